@@ -1,0 +1,159 @@
+"""What crosses into the worker: adapter identity, generation requests, token deltas.
+
+Standard library only: the control plane and the gateway import this module and nothing else of the
+worker, so neither loads torch.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+ADAPTER_FILES: Final = ("adapter_config.json", "adapter_model.safetensors")
+"""The two files that make an adapter, as PEFT's `save_pretrained` writes them."""
+
+_SLUG: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+SLUG_PATTERN: Final = re.compile(_SLUG)
+"""Tenant and adapter names: 1-63 lower-case letters, digits and inner hyphens (so never `.`, `_`, `@`)."""
+_ENGINE_NAME: Final = re.compile(rf"t_({_SLUG})\.a_({_SLUG})\.v([1-9][0-9]{{0,8}})\.([0-9a-f]{{12}})")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class ProtocolError(ValueError):
+    """A message that breaks this protocol; the text names the field and what was expected."""
+
+
+def adapter_digest(file_sha256: Mapping[str, str]) -> str:
+    """Content identity of an adapter: SHA-256 over `<sha256>  <name>\\n` of its files, sorted by name.
+
+    Args:
+        file_sha256: hex SHA-256 of each of `ADAPTER_FILES`, by file name.
+    """
+    lines = "".join(f"{file_sha256[name]}  {name}\n" for name in sorted(ADAPTER_FILES))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def engine_name(*, tenant: str, adapter: str, version: int, sha256: str) -> str:
+    """The immutable name of one adapter version: `t_<tenant>.a_<adapter>.v<n>.<sha12>`."""
+    name = f"t_{tenant}.a_{adapter}.v{version}.{sha256[:12]}"
+    if _ENGINE_NAME.fullmatch(name) is None:
+        raise ProtocolError(
+            f"{name!r} is no engine name: tenant and adapter must match {_SLUG}, version >= 1"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class EngineName:
+    """The parts of an engine name."""
+
+    tenant: str
+    adapter: str
+    version: int
+    sha12: str
+
+    @classmethod
+    def parse(cls, name: str) -> EngineName:
+        """Raises ProtocolError when `name` is not `t_<tenant>.a_<adapter>.v<n>.<sha12>`."""
+        match = _ENGINE_NAME.fullmatch(name)
+        if match is None:
+            raise ProtocolError(f"{name!r} is not of the form t_<tenant>.a_<adapter>.v<n>.<sha12>")
+        tenant, adapter, version, sha12 = match.groups()
+        return cls(tenant, adapter, int(version), sha12)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRef:
+    """All that a worker needs to serve an adapter it has never seen: it never calls back.
+
+    Attributes:
+        name: engine name, immutable.
+        uri: folder that holds `ADAPTER_FILES`: `file:///path/` or `s3://bucket/prefix/`.
+        sha256: `adapter_digest` of the files; checked after every fetch.
+        rank: largest LoRA rank in the adapter.
+    """
+
+    name: str
+    uri: str
+    sha256: str
+    rank: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "uri": self.uri, "sha256": self.sha256, "rank": self.rank}
+
+    @classmethod
+    def from_dict(cls, value: object) -> AdapterRef:
+        """Raises ProtocolError naming the field that is missing, unknown or malformed."""
+        if not isinstance(value, Mapping):
+            raise ProtocolError(f"adapter must be an object, got {type(value).__name__}")
+        if unknown := sorted(set(value) - {"name", "uri", "sha256", "rank"}):
+            raise ProtocolError(f"adapter.{unknown[0]} is not a known field")
+        texts: dict[str, str] = {}
+        for name in ("name", "uri", "sha256"):
+            text = value.get(name)
+            if not isinstance(text, str) or not text:
+                raise ProtocolError(f"adapter.{name} must be a non-empty string, got {text!r}")
+            texts[name] = text
+        rank = value.get("rank")
+        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+            raise ProtocolError(f"adapter.rank must be a positive integer, got {rank!r}")
+        if _SHA256.fullmatch(texts["sha256"]) is None:
+            raise ProtocolError("adapter.sha256 must be 64 lower-case hex digits")
+        if EngineName.parse(texts["name"]).sha12 != texts["sha256"][:12]:
+            raise ProtocolError("adapter.name does not end with the first 12 digits of adapter.sha256")
+        return cls(texts["name"], texts["uri"], texts["sha256"], rank)
+
+
+class FinishReason(enum.StrEnum):
+    """Why a generation ended, in OpenAI's words where they exist."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn. `temperature` 0 is greedy; `seed` None draws a fresh one per request."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One sequence to generate: token ids in, token deltas out."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    adapter: AdapterRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDelta:
+    """What one engine step added to one request; the last one carries `finish_reason`.
+
+    Attributes:
+        text: new text, never half a UTF-8 character, never part of a stop string.
+        completion_tokens: tokens generated so far for this request.
+        error: a sentence for the caller, only with `FinishReason.ERROR`.
+    """
+
+    request_id: str
+    text: str
+    token_ids: tuple[int, ...] = field(default=())
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    finish_reason: FinishReason | None = None
+    error: str | None = None
