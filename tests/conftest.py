@@ -59,11 +59,11 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def redis_url(redis_server: str) -> Iterator[str]:
+def redis_url(redis_server: str) -> str:
     """The session's Valkey server, emptied before the test."""
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
-    yield redis_server
+    return redis_server
 
 
 @pytest.fixture(scope="session")
