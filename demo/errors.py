@@ -6,6 +6,7 @@ DemoError
 ├── DiskFullError       too little free space under var/
 ├── AlreadyRunningError another supervisor holds this var/ folder
 ├── ProcessDiedError    a process of the demo ended by itself
+├── ServerNotFoundError no Valkey or Redis server program is installed
 └── SeedError           the product refused what the demo wanted to register
 """
 
@@ -34,6 +35,10 @@ class AlreadyRunningError(DemoError):
 
 class ProcessDiedError(DemoError):
     """A process of the demo ended by itself, or did not become ready in time."""
+
+
+class ServerNotFoundError(DemoError):
+    """No Valkey or Redis server program is installed; the text says how to get one."""
 
 
 class SeedError(DemoError):

@@ -19,8 +19,8 @@ _PIRATE: Final = frozenset(
 _PIRATE_CALLS: Final = frozenset(("arr", "ahoy", "aye", "avast"))
 _SHAKESPEARE: Final = frozenset(
     _words(
-        "hark prithee morrow forsooth verily thou thee thy thine hath doth saith 'tis oft ere o'er ne'er e'er "
-        "betwixt naught perchance bard"
+        "hark prithee morrow forsooth verily thou thee thy thine hath doth saith 'tis oft ere "
+        "o'er ne'er e'er betwixt naught perchance bard"
     )
 )
 _TRIAGE: Final = re.compile(

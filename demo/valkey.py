@@ -5,9 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-
-class ServerNotFoundError(RuntimeError):
-    """No server program is installed; the text says how to get one."""
+from demo.errors import ServerNotFoundError
 
 
 def server_program() -> Path:

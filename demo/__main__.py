@@ -1,0 +1,90 @@
+"""`python -m demo`: the demo with its output for people, until Ctrl-C, SIGTERM or SIGHUP."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from demo.config import DEFAULT_PORT_BASE, DemoConfig
+from demo.credentials import OPERATOR
+from demo.errors import DemoError
+from demo.model import ROOT
+from demo.supervisor import Demo, running
+
+
+class _StopRequest(BaseException):
+    """A signal asked for the end; not an Exception, so that no handler on the way swallows it."""
+
+
+def _on_signal(number: int, _: FrameType | None) -> NoReturn:
+    # Only the first one counts: a second must not interrupt the ending of the processes.
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise _StopRequest(signal.Signals(number).name)
+
+
+def _welcome(demo: Demo) -> str:
+    """What a person needs: addresses, logins, a key, a curl that streams."""
+    description = demo.description
+    tenant = description["tenants"][0]
+    body = {
+        "model": (tenant["adapters"] or [tenant["base_model"]])[0],
+        "stream": True,
+        "messages": [{"role": "user", "content": "Tell me about the moon."}],
+    }
+    logins = [(tenant["login"], tenant["password"], tenant["name"]) for tenant in description["tenants"]]
+    logins.append((OPERATOR, demo.credentials.passwords[OPERATOR], "staff"))
+    return "\n".join(
+        [
+            "",
+            f"Web UI    {description['web']}",
+            f"REST      {description['web']}/api/docs/",
+            f"Gateway   {description['gateway']}",
+            *(f"Login     {login}  {password}  ({role})" for login, password, role in logins),
+            *(
+                f"Key       {tenant['api_key']}  ({tenant['name']}: {', '.join(tenant['adapters'])})"
+                for tenant in description["tenants"]
+            ),
+            "",
+            f"curl -N {description['gateway']}/chat/completions \\",
+            f"  -H 'Authorization: Bearer {tenant['api_key']}' -H 'Content-Type: application/json' \\",
+            f"  -d '{json.dumps(body)}'",
+            "",
+            f"For scripts: {demo.config.description}. Logs: {demo.config.logs}. Ctrl-C stops everything.",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the demo; 0 after a signal, 1 with one message after an error."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Runs the whole product here.")
+    parser.add_argument("--port-base", type=int, default=DEFAULT_PORT_BASE, help="web UI; others follow")
+    parser.add_argument("--var", type=Path, default=ROOT / "var", help="folder for everything it writes")
+    options = parser.parse_args(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _on_signal)
+    started = time.monotonic()
+    try:
+        config = DemoConfig.from_env(port_base=options.port_base, var=options.var)
+        print("==> starting Graftwork", flush=True)
+        with running(config, progress=lambda line: print(f"    {line}", flush=True)) as demo:
+            print(f"==> ready after {time.monotonic() - started:.1f} s\n{_welcome(demo)}", flush=True)
+            demo.watch()
+    except _StopRequest as request:
+        print(f"\n==> stopped by {request}", flush=True)
+        return 0
+    except DemoError as error:
+        print(f"\ngraftwork demo: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Command lines of the product's processes, as the demo runs them."""
+
+from __future__ import annotations
+
+import sys
+
+from demo.config import DemoConfig
+from demo.valkey import server_command
+
+
+def commands(config: DemoConfig) -> dict[str, list[str]]:
+    """Command line by process name; `valkey` only when no other Redis server is given."""
+    state, ports = config.state, config.ports
+    celery = ("-m", "celery", "-A", "controlplane.celery")
+    found = {
+        "seed": _python(
+            "-m", "demo.seed", "--credentials", str(state / "credentials.json"),
+            "--base-model", config.base_model, "--source", str(config.model),
+            "--worker-url", config.url("worker"),
+        ),
+        "worker": _python(
+            "-m", "worker_engine", "--model", str(config.model), "--served-model-name", config.base_model,
+            "--host", "127.0.0.1", "--port", str(ports["worker"]), "--device", "cpu",
+            "--adapter-cache-dir", str(state / "adapter-cache"),
+        ),
+        "gateway": _python("-m", "gateway"),
+        "web": _python(
+            "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(ports["web"]),
+            "controlplane.asgi:application",
+        ),
+        "publish_routes": _python("manage.py", "publish_routes"),
+        "ingest_usage": _python("manage.py", "ingest_usage"),
+        "celery": _python(*celery, "worker", "--concurrency", "1", "--loglevel", "INFO"),
+        "beat": _python(*celery, "beat", "--schedule", str(state / "celerybeat-schedule"), "--pidfile", ""),
+    }  # fmt: skip
+    if config.redis is None:
+        found["valkey"] = server_command(port=ports["valkey"], folder=state / "valkey")
+    return found
+
+
+def _python(*arguments: str) -> list[str]:
+    return [sys.executable, *arguments]

@@ -1,0 +1,129 @@
+"""The child processes of one demo run: start, readiness, death, end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from demo import reaper
+from demo.errors import ProcessDiedError
+from demo.model import ROOT
+
+_LOG_LINES: Final = 15
+_POLL_S: Final = 0.05
+
+Check = Callable[[], bool]
+"""Readiness of a process: quick, and False as long as it is not ready."""
+
+
+class Processes:
+    """Starts processes and ends them all on `close`, or by `demo.reaper` when this process is killed.
+
+    Args:
+        environment: what each gets beside this process's own environment without GRAFTWORK_*.
+        logs: folder for one <name>.log each.
+        lock: file descriptor that stays open until the last process has ended.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, logs: Path, lock: int) -> None:
+        self._mark = uuid.uuid4().hex
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")}
+        self._environment = {**inherited, **environment, reaper.MARK: self._mark}
+        self._logs = logs
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-m", "demo.reaper", self._mark],
+            cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True, pass_fds=(lock,),
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self, name: str, command: Sequence[str], **environment: str) -> None:
+        """Starts `command` in the repository with a log of its own.
+
+        It gets a session of its own, so that the terminal's Ctrl-C reaches only the supervisor, which
+        ends the processes in order.
+        """
+        with (self._logs / f"{name}.log").open("wb") as log:
+            self._children[name] = subprocess.Popen(
+                command, cwd=ROOT, env={**self._environment, **environment},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def pid(self, name: str) -> int:
+        """Process id of a process that was started."""
+        return self._children[name].pid
+
+    def log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def check(self) -> None:
+        """Raises ProcessDiedError with the last log lines when a process has ended by itself."""
+        for name, child in self._children.items():
+            if (status := child.poll()) is not None:
+                ending = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+                raise ProcessDiedError(f"{name} ended {ending}; {self._last_lines(name)}")
+
+    def wait_ready(
+        self, checks: Mapping[str, Check], *, timeout: float, on_ready: Callable[[str], None]
+    ) -> None:
+        """Waits until every check holds, calling `on_ready` with each name.
+
+        Raises:
+            ProcessDiedError: a process ended, or a check did not hold within `timeout` seconds.
+        """
+        pending, deadline = dict(checks), time.monotonic() + timeout
+        while pending:
+            self.check()
+            for name in [name for name, check in pending.items() if check()]:
+                del pending[name]
+                on_ready(name)
+            if pending and time.monotonic() > deadline:
+                name = next(iter(pending))
+                raise ProcessDiedError(f"{name} is not ready after {timeout:.0f} s; {self._last_lines(name)}")
+            time.sleep(_POLL_S)
+
+    def finish(self, name: str, *, timeout: float) -> None:
+        """Waits for a process that ends by itself; ProcessDiedError unless it succeeds in time."""
+        child, deadline = self._children[name], time.monotonic() + timeout
+        while (status := child.poll()) is None:
+            self.check()
+            if time.monotonic() > deadline:
+                raise ProcessDiedError(f"{name} takes over {timeout:.0f} s; {self._last_lines(name)}")
+            time.sleep(_POLL_S)
+        if status == 0:
+            del self._children[name]
+        self.check()
+
+    def close(self) -> None:
+        """Ends everything: Valkey last, so that the others can still hand over what they hold."""
+        others = [child for name, child in self._children.items() if name != "valkey"]
+        for child in others:
+            child.terminate()
+        deadline = time.monotonic() + reaper.GRACE_S
+        for child in others:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.0, deadline - time.monotonic()))
+        reaper.end(self._mark)
+        for child in self._children.values():
+            child.wait()
+        self._children.clear()
+        self._reaper.communicate()
+
+    def _last_lines(self, name: str) -> str:
+        path = self.log(name)
+        lines = path.read_text(errors="replace").splitlines()[-_LOG_LINES:] if path.exists() else []
+        return "\n".join([f"last lines of {path}:", *(f"    {line}" for line in lines or ["(empty)"])])
