@@ -1,0 +1,61 @@
+"""Artifacts in a folder of this machine, or of a network file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controlplane.adapters.artifact_store.base import ByteStream
+from controlplane.adapters.artifact_store.bounded import BoundedStream
+
+
+class LocalStore:
+    """Keys are paths below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, stream: ByteStream, *, limit: int) -> int:
+        path = self._root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        bounded = BoundedStream(stream, name=path.name, limit=limit)
+        try:
+            with path.open("xb") as target:
+                while chunk := bounded.read():
+                    target.write(chunk)
+                target.flush()
+                os.fsync(target.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return bounded.count
+
+    def size(self, key: str) -> int | None:
+        path = self._root / key
+        return path.stat().st_size if path.is_file() else None
+
+    @contextmanager
+    def open(self, key: str) -> Iterator[ByteStream]:
+        with (self._root / key).open("rb") as stream:
+            yield stream
+
+    def move(self, source: str, target: str) -> None:
+        path = self._root / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (self._root / source).rename(path)
+        except OSError:
+            # The same content is there already (a rename onto a folder with files in it fails).
+            if not path.is_dir():
+                raise
+            self.remove(source)
+
+    def remove(self, folder: str) -> None:
+        if (self._root / folder).exists():
+            shutil.rmtree(self._root / folder)
+
+    def uri(self, folder: str) -> str:
+        return (self._root / folder).as_uri() + "/"

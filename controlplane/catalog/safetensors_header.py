@@ -1,0 +1,112 @@
+"""The head of a safetensors file, read with the standard library and never trusted.
+
+Format: 8 bytes little-endian header length, that many bytes of JSON {name: {dtype, shape,
+data_offsets}}, then the tensors' bytes without gap or overlap.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+MAX_HEADER_BYTES: Final = 16 << 20
+"""A real header takes about 100 bytes a tensor."""
+
+DTYPE_BYTES: Final[Mapping[str, int]] = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8,
+}  # fmt: skip
+
+
+class HeaderError(ValueError):
+    """The file breaks the format; the text names the tensor and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: `begin` and `end` are byte offsets into the data part."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsHeader:
+    """Tensors by name, in the order of their bytes; `data_start` is where the data part begins."""
+
+    tensors: Mapping[str, TensorInfo]
+    data_start: int
+
+
+def read_header(stream: BinaryIO, *, size: int) -> SafetensorsHeader:
+    """Reads and checks the head of a file of `size` bytes.
+
+    Raises:
+        HeaderError: on anything that is not a whole, well-formed file.
+    """
+    start = stream.read(8)
+    if len(start) < 8:
+        raise HeaderError(f"it has {size} bytes, too few for a header")
+    length = int.from_bytes(start, "little")
+    if length > MAX_HEADER_BYTES:
+        raise HeaderError(f"its header claims {length} bytes; at most {MAX_HEADER_BYTES} are accepted")
+    text = stream.read(length)
+    if len(text) < length:
+        raise HeaderError(f"its header claims {length} bytes but the file ends after {8 + len(text)}")
+    entries = _entries(text)
+    tensors = {name: _tensor(name, entry) for name, entry in entries.items() if name != "__metadata__"}
+    ordered = dict(sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)))
+    _check_coverage(ordered, size - 8 - length)
+    return SafetensorsHeader(ordered, 8 + length)
+
+
+def _entries(text: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) != len(pairs):
+            raise HeaderError("its header names a tensor twice")
+        return entries
+
+    try:
+        entries = json.loads(text, object_pairs_hook=unique)
+    except HeaderError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise HeaderError("its header is not JSON") from error
+    if not isinstance(entries, dict):
+        raise HeaderError("its header must be a JSON object")
+    return entries
+
+
+def _tensor(name: str, entry: object) -> TensorInfo:
+    match entry:
+        case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
+            pass
+        case _:
+            raise HeaderError(f"tensor {name!r} must have dtype, shape and data_offsets")
+    if dtype not in DTYPE_BYTES:
+        raise HeaderError(f"tensor {name!r} has unknown dtype {dtype!r}")
+    if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in shape):
+        raise HeaderError(f"tensor {name!r} has shape {shape!r}, expected non-negative integers")
+    expected = math.prod(shape) * DTYPE_BYTES[dtype]
+    if begin < 0 or end - begin != expected:
+        raise HeaderError(
+            f"tensor {name!r} of shape {shape} and dtype {dtype} needs {expected} bytes,"
+            f" but its data_offsets are [{begin}, {end}]"
+        )
+    return TensorInfo(dtype, tuple(shape), begin, end)
+
+
+def _check_coverage(ordered: Mapping[str, TensorInfo], data_bytes: int) -> None:
+    reached = 0
+    for name, info in ordered.items():
+        if info.begin != reached:
+            raise HeaderError(f"tensor {name!r} begins at byte {info.begin}, expected {reached}")
+        reached = info.end
+    if reached != data_bytes:
+        raise HeaderError(f"its tensors need {reached} bytes of data, but the file holds {data_bytes}")

@@ -1,0 +1,16 @@
+"""The permission of a view that states none."""
+
+from __future__ import annotations
+
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+
+class Nobody(BasePermission):
+    """Refuses everyone: each view must state who may call it."""
+
+    message = "this route states no permission, so nobody may call it"
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return False

@@ -1,0 +1,51 @@
+"""`manage.py publish_routes`: delivers route changes that the on-commit path could not."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import Error as DatabaseError
+from django.db import close_old_connections
+from redis.exceptions import RedisError
+
+from controlplane.routes.publisher import RoutePublisher
+from controlplane.routes.services import route_changes_prune, route_renumber
+
+logger = logging.getLogger(__name__)
+_PRUNE_EVERY_S = 3600.0
+
+
+class Command(BaseCommand):
+    """Loops until SIGTERM or SIGINT; either dependency may go away and come back."""
+
+    help = "Publish route changes to Redis until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--interval", type=float, default=0.5, help="seconds between looks")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        pruned = 0.0
+        with RoutePublisher(settings.GRAFTWORK.redis_url) as publisher:
+            while not stopped.is_set():
+                wait = options["interval"]
+                try:
+                    publisher.publish(renumber=route_renumber)
+                    if publisher.snapshot_is_stale():
+                        publisher.publish_snapshot()
+                    if time.monotonic() - pruned > _PRUNE_EVERY_S:
+                        route_changes_prune()
+                        pruned = time.monotonic()
+                except (RedisError, DatabaseError) as error:
+                    logger.warning("publishing waits: %s", error)
+                    wait = max(wait, 1.0)
+                close_old_connections()
+                stopped.wait(wait)
