@@ -139,7 +139,8 @@ class RouteChange:
         try:
             value = json.loads(text)
             kind = value["path"].partition("/")[0]
-            entry = None if value["entry"] is None else _ENTRY_TYPES[kind].from_dict(value["entry"])
+            entry_type = _ENTRY_TYPES[kind]
+            entry = None if value["entry"] is None else entry_type.from_dict(value["entry"])
             return cls(int(value["version"]), value["path"], entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise WireError(f"not a route change: {error!r}") from error

@@ -1,0 +1,142 @@
+"""A backend with canned answers, as its own process: `python -m benchmarks.canned_upstream --port N`.
+
+It follows the worker's HTTP API (chat and completions, continuous usage) without a model behind it. The
+last message's text, when it is JSON, steers it:
+
+    {"tokens": 64, "delay": 0, "fail": null, "usage": true, "prompt_tokens": 11}
+
+`delay` is in seconds between tokens; `fail` is `event` (an error event half-way), `cut` (the connection
+breaks half-way), or an HTTP status. `GET /log` gives what became of each request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import time
+from typing import Any
+
+from aiohttp import web
+
+_LOG: web.AppKey[list[dict[str, Any]]] = web.AppKey("log")
+
+
+def _usage(plan: dict[str, Any], completion: int) -> dict[str, Any]:
+    prompt = plan["prompt_tokens"]
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": prompt // 2},
+    }
+
+
+def _plan(body: dict[str, Any]) -> dict[str, Any]:
+    plan: dict[str, Any] = {"tokens": 64, "delay": 0.0, "fail": None, "usage": True, "prompt_tokens": 11}
+    text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+    with contextlib.suppress(ValueError, TypeError):
+        plan.update(json.loads(text))
+    return plan
+
+
+def _event(body: dict[str, Any], plan: dict[str, Any], index: int) -> bytes:
+    """Event `index`; the one after the last token has no choices."""
+    tokens = plan["tokens"]
+    choices: list[dict[str, Any]] = []
+    if index < tokens:
+        finish = "length" if index == tokens - 1 else None
+        piece = {"delta": {"content": f"tok{index} "}} if "messages" in body else {"text": f"tok{index} "}
+        choices = [{"index": 0, **piece, "finish_reason": finish}]
+    event: dict[str, Any] = {
+        "id": "canned",
+        "object": "chat.completion.chunk" if "messages" in body else "text_completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": choices,
+    }
+    if plan["usage"]:
+        event["usage"] = _usage(plan, min(index + 1, tokens))
+    return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def _stream(request: web.Request, body: dict[str, Any], plan: dict[str, Any]) -> web.StreamResponse:
+    entry: dict[str, Any] = {"id": request.headers.get("x-request-id"), "sent": 0, "closed": None}
+    request.app[_LOG].append(entry)
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    tokens, half = plan["tokens"], plan["tokens"] // 2
+    try:
+        if not plan["delay"] and plan["fail"] is None:
+            events = b"".join(_event(body, plan, index) for index in range(tokens + 1))
+            await response.write(events + b"data: [DONE]\n\n")
+            entry["sent"] = tokens
+            return response
+        for index in range(tokens):
+            if plan["fail"] is not None and index == half:
+                if plan["fail"] == "event":
+                    error = {"message": "the model fell over", "type": "server_error", "code": "engine_dead"}
+                    await response.write(b"data: " + json.dumps({"error": error}).encode() + b"\n\n")
+                elif request.transport is not None:
+                    request.transport.close()
+                return response
+            await response.write(_event(body, plan, index))
+            entry["sent"] = index + 1
+            await asyncio.sleep(plan["delay"])
+        await response.write(_event(body, plan, tokens) + b"data: [DONE]\n\n")
+    except (asyncio.CancelledError, ConnectionError):
+        entry["closed"] = time.time()
+        raise
+    return response
+
+
+async def _complete(request: web.Request) -> web.StreamResponse:
+    body = await request.json()
+    plan = _plan(body)
+    if isinstance(plan["fail"], int):
+        error = {
+            "message": "canned failure",
+            "type": "invalid_request_error",
+            "code": "canned",
+            "param": None,
+        }
+        return web.json_response({"error": error}, status=plan["fail"])
+    if body.get("stream"):
+        return await _stream(request, body, plan)
+    tokens = plan["tokens"]
+    await asyncio.sleep(plan["delay"] * tokens)
+    text = " ".join(f"tok{index}" for index in range(tokens))
+    chat = "messages" in body
+    piece = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+    answer: dict[str, Any] = {
+        "id": "canned",
+        "object": "chat.completion" if chat else "text_completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [{"index": 0, **piece, "finish_reason": "stop"}],
+    }
+    if plan["usage"]:
+        answer["usage"] = _usage(plan, tokens)
+    request.app[_LOG].append({"id": request.headers.get("x-request-id"), "body": body, "sent": tokens})
+    return web.json_response(answer)
+
+
+async def _log(request: web.Request) -> web.Response:
+    return web.json_response(request.app[_LOG])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    arguments = parser.parse_args()
+    app = web.Application(handler_args={"access_log": None})
+    app[_LOG] = []
+    app.router.add_post("/v1/chat/completions", _complete)
+    app.router.add_post("/v1/completions", _complete)
+    app.router.add_get("/log", _log)
+    web.run_app(app, host="127.0.0.1", port=arguments.port, print=None, handler_cancellation=True)
+
+
+if __name__ == "__main__":
+    main()

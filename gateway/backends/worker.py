@@ -1,0 +1,39 @@
+"""The bundled worker: takes the whole adapter reference with the request and never calls back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from gateway.backends.base import BackendRequest
+from gateway.backends.upstream import Upstream, UpstreamStream
+
+
+class WorkerBackend:
+    """Speaks to `python -m worker_engine`."""
+
+    def __init__(self, upstream: Upstream, fleet_token: str) -> None:
+        self._upstream = upstream
+        self._authorization = f"Bearer {fleet_token}"
+
+    def model_name(self, request: BackendRequest) -> str:
+        return request.resolution.engine_name or request.resolution.route.served_name
+
+    async def stream(self, request: BackendRequest) -> UpstreamStream:
+        call, adapter = request.call, request.resolution.adapter
+        body: dict[str, Any] = {**call.parameters, "model": self.model_name(request)}
+        if adapter is not None:
+            body["adapter"] = adapter.to_dict()
+        if call.stream:
+            body["stream"] = True
+            body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        headers = {
+            "authorization": self._authorization,
+            "content-type": "application/json",
+            "x-request-id": request.request_id,
+        }
+        return await self._upstream.post(request.copy.url + call.path, orjson.dumps(body), headers)
+
+    async def close(self) -> None:
+        await self._upstream.close()

@@ -1,0 +1,190 @@
+"""Server-sent events as bytes: passes a backend's stream on, reads usage, cuts what was not asked for.
+
+Nothing is decoded save the newest `usage` object of what has arrived. In JSON a quotation mark inside
+a string is escaped, so the bytes `"usage":` or `"model":"x"` can only be a key: that makes searching
+the bytes as right as parsing them.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+MAX_EVENT_BYTES: Final = 4 << 20
+"""A single event larger than this is taken for a broken backend."""
+
+_USAGE: Final = rb'"usage"\s*:\s*'
+_OBJECT: Final = rb"\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}"
+_USAGE_OBJECT: Final = re.compile(_USAGE + rb"(" + _OBJECT + rb")")
+_USAGE_KEY: Final = re.compile(_USAGE)
+_LAST_KEY: Final = re.compile(rb",\s?" + _USAGE + rb"(?:null|" + _OBJECT + rb")\s?\}(?=\r?\n)")
+_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_DONE: Final = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+_DATA: Final = re.compile(rb"^data: ?(.*?)\r?$", re.MULTILINE)
+_EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
+
+
+class UsageView(enum.Enum):
+    """Which usage the client asked to see."""
+
+    HIDDEN = "hidden"
+    FINAL = "final"
+    CONTINUOUS = "continuous"
+
+
+class Usage:
+    """Tokens that the backend has reported so far. `reported` turns true with the first report."""
+
+    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens", "reported")
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self.reported = False
+
+    def take(self, usage: Mapping[str, Any]) -> None:
+        """Takes over an OpenAI `usage` object; counts never fall, fields of another type are ignored."""
+        details = usage.get("prompt_tokens_details")
+        cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        self.prompt_tokens = max(self.prompt_tokens, _count(usage.get("prompt_tokens")))
+        self.completion_tokens = max(self.completion_tokens, _count(usage.get("completion_tokens")))
+        self.cached_tokens = min(self.prompt_tokens, max(self.cached_tokens, _count(cached)))
+        self.reported = True
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and 0 <= value < 1 << 48 else 0
+
+
+class EventStream:
+    """Follows one stream of a backend.
+
+    Attributes:
+        usage: what has been reported so far.
+        events: events with data that have passed, for an estimate when nothing is reported.
+        done: True once `[DONE]` has passed.
+        error_code: code of the error event that ended the stream, or None.
+    """
+
+    def __init__(self, usage: Usage, view: UsageView, renamed: tuple[str, str] | None = None) -> None:
+        """`renamed` is (name that the backend gives the model, name that the client shall see)."""
+        self.usage = usage
+        self.events = 0
+        self.done = False
+        self.error_code: str | None = None
+        self._view = view
+        self._rest = b""
+        self._names = _model_bytes(renamed)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What to send on for the bytes `chunk`: whole events only; the rest waits for its end.
+
+        Raises:
+            ValueError: an event exceeds MAX_EVENT_BYTES.
+        """
+        if self._rest:
+            chunk = self._rest + chunk
+            self._rest = b""
+        if not chunk.endswith(b"\n\n"):
+            end = max(chunk.rfind(b"\n\n") + 2, chunk.rfind(b"\n\r\n") + 3)
+            if end < 3:
+                end = 0
+            chunk, self._rest = chunk[:end], chunk[end:]
+            if len(self._rest) > MAX_EVENT_BYTES:
+                raise ValueError(f"a server-sent event exceeds {MAX_EVENT_BYTES} bytes")
+        return self._pass(chunk) if chunk else b""
+
+    def _pass(self, block: bytes) -> bytes:
+        self.events += block.count(b"data:")
+        if b"[DONE]" in block and (match := _DONE.search(block)):
+            self.done = True
+            end = _EVENT_END.search(block, match.end())
+            block = block[: end.end() if end else len(block)]
+        if b'"error"' in block:
+            block = self._read_error(block)
+        at = block.rfind(b'"usage"')
+        if at >= 0:
+            self._read_usage(block)
+            block = self._cut(block)
+        for old, new in self._names:
+            block = block.replace(old, new)
+        return block
+
+    def _read_usage(self, block: bytes) -> None:
+        at = block.rfind(b'"usage":')
+        match = _USAGE_OBJECT.match(block, at) if at >= 0 else None
+        if match is None:
+            # The newest key is null, or spelt with a space: look at them all.
+            match = max(_USAGE_OBJECT.finditer(block), key=re.Match.start, default=None)
+        if match is not None:
+            try:
+                self.usage.take(orjson.loads(match[1]))
+            except orjson.JSONDecodeError:
+                return
+
+    def _cut(self, block: bytes) -> bytes:
+        if self._view is UsageView.CONTINUOUS:
+            return block
+        final = _NO_CHOICES.search(block)
+        if final is None:
+            return self._cut_each(block)
+        start = max(block.rfind(b"\n\n", 0, final.start()) + 2, block.rfind(b"\n\r\n", 0, final.start()) + 3)
+        start = 0 if start < 3 else start
+        end = _EVENT_END.search(block, final.end())
+        stop = end.end() if end else len(block)
+        # OpenAI's final chunk has no choices and the whole usage: it is kept only for those who asked.
+        kept = block[start:stop] if self._view is UsageView.FINAL else b""
+        return self._cut_each(block[:start]) + kept + self._cut_each(block[stop:])
+
+    def _cut_each(self, block: bytes) -> bytes:
+        final = self._view is UsageView.FINAL
+        block = _LAST_KEY.sub(b',"usage":null}' if final else b"}", block)
+        if not final and _USAGE_KEY.search(block):
+            # Some servers do not write usage as the last key.
+            return _DATA.sub(_without_usage, block)
+        return block
+
+    def _read_error(self, block: bytes) -> bytes:
+        for match in _DATA.finditer(block):
+            if b'"error"' not in match[1]:
+                continue
+            try:
+                error = orjson.loads(match[1]).get("error")
+            except (orjson.JSONDecodeError, AttributeError):
+                continue
+            if error is not None:
+                code = error.get("code") or error.get("type") if isinstance(error, dict) else None
+                self.error_code = str(code or "upstream_error")
+                end = _EVENT_END.search(block, match.end())
+                return block[: end.end() if end else len(block)]
+        return block
+
+
+def _without_usage(match: re.Match[bytes]) -> bytes:
+    if not _USAGE_KEY.search(match[1]):
+        return match[0]
+    try:
+        value = orjson.loads(match[1])
+    except orjson.JSONDecodeError:
+        return match[0]
+    value.pop("usage", None)
+    return b"data: " + orjson.dumps(value) + (b"\r" if match[0].endswith(b"\r") else b"")
+
+
+def _model_bytes(renamed: tuple[str, str] | None) -> tuple[tuple[bytes, bytes], ...]:
+    if renamed is None or renamed[0] == renamed[1]:
+        return ()
+    old, new = orjson.dumps(renamed[0]), orjson.dumps(renamed[1])
+    return tuple((b'"model":' + gap + old, b'"model":' + gap + new) for gap in (b"", b" "))
+
+
+def rename_model(body: bytes, renamed: tuple[str, str] | None) -> bytes:
+    """`body` with the backend's model name replaced by the client's, for responses that do not stream."""
+    for old, new in _model_bytes(renamed):
+        body = body.replace(old, new)
+    return body

@@ -1,0 +1,289 @@
+"""The local write-ahead log of usage: group commit by one thread, segments, recovery.
+
+    slot folder/   lock   id   position   0000000000000001.wal ...
+
+The event loop appends records to memory; a thread writes what has gathered, makes it durable by one
+fdatasync and wakes those who wait. Writes go to explicit offsets, so one that failed half-way is
+simply done again. The next segment is preallocated while the current one is half empty: when the disk
+has no room for it, new work is refused (`admits`) and the room that is left is for work under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from gateway.wal_records import (
+    CLOSED,
+    PROGRESS,
+    Position,
+    encode,
+    records,
+    segment_numbers,
+    segment_path,
+)
+
+logger = logging.getLogger(__name__)
+
+SEGMENT_BYTES: Final = 16 << 20
+SLOTS: Final = 256
+_RETRY_SECONDS: Final = 0.25
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records on their way to one segment."""
+
+    segment: int
+    offset: int
+    lines: list[bytes] = field(default_factory=list)
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+
+
+class Slot:
+    """A log folder that this process alone holds, until `release`."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.folder = folder
+        self._lock = lock
+        identity = folder / "id"
+        if not identity.exists():
+            identity.write_text(uuid.uuid4().hex)
+        self.id = identity.read_text()
+
+    @classmethod
+    def hold(cls, folder: Path) -> Slot | None:
+        """The slot, or None when another process holds it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return cls(folder, lock)
+
+    def release(self) -> None:
+        os.close(self._lock)
+
+
+def claim(root: Path) -> Slot:
+    """The first slot below `root` that no process holds."""
+    for number in range(SLOTS):
+        if slot := Slot.hold(root / f"{number:03d}"):
+            return slot
+    raise RuntimeError(f"all {SLOTS} write-ahead log slots below {root} are held by running processes")
+
+
+def abandoned(root: Path) -> Iterator[Slot]:
+    """Slots with unshipped segments whose process is gone (fewer processes now, or another crashed)."""
+    for folder in sorted(root.glob("[0-9][0-9][0-9]")):
+        if segment_numbers(folder) and (slot := Slot.hold(folder)):
+            yield slot
+
+
+class Wal:
+    """One slot's log. All methods but the thread's own are for the event loop's thread.
+
+    Attributes:
+        durable: everything before this place survives a power cut.
+        checkpoint: segments below this number hold nothing about streams that are still open.
+        recovered: usage events of streams that a former process left open, now closed as interrupted.
+    """
+
+    def __init__(self, slot: Slot, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        """Recovers what is in the slot, then starts a fresh segment.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self.slot = slot
+        self.folder = slot.folder
+        self._segment_bytes = segment_bytes
+        numbers = segment_numbers(self.folder)
+        interrupted = _open_streams(self.folder, numbers)
+        self.recovered = len(interrupted)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._stopping = False
+        self._urgent = False
+        self._write_error = self._room_error = ""
+        self._segment = (numbers[-1] if numbers else 0) + 1
+        self._offset = 0
+        self._batches: deque[_Batch] = deque([_Batch(self._segment, 0)])
+        self.durable = Position(self._segment, 0)
+        self.checkpoint = 0
+        self._descriptor = self._allocate(self._segment)
+        self._descriptor_segment = self._segment
+        self._next_descriptor: int | None = None
+        for payload in interrupted:
+            self.append(CLOSED, payload)
+        self._thread = threading.Thread(target=self._run, name="wal", daemon=True)
+        self._thread.start()
+
+    @property
+    def segment(self) -> int:
+        """Number of the segment that the next record goes to."""
+        return self._segment
+
+    def admits(self) -> str:
+        """Why no new work may be taken, or "" when it may."""
+        return self._write_error or self._room_error
+
+    def append(self, kind: bytes, payload: bytes) -> None:
+        """Adds a record in memory; it is written with the next commit or flush. Never fails or waits."""
+        line = encode(kind, payload)
+        with self._lock:
+            if self._offset + len(line) > self._segment_bytes:
+                self._segment += 1
+                self._offset = 0
+            if not self._batches or self._batches[-1].segment != self._segment:
+                self._batches.append(_Batch(self._segment, self._offset))
+            self._batches[-1].lines.append(line)
+            self._offset += len(line)
+
+    def commit(self) -> asyncio.Future[None]:
+        """Resolves once every record appended so far is durable."""
+        loop = self._loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            if not self._batches:
+                # All that was appended is with the thread, which wakes the waiters of a batch in order.
+                self._batches.append(_Batch(self._segment, self._offset))
+            self._batches[-1].waiters.append(waiter)
+            self._urgent = True
+            self._work.notify()
+        return waiter
+
+    def flush(self) -> None:
+        """Starts writing what has gathered, without waiting for it."""
+        with self._lock:
+            self._urgent = True
+            self._work.notify()
+
+    def close(self) -> None:
+        """Writes what is left, ends the thread and gives the slot back."""
+        with self._lock:
+            self._stopping = True
+            self._work.notify()
+        self._thread.join()
+        os.close(self._descriptor)
+        if self._next_descriptor is not None:
+            os.close(self._next_descriptor)
+        self.slot.release()
+
+    # The thread.
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._urgent and not self._stopping:
+                    self._work.wait()
+                self._urgent = False
+                batches, self._batches = self._batches, deque()
+                stopping = self._stopping
+            for batch in batches:
+                if not self._persist(batch):
+                    return
+            if stopping and not self._batches:
+                return
+            self._prepare_next()
+
+    def _persist(self, batch: _Batch) -> bool:
+        data = b"".join(batch.lines)
+        while True:
+            try:
+                self._write(batch, data)
+            except OSError as error:
+                if not self._write_error:
+                    logger.error("usage log cannot be written, new work is refused: %s", error)
+                self._write_error = f"the usage log cannot be written: {error.strerror}"
+                if self._stopping:
+                    logger.critical("usage log: %d records are lost at stop", len(batch.lines))
+                    return False
+                threading.Event().wait(_RETRY_SECONDS)
+                continue
+            break
+        self._write_error = ""
+        self.durable = Position(batch.segment, batch.offset + len(data))
+        if batch.waiters and self._loop is not None:
+            # The loop may be gone when the process stops.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_wake, batch.waiters)
+        return True
+
+    def _write(self, batch: _Batch, data: bytes) -> None:
+        if batch.segment != self._descriptor_segment:
+            fresh = self._next_descriptor
+            if fresh is None:
+                fresh = self._allocate(batch.segment)
+            self._next_descriptor = None
+            os.close(self._descriptor)
+            self._descriptor, self._descriptor_segment = fresh, batch.segment
+        view, offset = memoryview(data), batch.offset
+        while view:
+            written = os.pwrite(self._descriptor, view, offset)
+            view, offset = view[written:], offset + written
+        if data:
+            os.fdatasync(self._descriptor)
+
+    def _prepare_next(self) -> None:
+        """Preallocates the next segment once half of this one is used; without it no new work comes in."""
+        if self._next_descriptor is not None or self.durable.offset < self._segment_bytes // 2:
+            return
+        try:
+            self._next_descriptor = self._allocate(self.durable.segment + 1)
+        except OSError as error:
+            if not self._room_error:
+                logger.error("usage log: no room for the next segment, new work is refused: %s", error)
+            self._room_error = f"the usage log has no room: {error.strerror}"
+        else:
+            self._room_error = ""
+
+    def _allocate(self, number: int) -> int:
+        path = segment_path(self.folder, number)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, self._segment_bytes)
+            directory = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError:
+            os.close(descriptor)
+            path.unlink()
+            raise
+        return descriptor
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+def _open_streams(folder: Path, numbers: list[int]) -> list[bytes]:
+    """The last progress record of every stream that no record closes."""
+    streams: dict[str, bytes] = {}
+    for number in numbers:
+        for kind, payload in records(segment_path(folder, number)):
+            event_id = orjson.loads(payload)["event_id"]
+            if kind == PROGRESS:
+                streams[event_id] = payload
+            elif kind == CLOSED:
+                streams.pop(event_id, None)
+    return list(streams.values())

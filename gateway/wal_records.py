@@ -1,0 +1,104 @@
+"""The write-ahead log on disk: one record a line, `<crc32 hex> <kind> <usage event JSON>`.
+
+JSON holds no raw newline, so a damaged record costs itself alone: reading goes on at the next line.
+Segments are preallocated with zeros; a zero byte where a record should start is the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+PROGRESS: Final = b"P"
+"""An open stream's usage event as it would read if the gateway died now (`status` interrupted)."""
+CLOSED: Final = b"C"
+"""A usage event, final."""
+
+_READ_BYTES: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place between two records: segment number, byte offset."""
+
+    segment: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.segment:016d}:{self.offset:016d}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Raises ValueError on anything but what `str` gives."""
+        segment, _, offset = text.partition(":")
+        return cls(int(segment), int(offset))
+
+
+def encode(kind: bytes, payload: bytes) -> bytes:
+    """One record; `payload` must hold no newline."""
+    body = kind + b" " + payload
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def decode(line: bytes) -> tuple[bytes, bytes] | None:
+    """(kind, payload) of a record without its newline, or None when it is damaged."""
+    checksum, _, body = line.partition(b" ")
+    if len(checksum) != 8 or body[1:2] != b" ":
+        return None
+    try:
+        right = int(checksum, 16) == zlib.crc32(body)
+    except ValueError:
+        return None
+    return (body[:1], body[2:]) if right else None
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:016d}.wal"
+
+
+def segment_numbers(folder: Path) -> list[int]:
+    """Numbers of the segments in `folder`, ascending."""
+    return sorted(int(path.stem) for path in folder.glob("*.wal") if path.stem.isdecimal())
+
+
+def read_lines(descriptor: int, offset: int, limit: int) -> tuple[list[bytes], int]:
+    """Whole lines from `offset`, at most about `limit` bytes of them, and the offset after the last.
+
+    An empty list means that no whole record follows: the log ends here, or its last record is torn.
+    """
+    data = os.pread(descriptor, limit, offset)
+    zero = data.find(b"\0")
+    if zero >= 0:
+        data = data[:zero]
+    end = data.rfind(b"\n") + 1
+    if not end and zero < 0 and len(data) == limit:
+        return read_lines(descriptor, offset, limit * 2)
+    return data[:end].splitlines(), offset + end
+
+
+def records(path: Path, start: int = 0) -> Iterator[tuple[bytes, bytes]]:
+    """(kind, payload) of every sound record from byte `start`; damage is logged and stepped over."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while True:
+            lines, end = read_lines(descriptor, start, _READ_BYTES)
+            if not lines:
+                break
+            for line in lines:
+                record = decode(line)
+                if record is None:
+                    logger.error("usage log: a damaged record in %s before byte %d is skipped", path, end)
+                else:
+                    yield record
+            start = end
+        if torn := os.pread(descriptor, 64, start).rstrip(b"\0"):
+            logger.warning("usage log: %s ends in a torn record at byte %d: %r...", path, start, torn[:20])
+    finally:
+        os.close(descriptor)
