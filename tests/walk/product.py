@@ -1,0 +1,149 @@
+"""The whole product as real processes, seen from outside: by HTTP only."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from openai import OpenAI
+
+from tests.conftest import ROOT, free_port, stop
+
+_START_S: Final = 240.0
+USAGE_VISIBLE_S: Final = 10.0
+"""Longest wait from a request's end until the report shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantAccess:
+    """One entry of `var/demo.json`."""
+
+    name: str
+    login: str
+    password: str
+    api_key: str
+    base_model: str
+    adapters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A usage report's totals."""
+
+    requests: int
+    prompt: int
+    completion: int
+
+    def __sub__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            self.requests - other.requests, self.prompt - other.prompt, self.completion - other.completion
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A running product. `worker` and `fleet_token` are "" where the worker cannot be reached from here."""
+
+    gateway: str
+    web: str
+    tenants: tuple[TenantAccess, ...]
+    worker: str = ""
+    fleet_token: str = ""
+
+    @classmethod
+    def from_description(cls, path: Path, **extra: str) -> Product:
+        value = json.loads(path.read_text())
+        tenants = tuple(
+            TenantAccess(**{**tenant, "adapters": tuple(tenant["adapters"])}) for tenant in value["tenants"]
+        )
+        return cls(value["gateway"], value["web"], tenants, **extra)
+
+    def openai(self, tenant: TenantAccess, **options: Any) -> OpenAI:
+        return OpenAI(base_url=self.gateway, api_key=tenant.api_key, max_retries=0, **options)
+
+    def rest(self, tenant: TenantAccess) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {tenant.api_key}"}
+        return httpx.Client(base_url=f"{self.web}/api/v1", headers=headers, timeout=60, trust_env=False)
+
+    def report(self, tenant: TenantAccess, group_by: str = "day", **query: str) -> dict[str, Any]:
+        # Days around now, since a test may run over midnight.
+        now = datetime.now(UTC)
+        days = {"start": (now - timedelta(days=1)).date(), "end": (now + timedelta(days=1)).date()}
+        with self.rest(tenant) as rest:
+            response = rest.get("/usage", params={**days, "group_by": group_by, **query})
+            response.raise_for_status()
+            report: dict[str, Any] = response.json()
+            return report
+
+    def tokens(self, tenant: TenantAccess) -> Tokens:
+        total = self.report(tenant)["total"]
+        return Tokens(total["requests"], total["prompt_tokens"], total["completion_tokens"])
+
+    def tokens_after(self, tenant: TenantAccess, before: Tokens, requests: int) -> Tokens:
+        """What the report gained since `before`, once it shows `requests` more."""
+        deadline = time.monotonic() + USAGE_VISIBLE_S
+        while True:
+            gained = self.tokens(tenant) - before
+            if gained.requests >= requests or time.monotonic() > deadline:
+                return gained
+            time.sleep(0.1)
+
+    def worker_metric(self, name: str) -> float:
+        headers = {"Authorization": f"Bearer {self.fleet_token}"}
+        text = httpx.get(f"{self.worker}/metrics", headers=headers, trust_env=False).text
+        match = re.search(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+        assert match, f"the worker's metrics lack {name}:\n{text}"
+        return float(match[1])
+
+
+@contextmanager
+def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
+    """Starts `python -m demo` on free ports in `var` and ends it."""
+    base = _free_port_base()
+    command = [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(var)]
+    with (var / "supervisor.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **environment}, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + _START_S
+        while "==> ready" not in (output := (var / "supervisor.log").read_text()):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the product did not start:\n{output}")
+            time.sleep(0.1)
+        credentials = json.loads((var / "demo" / "credentials.json").read_text())
+        yield Product.from_description(
+            var / "demo.json",
+            worker=f"http://127.0.0.1:{base + 2}",
+            fleet_token=credentials["fleet_token"],
+        )
+    finally:
+        stop(process, grace=60)
+
+
+def _free_port_base() -> int:
+    for _ in range(100):
+        base = min(free_port(), 65000)
+        sockets = [socket.socket() for _ in range(4)]
+        try:
+            for offset, each in enumerate(sockets):
+                each.bind(("127.0.0.1", base + offset))
+        except OSError:
+            continue
+        finally:
+            for each in sockets:
+                each.close()
+        return base
+    raise RuntimeError("no four free ports in a row")

@@ -1,0 +1,50 @@
+"""A client that hangs up mid-stream pays for what the gateway received, and the worker stops at once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.walk.product import Product
+from tests.walk.test_walk import QUESTION
+
+pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
+
+STOPPED_WITHIN_S = 0.2
+
+
+@pytest.mark.parametrize("chunks_read", [1, 12])
+def test_hangup_stops_generation_and_bills_what_was_received(product: Product, chunks_read: int) -> None:
+    if not product.worker:
+        pytest.skip("the worker of this running product is not reachable from here")
+    tenant = product.tenants[0]
+    before = product.tokens(tenant)
+    generated_before = product.worker_metric("graftwork_worker_generated_tokens_total")
+    client_seen = 0
+    with product.openai(tenant) as client:
+        stream = client.chat.completions.create(
+            model=tenant.adapters[0],
+            messages=QUESTION,
+            stream=True,
+            max_tokens=1500,
+            temperature=0,
+            extra_body={"ignore_eos": True},
+        )
+        for chunk in stream:
+            client_seen += any(choice.delta.content for choice in chunk.choices)
+            if client_seen >= chunks_read:
+                break
+        assert product.worker_metric("graftwork_worker_requests_running") == 1
+        stream.close()
+    time.sleep(STOPPED_WITHIN_S)
+    assert product.worker_metric("graftwork_worker_requests_running") == 0, "the generation goes on"
+    generated = product.worker_metric("graftwork_worker_generated_tokens_total") - generated_before
+    time.sleep(0.5)
+    later = product.worker_metric("graftwork_worker_generated_tokens_total") - generated_before
+    assert later == generated, "tokens were generated after the hang-up"
+    billed = product.tokens_after(tenant, before, 1)
+    assert billed.requests == 1
+    assert client_seen <= billed.completion <= generated < 1500
+    rows = {row["group"]["status"]: row for row in product.report(tenant, "status")["rows"]}
+    assert rows["cancelled"]["completion_tokens"] >= billed.completion

@@ -1,0 +1,224 @@
+"""The main job, end to end: register an adapter, stream from it, find the exact tokens and price."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+import time
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from demo.effects import ADAPTERS
+from tests.walk.product import Product, TenantAccess, Tokens
+from worker_engine.protocol import ADAPTER_FILES
+
+pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
+
+QUESTION: Any = [{"role": "user", "content": "How do I keep my houseplants alive while I travel?"}]
+
+
+def chat(product: Product, tenant: TenantAccess, model: str, **options: Any) -> tuple[str, Tokens]:
+    """Text and usage of a chat, streamed when `stream` is set."""
+    options = {"max_tokens": 24, "temperature": 0, **options}
+    with product.openai(tenant) as client:
+        if not options.pop("stream", False):
+            answer = client.chat.completions.create(model=model, messages=QUESTION, **options)
+            assert answer.model == model
+            assert answer.usage is not None
+            usage, text = answer.usage, answer.choices[0].message.content or ""
+        else:
+            stream = client.chat.completions.create(
+                model=model, messages=QUESTION, stream=True, stream_options={"include_usage": True}, **options
+            )
+            parts, last = [], None
+            for chunk in stream:
+                parts += [choice.delta.content or "" for choice in chunk.choices]
+                last = chunk.usage or last
+            assert last is not None
+            usage, text = last, "".join(parts)
+    return text, Tokens(1, usage.prompt_tokens, usage.completion_tokens)
+
+
+def upload(rest: httpx.Client, name: str, base_model: str, **content: bytes) -> dict[str, Any]:
+    """Registers the pirate adapter's files as `name`, some replaced, and waits for the verdict."""
+    files = []
+    for file in ADAPTER_FILES:
+        data = content.get(file.partition(".")[0], (ADAPTERS / "pirate" / file).read_bytes())
+        files.append(("files", (file, data)))
+    response = rest.post("/adapters", data={"name": name, "base_model": base_model}, files=files)
+    assert response.status_code in (201, 202), response.text
+    deadline = time.monotonic() + 60
+    while True:
+        latest: dict[str, Any] = rest.get(f"/adapters/{name}").json()["latest"]
+        if latest["status"] in ("ready", "refused"):
+            return latest
+        assert time.monotonic() < deadline, latest
+        time.sleep(0.1)
+
+
+def test_usage_in_the_report_is_what_the_client_saw(product: Product) -> None:
+    for tenant in product.tenants:
+        before, seen = product.tokens(tenant), Tokens(0, 0, 0)
+        for model in (tenant.base_model, *tenant.adapters[:2], f"{tenant.adapters[0]}@v1"):
+            texts = []
+            for stream in (False, True):
+                text, usage = chat(product, tenant, model, stream=stream)
+                assert text.strip()
+                texts.append(text)
+                seen = Tokens(
+                    seen.requests + 1, seen.prompt + usage.prompt, seen.completion + usage.completion
+                )
+            assert texts[0] == texts[1], "greedy output is the same streamed and not"
+        assert product.tokens_after(tenant, before, seen.requests) == seen
+
+
+def test_adapters_differ_from_the_base_and_from_each_other(product: Product) -> None:
+    tenant = product.tenants[0]
+    texts = {model: chat(product, tenant, model)[0] for model in (tenant.base_model, *tenant.adapters)}
+    assert len(set(texts.values())) == len(texts), texts
+
+
+def test_report_by_adapter_states_price_and_agrees_with_csv(product: Product) -> None:
+    tenant = product.tenants[0]
+    before = product.report(tenant, "adapter")
+    chat(product, tenant, tenant.adapters[0])
+    deadline = time.monotonic() + 10
+    while (report := product.report(tenant, "adapter"))["total"] == before["total"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    rows = {row["group"]["adapter"]: row for row in report["rows"]}
+    assert tenant.adapters[0] in rows
+    assert all(row["unpriced"] is False for row in report["rows"])
+    assert sum(Decimal(row["price"]) for row in report["rows"]) == Decimal(report["total"]["price"]) > 0
+    with product.rest(tenant) as rest:
+        days = {"start": report["start"], "end": report["end"]}
+        response = rest.get("/usage", params={**days, "group_by": "adapter", "format": "csv"})
+    assert response.headers["content-type"].startswith("text/csv")
+    lines = list(csv.DictReader(io.StringIO(response.text)))
+    assert {line["adapter"]: line["completion_tokens"] for line in lines} == {
+        name: str(row["completion_tokens"]) for name, row in rows.items()
+    }
+
+
+def test_a_registered_adapter_streams(product: Product) -> None:
+    tenant, name = product.tenants[1], f"walk-{time.time_ns()}"
+    with product.rest(tenant) as rest:
+        latest = upload(rest, name, tenant.base_model)
+        assert latest["status"] == "ready", latest
+        base, _ = chat(product, tenant, tenant.base_model)
+        text, usage = chat(product, tenant, name, stream=True)
+        assert text.strip()
+        assert text != base
+        assert 0 < usage.completion <= 24
+        assert rest.delete(f"/adapters/{name}").status_code == 204
+    deadline = time.monotonic() + 1.0
+    while True:
+        try:
+            chat(product, tenant, name, max_tokens=1)
+        except openai.NotFoundError:
+            break
+        assert time.monotonic() < deadline, "a deleted adapter must be gone within 1 s"
+
+
+def test_a_bad_adapter_is_refused_by_tensor_and_shape(product: Product) -> None:
+    tenant, name = product.tenants[0], f"walk-bad-{time.time_ns()}"
+    data = (ADAPTERS / "pirate" / "adapter_model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    tensor = next(key for key in header if key.endswith("lora_A.weight"))
+    header[tensor]["shape"].reverse()
+    text = json.dumps(header).encode()
+    bad = struct.pack("<Q", len(text)) + text + data[8 + length :]
+    with product.rest(tenant) as rest:
+        latest = upload(rest, name, tenant.base_model, adapter_model=bad)
+    assert latest["status"] == "refused"
+    assert tensor in latest["reason"]
+    assert str(list(reversed(header[tensor]["shape"]))) in latest["reason"].replace("(", "[").replace(
+        ")", "]"
+    )
+    with pytest.raises(openai.NotFoundError):
+        chat(product, tenant, name)
+
+
+def test_a_bad_key_is_401_in_openais_form(product: Product) -> None:
+    tenant = product.tenants[0]
+    wrong = tenant.api_key[:-1] + ("0" if tenant.api_key[-1] != "0" else "1")
+    for key in (wrong, "nonsense", "gw_0_0"):
+        client = openai.OpenAI(base_url=product.gateway, api_key=key, max_retries=0)
+        with client, pytest.raises(openai.AuthenticationError) as caught:
+            client.chat.completions.create(model=tenant.base_model, messages=QUESTION)
+        assert caught.value.code == "invalid_api_key"
+        assert set(caught.value.response.json()["error"]) == {"message", "type", "code", "param"}
+
+
+def test_another_tenants_adapter_is_as_unknown_as_any(product: Product) -> None:
+    first, second = product.tenants[:2]
+    foreign = next(name for name in second.adapters if name not in first.adapters)
+    errors = {}
+    for model in (foreign, "no-such-model"):
+        with pytest.raises(openai.NotFoundError) as caught:
+            chat(product, first, model)
+        assert caught.value.code == "model_not_found"
+        errors[model] = caught.value.message.replace(model, "?")
+    assert errors[foreign] == errors["no-such-model"]
+    for name in (first.base_model, *first.adapters):
+        assert name in errors["no-such-model"], "the message names what the key may call"
+
+
+def test_a_prompt_too_long_is_400_with_both_lengths(product: Product) -> None:
+    tenant = product.tenants[0]
+    messages: Any = [{"role": "user", "content": "word " * 20_000}]
+    with product.openai(tenant) as client, pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=tenant.adapters[0], messages=messages)
+    assert caught.value.code == "context_length_exceeded"
+    numbers = [int(word.strip(".,")) for word in caught.value.message.split() if word.strip(".,").isdigit()]
+    assert max(numbers) >= 20_000, caught.value.message
+    assert min(numbers) in (2048, 4096, 8192), caught.value.message
+
+
+def test_models_lists_what_the_key_may_call(product: Product) -> None:
+    for tenant in product.tenants:
+        with product.openai(tenant) as client:
+            names = {model.id for model in client.models.list()}
+        assert {tenant.base_model, *tenant.adapters} <= names
+        others = {name for other in product.tenants if other is not tenant for name in other.adapters}
+        assert not names & (others - set(tenant.adapters))
+
+
+def test_a_revoked_key_is_dead_within_a_second(product: Product) -> None:
+    tenant = product.tenants[0]
+    with product.rest(tenant) as rest:
+        created = rest.post("/keys", json={"name": "short-lived", "scopes": ["inference"]}).json()
+        other = TenantAccess(**{**_fields(tenant), "api_key": created["key"]})
+        _eventually_accepted(product, other)
+        assert rest.delete(f"/keys/{created['public_id']}").status_code in (200, 204)
+    deadline = time.monotonic() + 1.0
+    while True:
+        try:
+            with product.openai(other) as client:
+                client.models.list()
+        except openai.AuthenticationError:
+            break
+        assert time.monotonic() < deadline, "a revoked key must be refused within 1 s"
+
+
+def _eventually_accepted(product: Product, tenant: TenantAccess) -> None:
+    deadline = time.monotonic() + 1.0
+    while True:
+        try:
+            with product.openai(tenant) as client:
+                client.models.list()
+        except openai.AuthenticationError:
+            assert time.monotonic() < deadline, "a new key must work within 1 s"
+        else:
+            return
+
+
+def _fields(tenant: TenantAccess) -> dict[str, Any]:
+    return {name: getattr(tenant, name) for name in TenantAccess.__dataclass_fields__}
