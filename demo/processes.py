@@ -31,13 +31,16 @@ class Processes:
         environment: what each gets beside this process's own environment without GRAFTWORK_*.
         logs: folder for one <name>.log each.
         lock: file descriptor that stays open until the last process has ended.
+        grace: seconds between SIGTERM and SIGKILL.
     """
 
-    def __init__(self, environment: Mapping[str, str], *, logs: Path, lock: int) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *, logs: Path, lock: int, grace: float = reaper.GRACE_S
+    ) -> None:
         self._mark = uuid.uuid4().hex
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")}
         self._environment = {**inherited, **environment, reaper.MARK: self._mark}
-        self._logs = logs
+        self._logs, self._grace = logs, grace
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         logs.mkdir(parents=True, exist_ok=True)
         self._reaper = subprocess.Popen(
@@ -113,11 +116,11 @@ class Processes:
         others = [child for name, child in self._children.items() if name != "valkey"]
         for child in others:
             child.terminate()
-        deadline = time.monotonic() + reaper.GRACE_S
+        deadline = time.monotonic() + self._grace
         for child in others:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, deadline - time.monotonic()))
-        reaper.end(self._mark)
+        reaper.end(self._mark, grace=self._grace)
         for child in self._children.values():
             child.wait()
         self._children.clear()
