@@ -1,0 +1,94 @@
+"""Adapters in memory: loaded once, shared by requests, dropped oldest first when memory runs short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from worker_engine.adapter_loader import Adapter, AdapterLoader
+from worker_engine.errors import AdapterRefused
+from worker_engine.protocol import AdapterRef
+
+
+class AdapterPool:
+    """Resident adapters by content. Lives on the event loop; the loader works in threads.
+
+    An adapter in use is never dropped. When all that is resident is in use, a newcomer waits until
+    enough is released; requests in use end by themselves, so the wait does too.
+    """
+
+    def __init__(self, loader: AdapterLoader, *, max_bytes: int) -> None:
+        self._loader, self._max_bytes = loader, max_bytes
+        self._resident: OrderedDict[str, Adapter] = OrderedDict()
+        self._users: dict[str, int] = {}
+        self._loading: dict[str, asyncio.Task[Adapter]] = {}
+        self._released = asyncio.Event()
+
+    @property
+    def num_resident(self) -> int:
+        return len(self._resident)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(adapter.nbytes for adapter in self._resident.values())
+
+    @asynccontextmanager
+    async def acquire(self, ref: AdapterRef) -> AsyncIterator[Adapter]:
+        """The adapter, held for as long as the block runs.
+
+        Raises:
+            AdapterUnavailable, AdapterRefused: as `AdapterLoader.load`; refused, too, when it is larger
+                than the whole pool.
+        """
+        adapter = self._resident.get(ref.sha256)
+        if adapter is None:
+            adapter = await self._join_load(ref)
+            await self._admit(adapter)
+        self._resident.move_to_end(ref.sha256)
+        self._users[ref.sha256] = self._users.get(ref.sha256, 0) + 1
+        try:
+            yield self._resident[ref.sha256]
+        finally:
+            self._users[ref.sha256] -= 1
+            if not self._users[ref.sha256]:
+                del self._users[ref.sha256]
+                self._released.set()
+
+    async def _join_load(self, ref: AdapterRef) -> Adapter:
+        """One load serves all who wait for it, and goes on when one of them hangs up."""
+        task = self._loading.get(ref.sha256)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._loader.load, ref))
+            self._loading[ref.sha256] = task
+            task.add_done_callback(lambda done: self._loaded(ref.sha256, done))
+        return await asyncio.shield(task)
+
+    def _loaded(self, sha256: str, task: asyncio.Task[Adapter]) -> None:
+        del self._loading[sha256]
+        if not task.cancelled():
+            task.exception()  # seen, even when all who waited have hung up
+
+    async def _admit(self, adapter: Adapter) -> None:
+        if adapter.nbytes > self._max_bytes:
+            raise AdapterRefused(
+                f"the adapter takes {adapter.nbytes} bytes, this worker holds {self._max_bytes} "
+                "(--adapter-cache-gib)"
+            )
+        while not self._make_room(adapter):
+            self._released.clear()
+            await self._released.wait()
+
+    def _make_room(self, adapter: Adapter) -> bool:
+        if adapter.sha256 in self._resident:  # another waiter was first
+            return True
+        for sha256 in list(self._resident):
+            if self.nbytes + adapter.nbytes <= self._max_bytes:
+                break
+            if sha256 not in self._users:
+                del self._resident[sha256]
+        if self.nbytes + adapter.nbytes > self._max_bytes:
+            return False
+        self._resident[adapter.sha256] = adapter
+        return True

@@ -1,0 +1,186 @@
+"""The engine: schedule, run, postprocess. Its loop has a thread of its own, apart from HTTP's."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+
+import torch
+
+from worker_engine.adapter_loader import Adapter
+from worker_engine.config import PAGE_SIZE, EngineConfig, ModelConfig
+from worker_engine.memory_pool import MemoryPool
+from worker_engine.model_runner import ModelRunner
+from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
+from worker_engine.sampler import sample
+from worker_engine.scheduler import Chunk, Scheduler
+from worker_engine.sequence import Sequence
+from worker_engine.tokenizer import ChatTokenizer, Detokenizer
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Sequences in, token deltas out. Not thread-safe: `EngineThread` is its only caller when serving."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: ModelConfig,
+        tokenizer: ChatTokenizer,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Loads the checkpoint. Raises ConfigError, CheckpointError."""
+        self._tokenizer = tokenizer
+        self._eos = frozenset(model.eos_token_ids)
+        self._runner = ModelRunner(config, model, dtype=dtype, device=device)
+        self.max_model_len = self._runner.max_model_len
+        self.pool = MemoryPool(self._runner.num_pages)
+        self.scheduler = Scheduler(
+            self.pool,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+        )
+        self._sequences: dict[str, Sequence] = {}
+        self.num_generated_tokens = 0
+        self.num_prompt_tokens = 0
+
+    @property
+    def idle(self) -> bool:
+        return self.scheduler.idle
+
+    def fits(self, num_tokens: int) -> bool:
+        """Whether a prompt and completion of `num_tokens` can ever be held, all others gone."""
+        return num_tokens <= self.pool_tokens
+
+    @property
+    def pool_tokens(self) -> int:
+        """Tokens that the whole KV cache holds."""
+        return self.pool.capacity * PAGE_SIZE
+
+    def add_request(self, request: GenerateRequest, adapter: Adapter | None) -> None:
+        """Queues a request; `request.request_id` must be new."""
+        detokenizer = Detokenizer(self._tokenizer, request.sampling.stop)
+        sequence = Sequence(request, detokenizer, adapter)
+        self._sequences[request.request_id] = sequence
+        self.scheduler.add(sequence)
+
+    def abort(self, request_id: str) -> None:
+        """Stops a request and frees its pages; unknown or finished ones are ignored."""
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is not None:
+            self.scheduler.finish(sequence)
+
+    def step(self) -> list[TokenDelta]:
+        """One forward pass; returns what it added to each request."""
+        chunks = self.scheduler.schedule()
+        logits, sampled = self._runner.run(chunks, self.pool.take_fresh())
+        return self._postprocess(chunks, sampled, sample(logits, sampled) if sampled else [])
+
+    def fail_all(self, message: str) -> list[TokenDelta]:
+        """Ends every request with an error."""
+        return [self._fail(sequence, message) for sequence in list(self._sequences.values())]
+
+    def _postprocess(
+        self, chunks: Items[Chunk], sampled: Items[Sequence], token_ids: Items[int | None]
+    ) -> list[TokenDelta]:
+        self.num_prompt_tokens += sum(chunk.count for chunk in chunks if chunk.count > 1)
+        self.num_generated_tokens += sum(token_id is not None for token_id in token_ids)
+        return [
+            self._append(sequence, token_id)
+            if token_id is not None
+            else self._fail(sequence, "the model gave non-finite logits; its adapter's weights may overflow")
+            for sequence, token_id in zip(sampled, token_ids, strict=True)
+        ]
+
+    def _append(self, sequence: Sequence, token_id: int) -> TokenDelta:
+        params = sequence.request.sampling
+        sequence.token_ids.append(token_id)
+        if token_id in self._eos and not params.ignore_eos:
+            return self._delta(sequence, sequence.detokenizer.flush(), (token_id,), FinishReason.STOP)
+        text = sequence.detokenizer.append(token_id)
+        reason = FinishReason.STOP if sequence.detokenizer.stopped else None
+        if reason is None and sequence.num_completion_tokens >= params.max_tokens:
+            text += sequence.detokenizer.flush()
+            reason = FinishReason.LENGTH
+        return self._delta(sequence, text, (token_id,), reason)
+
+    def _fail(self, sequence: Sequence, message: str) -> TokenDelta:
+        return self._delta(sequence, "", (), FinishReason.ERROR, error=message)
+
+    def _delta(
+        self,
+        sequence: Sequence,
+        text: str,
+        token_ids: tuple[int, ...],
+        reason: FinishReason | None,
+        *,
+        error: str | None = None,
+    ) -> TokenDelta:
+        if reason is not None:
+            self.abort(sequence.request.request_id)
+        return TokenDelta(
+            request_id=sequence.request.request_id,
+            text=text,
+            token_ids=token_ids,
+            prompt_tokens=sequence.num_prompt_tokens,
+            completion_tokens=sequence.num_completion_tokens,
+            finish_reason=reason,
+            error=error,
+        )
+
+
+class EngineThread:
+    """Drives an engine in a thread; commands go in through a queue, deltas come out by a callback."""
+
+    def __init__(self, engine: Engine, on_deltas: Callable[[list[TokenDelta]], None]) -> None:
+        """`on_deltas` is called in the engine's thread with each step's deltas."""
+        self._engine, self._on_deltas = engine, on_deltas
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def add_request(self, request: GenerateRequest, adapter: Adapter | None) -> None:
+        self._commands.put(lambda: self._engine.add_request(request, adapter))
+
+    def abort(self, request_id: str) -> None:
+        self._commands.put(lambda: self._engine.abort(request_id))
+
+    def stop(self) -> None:
+        """Ends the loop after the step in progress; requests that still run get no more deltas."""
+        self._commands.put(None)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while self._obey():
+            if self._engine.idle:
+                continue
+            try:
+                deltas = self._engine.step()
+            except Exception:
+                log.exception("engine step failed; its requests end with an error")
+                deltas = self._engine.fail_all("the engine failed at this step; the same request may succeed")
+            if deltas:
+                self._on_deltas(deltas)
+
+    def _obey(self) -> bool:
+        """Carries out all commands; waits for one when there is nothing to compute. False means stop."""
+        while True:
+            try:
+                command = self._commands.get(block=self._engine.idle)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            command()

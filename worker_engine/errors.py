@@ -1,0 +1,137 @@
+"""Everything that the worker refuses or fails at.
+
+WorkerError
+├── ConfigError              the process cannot start like this
+│   └── CheckpointError      the model folder is not a checkpoint that we serve
+└── RequestError             reaches the caller in OpenAI's form
+    ├── InvalidRequest       400
+    │   ├── ContextLengthExceeded
+    │   └── AdapterRefused
+    ├── Unauthorized         401
+    ├── ModelNotFound        404
+    ├── RouteNotFound        404
+    ├── MethodNotAllowed     405
+    ├── BodyTooLarge         413
+    ├── GenerationFailed     500
+    └── Unavailable          503, a retry helps
+        └── AdapterUnavailable
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class WorkerError(Exception):
+    """Base of every error that the worker raises on purpose."""
+
+
+class ConfigError(WorkerError):
+    """A setting, flag or environment variable is missing or malformed; the text says which and how."""
+
+
+class CheckpointError(ConfigError):
+    """The model folder lacks a file, or holds a model that this worker does not serve."""
+
+
+class RequestError(WorkerError):
+    """One request cannot be served; others go on.
+
+    Attributes:
+        status: HTTP status.
+        param: the request's field at fault, if it is one.
+        retry_after: seconds after which the same request may succeed; None when a retry is useless.
+    """
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str | None] = None
+    retry_after: ClassVar[int | None] = None
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+    def to_dict(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        body = {"message": str(self), "type": self.type, "code": self.code, "param": self.param}
+        return {"error": body}
+
+
+class InvalidRequest(RequestError):
+    """The body is malformed, or asks for what is not supported."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """Prompt and completion do not fit; the text names both lengths and the limit."""
+
+    code = "context_length_exceeded"
+
+
+class AdapterRefused(InvalidRequest):
+    """The adapter's files cannot be served with this base model; the text names the tensor or field."""
+
+    code = "adapter_refused"
+
+
+class Unauthorized(RequestError):
+    """The fleet token is missing or wrong."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_fleet_token"
+
+
+class ModelNotFound(RequestError):
+    """The request names a model that this worker does not serve."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+
+class RouteNotFound(RequestError):
+    """No such path."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    """The path exists, the method does not."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+
+class BodyTooLarge(RequestError):
+    """The request body is over the limit."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "request_too_large"
+
+
+class GenerationFailed(RequestError):
+    """The model could not go on with this request (non-finite logits, say), or the engine broke."""
+
+    code = "generation_failed"
+
+
+class Unavailable(RequestError):
+    """The worker is full or stopping; another copy, or a later try, may serve the request."""
+
+    status = 503
+    code = "unavailable"
+    retry_after = 1
+
+
+class AdapterUnavailable(Unavailable):
+    """The adapter's files could not be fetched."""
+
+    code = "adapter_unavailable"

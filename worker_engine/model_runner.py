@@ -1,0 +1,149 @@
+"""Runs the model over one step's chunks: builds the batch's tensors, returns logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+import torch
+
+from kernels.lora import Segments
+from worker_engine.adapter_batch import AdapterBatch
+from worker_engine.checkpoint import Checkpoint
+from worker_engine.config import PAGE_SIZE, EngineConfig, ModelConfig
+from worker_engine.errors import ConfigError
+from worker_engine.layers.attention import AttentionPlan, DecodeRows, KVCache, PrefillRows
+from worker_engine.memory_pool import pages_for
+from worker_engine.models.llama import Batch, Llama
+from worker_engine.scheduler import Chunk
+from worker_engine.sequence import Sequence
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one. Raises ConfigError when CUDA is asked for and missing."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: this machine has no CUDA device that PyTorch can use")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.dtype:
+    """`auto` computes bf16 checkpoints in bf16 where the device does so natively, others in fp32.
+
+    fp16 checkpoints run in bf16 on CUDA and in fp32 on CPU, where fp16 products are emulated.
+    """
+    if name != "auto":
+        return torch.float32 if name == "float32" else torch.bfloat16
+    if device.type == "cuda":
+        return torch.float32 if model.dtype == "float32" else torch.bfloat16
+    native = model.dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if native else torch.float32
+
+
+class ModelRunner:
+    """The model, its KV cache and the batch's adapters on one device."""
+
+    def __init__(
+        self, engine: EngineConfig, model: ModelConfig, *, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """Loads the checkpoint. Raises CheckpointError, or ConfigError when the KV cache has no room."""
+        self.max_model_len = engine.max_model_len or model.max_position_embeddings
+        if self.max_model_len > model.max_position_embeddings:
+            raise ConfigError(
+                f"--max-model-len {self.max_model_len} is more than the checkpoint's "
+                f"{model.max_position_embeddings} positions"
+            )
+        page_bytes = 2 * model.num_layers * model.num_kv_heads * PAGE_SIZE * model.head_dim * dtype.itemsize
+        most = engine.max_num_seqs * pages_for(self.max_model_len)
+        self.num_pages = 1 + min(most, int(engine.kv_cache_gib * 2**30 / page_bytes))
+        if self.num_pages < 2:
+            raise ConfigError(f"--kv-cache-gib {engine.kv_cache_gib} does not hold a single page of KV cache")
+        self._device = device
+        with Checkpoint(engine.model, dtype=dtype, device=device) as checkpoint:
+            self._model = Llama(
+                model, checkpoint, max_model_len=self.max_model_len, dtype=dtype, device=device
+            )
+        self._cache = KVCache(model, self.num_pages, dtype=dtype, device=device)
+        self._adapters = AdapterBatch(model, device)
+
+    @torch.inference_mode()
+    def run(self, chunks: Items[Chunk], fresh_pages: Items[int]) -> tuple[torch.Tensor, list[Sequence]]:
+        """Computes the chunks and moves their sequences' `num_computed`.
+
+        Args:
+            fresh_pages: pages that changed hands since the last step; they are cleared first.
+
+        Returns:
+            Float32 logits [n, vocab], and the n sequences that they belong to.
+        """
+        self._cache.zero(fresh_pages)
+        # Decode rows first, and an adapter's rows side by side.
+        chunks = sorted(chunks, key=lambda chunk: (chunk.count > 1, _adapter_key(chunk.sequence)))
+        logits = self._model.forward(self._batch(chunks), self._cache)
+        sampled = [chunk.sequence for chunk in chunks if chunk.samples]
+        for chunk in chunks:
+            chunk.sequence.num_computed += chunk.count
+        return logits, sampled
+
+    def _batch(self, chunks: Items[Chunk]) -> Batch:
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        logit_rows: list[int] = []
+        row_adapter: list[int] = []
+        adapters = self._adapters.select([chunk.sequence.adapter for chunk in chunks])
+        for chunk, adapter in zip(chunks, adapters, strict=True):
+            sequence, start = chunk.sequence, chunk.sequence.num_computed
+            span = range(start, start + chunk.count)
+            token_ids += sequence.token_ids[start : start + chunk.count]
+            positions += span
+            slots += [sequence.pages[at // PAGE_SIZE] * PAGE_SIZE + at % PAGE_SIZE for at in span]
+            row_adapter += [adapter] * chunk.count
+            if chunk.samples:
+                logit_rows.append(len(token_ids) - 1)
+        segments = Segments.of(row_adapter, self._device)
+        every_row = logit_rows == list(range(len(token_ids)))
+        return Batch(
+            token_ids=self._tensor(token_ids),
+            positions=self._tensor(positions),
+            attention=AttentionPlan(self._tensor(slots), self._decode(chunks), self._prefill(chunks)),
+            logit_rows=None if every_row else self._tensor(logit_rows),
+            lora=() if segments.empty else self._adapters.layers,
+            segments=segments,
+        )
+
+    def _decode(self, chunks: Items[Chunk]) -> DecodeRows | None:
+        rows = [chunk.sequence for chunk in chunks if chunk.count == 1]
+        if not rows:
+            return None
+        lengths = [sequence.num_computed + 1 for sequence in rows]
+        width = pages_for(max(lengths))
+        table = [page for sequence in rows for page in (sequence.pages + [0] * width)[:width]]
+        columns = torch.arange(width * PAGE_SIZE, device=self._device)
+        beyond = columns >= self._tensor(lengths).unsqueeze(1)
+        bias = torch.zeros(beyond.shape, dtype=self._cache.dtype, device=self._device)
+        bias.masked_fill_(beyond, float("-inf"))
+        return DecodeRows(
+            len(rows), self._tensor(table), bias.unsqueeze(1).repeat(self._cache.num_kv_heads, 1, 1)
+        )
+
+    def _prefill(self, chunks: Items[Chunk]) -> tuple[PrefillRows, ...]:
+        parts: list[PrefillRows] = []
+        row = 0
+        for chunk in chunks:
+            if chunk.count > 1:
+                start = chunk.sequence.num_computed
+                length = start + chunk.count
+                table = self._tensor(chunk.sequence.pages[: pages_for(length)])
+                mask = None
+                if start:
+                    at = torch.arange(length, device=self._device)
+                    mask = at <= at[start:].unsqueeze(1)
+                parts.append(PrefillRows(row, row + chunk.count, table, length, mask))
+            row += chunk.count
+        return tuple(parts)
+
+    def _tensor(self, values: Items[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+
+def _adapter_key(sequence: Sequence) -> str:
+    return sequence.adapter.sha256 if sequence.adapter is not None else ""

@@ -1,0 +1,123 @@
+"""Between HTTP and the engine's thread: adapters acquired, requests numbered, deltas handed out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import torch
+
+from worker_engine.adapter_loader import AdapterLoader
+from worker_engine.adapter_pool import AdapterPool
+from worker_engine.config import EngineConfig, ModelConfig
+from worker_engine.engine import Engine, EngineThread
+from worker_engine.errors import GenerationFailed, Unavailable
+from worker_engine.model_runner import choose_device, choose_dtype
+from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
+from worker_engine.tokenizer import ChatTokenizer
+
+
+class Service:
+    """The model as coroutines see it. Create it, then `start()` on the event loop that serves."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        """Loads tokenizer and checkpoint. Raises ConfigError, CheckpointError."""
+        self.config = config
+        self.model = ModelConfig.load(config.model)
+        self.tokenizer = ChatTokenizer(config.model)
+        device = choose_device(config.device)
+        dtype = choose_dtype(config.dtype, self.model, device)
+        if config.num_threads:
+            torch.set_num_threads(config.num_threads)
+        self.engine = Engine(config, self.model, self.tokenizer, dtype=dtype, device=device)
+        loader = AdapterLoader(
+            self.model,
+            config.adapter_cache_dir,
+            max_bytes=config.max_adapter_mib << 20,
+            dtype=dtype,
+            device=device,
+            s3_endpoint_url=config.s3_endpoint_url,
+        )
+        self.adapters = AdapterPool(loader, max_bytes=int(config.adapter_cache_gib * 2**30))
+        self._thread = EngineThread(self.engine, self._publish)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._streams: dict[str, asyncio.Queue[TokenDelta]] = {}
+        self._numbers = itertools.count()
+        self._pending = 0
+        self._stopping = False
+
+    @property
+    def healthy(self) -> bool:
+        return self._thread.alive and not self._stopping
+
+    @property
+    def num_pending(self) -> int:
+        """Requests accepted and not finished."""
+        return self._pending
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the engine's thread; streams that still run end with an error."""
+        self._stopping = True
+        self._thread.stop()
+        for request_id, stream in self._streams.items():
+            stream.put_nowait(
+                TokenDelta(request_id, "", finish_reason=FinishReason.ERROR, error="the worker is stopping")
+            )
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenDelta, None]:
+        """Deltas until one carries a finish reason. Closing the iterator early stops the generation.
+
+        Raises:
+            Unavailable: the queue is full or the worker stops.
+            AdapterUnavailable, AdapterRefused: as `AdapterPool.acquire`, before the first delta.
+            GenerationFailed: the engine gave up on this request.
+        """
+        if self._stopping or self._pending >= self.config.max_num_seqs + self.config.max_waiting:
+            raise Unavailable("the worker is stopping" if self._stopping else "the worker's queue is full")
+        self._pending += 1
+        try:
+            async with AsyncExitStack() as stack:
+                adapter = None
+                if request.adapter is not None:
+                    adapter = await stack.enter_async_context(self.adapters.acquire(request.adapter))
+                # The caller's id may repeat; the engine's may not.
+                request = replace(request, request_id=f"{next(self._numbers)}-{request.request_id}")
+                stream: asyncio.Queue[TokenDelta] = asyncio.Queue()
+                self._streams[request.request_id] = stream
+                self._thread.add_request(request, adapter)
+                try:
+                    async for delta in _until_finished(stream):
+                        yield delta
+                finally:
+                    del self._streams[request.request_id]
+                    self._thread.abort(request.request_id)
+        finally:
+            self._pending -= 1
+
+    def _publish(self, deltas: list[TokenDelta]) -> None:
+        """Called in the engine's thread: one wake-up of the event loop per step."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._dispatch, deltas)
+
+    def _dispatch(self, deltas: list[TokenDelta]) -> None:
+        for delta in deltas:
+            stream = self._streams.get(delta.request_id)
+            if stream is not None:
+                stream.put_nowait(delta)
+
+
+async def _until_finished(stream: asyncio.Queue[TokenDelta]) -> AsyncGenerator[TokenDelta, None]:
+    while True:
+        delta = await stream.get()
+        if delta.finish_reason is FinishReason.ERROR:
+            raise GenerationFailed(delta.error or "the generation failed")
+        yield delta
+        if delta.finish_reason is not None:
+            return
