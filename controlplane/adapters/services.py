@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
@@ -67,7 +67,7 @@ def adapter_register(
         raise
 
 
-def files_by_name(uploads: Iterable[UploadedFile]) -> dict[str, BinaryIO]:
+def files_by_name(uploads: Iterable[UploadedFile[Any]]) -> dict[str, BinaryIO]:
     """Uploads by file name, for `adapter_register`. Raises InvalidInputError on a name sent twice."""
     files: dict[str, BinaryIO] = {}
     for upload in uploads:
@@ -129,7 +129,12 @@ def adapter_delete(*, adapter: Adapter) -> None:
     staged = [staging for staging in adapter.versions.values_list("staging", flat=True) if staging]
     route_remove(path=f"adapters/{adapter.tenant_id}/{adapter.name}")
     adapter.delete()
-    transaction.on_commit(lambda: [artifact_store().remove(staging) for staging in staged] and None)
+
+    def remove_files() -> None:
+        for staging in staged:
+            artifact_store().remove(staging)
+
+    transaction.on_commit(remove_files)
 
 
 def adapter_publish(*, adapter: Adapter) -> None:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, Protocol
 
 MAX_HEADER_BYTES: Final = 16 << 20
 """A real header takes about 100 bytes a tensor."""
@@ -43,19 +43,25 @@ class SafetensorsHeader:
     data_start: int
 
 
-def read_header(stream: BinaryIO, *, size: int) -> SafetensorsHeader:
+class Readable(Protocol):
+    """All that is asked of a file."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_header(stream: Readable, *, size: int) -> SafetensorsHeader:
     """Reads and checks the head of a file of `size` bytes.
 
     Raises:
         HeaderError: on anything that is not a whole, well-formed file.
     """
-    start = stream.read(8)
+    start = _read(stream, 8)
     if len(start) < 8:
         raise HeaderError(f"it has {size} bytes, too few for a header")
     length = int.from_bytes(start, "little")
     if length > MAX_HEADER_BYTES:
         raise HeaderError(f"its header claims {length} bytes; at most {MAX_HEADER_BYTES} are accepted")
-    text = stream.read(length)
+    text = _read(stream, length)
     if len(text) < length:
         raise HeaderError(f"its header claims {length} bytes but the file ends after {8 + len(text)}")
     entries = _entries(text)
@@ -63,6 +69,14 @@ def read_header(stream: BinaryIO, *, size: int) -> SafetensorsHeader:
     ordered = dict(sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)))
     _check_coverage(ordered, size - 8 - length)
     return SafetensorsHeader(ordered, 8 + length)
+
+
+def _read(stream: Readable, size: int) -> bytes:
+    """`size` bytes, or what there is: one read of a network stream may return less than is asked."""
+    data = b""
+    while len(data) < size and (part := stream.read(size - len(data))):
+        data += part
+    return data
 
 
 def _entries(text: bytes) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Unavailable(exceptions.APIException):
     default_code = "unavailable"
 
 
-class ErrorHandler(ExceptionHandler):  # type: ignore[misc]
+class ErrorHandler(ExceptionHandler):
     """drf-standardized-errors' handler, which also knows `controlplane.errors`."""
 
     def convert_known_exceptions(self, exc: Exception) -> Exception:

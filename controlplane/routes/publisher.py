@@ -95,7 +95,7 @@ class RoutePublisher:
         """
         table = route_table()
         announcement = RouteChange(table.version, "keys/", None)
-        arguments = [table.version, json.dumps(table.to_dict()), announcement.to_json()]
+        arguments: list[str | int] = [table.version, json.dumps(table.to_dict()), announcement.to_json()]
         arguments += [_STREAM_LENGTH, int(announce)]
         return cast(int, self._redis.eval(_PUBLISH_SNAPSHOT, 4, *_KEYS, *arguments))
 
@@ -107,7 +107,7 @@ class RoutePublisher:
 
     def _publish_changes(self, changes: list[RouteChange]) -> int:
         for published, change in enumerate(changes):
-            arguments = [change.version, change.to_json(), _STREAM_LENGTH]
+            arguments: list[str | int] = [change.version, change.to_json(), _STREAM_LENGTH]
             reached = cast(int, self._redis.eval(_PUBLISH_CHANGE, 2, *_KEYS[:2], *arguments))
             if reached != change.version:
                 return published  # another publisher was faster, or Redis was emptied: look again

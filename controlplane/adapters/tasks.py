@@ -1,0 +1,20 @@
+"""Celery's edge of adapters."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from controlplane.adapters.validation import validation_resume, version_validate
+
+
+# Late acknowledgement: a worker that dies leaves the message, and the claim keeps a second run out.
+@shared_task(name="adapters.validate", acks_late=True)
+def validate(version_id: int) -> None:
+    """Validates one version."""
+    version_validate(version_id=version_id)
+
+
+@shared_task(name="adapters.resume_validation", acks_late=True)
+def resume_validation() -> None:
+    """Finds versions whose validation was lost."""
+    validation_resume()

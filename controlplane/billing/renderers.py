@@ -1,0 +1,48 @@
+"""Usage reports as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework.renderers import BaseRenderer
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class UsageCsvRenderer(BaseRenderer):
+    """One line a row under a head line; an error as one line under `code,detail,attr`."""
+
+    media_type = "text/csv"
+    format = "csv"
+    charset = "utf-8"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        text = io.StringIO()
+        writer = csv.writer(text)
+        if "rows" in data:
+            names = data["group_by"]
+            sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+            writer.writerow([*names, *sums, "price", "currency", "unpriced"])
+            for row in data["rows"]:
+                groups = [_cell(row["group"][name]) for name in names]
+                price = "" if row["price"] is None else row["price"]
+                flag = "true" if row["unpriced"] else "false"
+                writer.writerow([*groups, *(row[name] for name in sums), price, data["currency"], flag])
+        else:
+            writer.writerow(["code", "detail", "attr"])
+            for error in data["errors"]:
+                writer.writerow([error["code"], _cell(error["detail"]), error["attr"]])
+        return text.getvalue().encode()
+
+
+def _cell(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,38 @@
+"""`manage.py ingest_usage`: moves usage events from Redis into the database until stopped."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import Error as DatabaseError
+from django.db import connection
+from redis.exceptions import RedisError
+
+from controlplane.metering.ingest import UsageIngester
+
+logger = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    """Ends at SIGTERM or SIGINT after the batch in hand; either dependency may go and come back."""
+
+    help = "Ingest usage events until stopped."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        ingester = UsageIngester(settings.GRAFTWORK.redis_url)
+        while not stopped.is_set():
+            try:
+                ingester.run(stopped.is_set)
+            except (RedisError, DatabaseError) as error:
+                logger.warning("ingesting waits: %s", error)
+                connection.close()
+                stopped.wait(1.0)
+        ingester.close()
