@@ -1,0 +1,12 @@
+"""The console app, the web UI."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class ConsoleConfig(AppConfig):
+    """Has views, forms and template tags; no models."""
+
+    name = "controlplane.console"
+    verbose_name = "Console"

@@ -1,0 +1,68 @@
+"""Icons, numbers and money as the pages write them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from django import template
+from django.contrib.staticfiles.storage import staticfiles_storage
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
+_BADGES = {"ready": "ok", "refused": "danger", "validating": "info", "pending": "info"}
+
+
+@register.simple_tag
+def icon(name: str, extra: str = "") -> SafeString:
+    """A decorative icon of the sprite; the text beside it carries the meaning."""
+    url = staticfiles_storage.url("console/icons.svg")
+    return format_html(
+        '<svg class="icon {}" aria-hidden="true"><use href="{}#{}"></use></svg>', extra, url, name
+    )
+
+
+@register.filter
+def tone(status: str) -> str:
+    """Badge tone of an adapter version's status."""
+    return _BADGES.get(status, "neutral")
+
+
+@register.filter
+def amount(value: int) -> str:
+    """A count, grouped in thousands."""
+    return f"{value:,}"
+
+
+@register.filter
+def compact(value: int) -> str:
+    """A count for a headline: 1,234 in full, 12.3k, 4.5M."""
+    for limit, suffix in ((10**9, "B"), (10**6, "M"), (10**4, "k")):
+        if value >= limit:
+            unit = 10**3 if suffix == "k" else limit
+            return f"{value / unit:.1f}{suffix}"
+    return f"{value:,}"
+
+
+@register.filter
+def money(price: str | None, currency: str) -> str:
+    """A price to four significant digits, at least cents; "" when there is none."""
+    if price is None:
+        return ""
+    value = Decimal(price)
+    places = 2 if value >= 1 or value == 0 else max(2, 3 - value.adjusted())
+    text = f"{value:,.{places}f}"
+    return f"{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{text} {currency}"
+
+
+@register.filter
+def size(value: int | None) -> str:
+    """Bytes as kB, MB or GB."""
+    if value is None:
+        return "–"
+    for limit, suffix in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if value >= limit:
+            return f"{value / limit:.1f} {suffix}"
+    return f"{value} B"

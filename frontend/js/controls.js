@@ -1,0 +1,86 @@
+// Small behaviours by data attribute, delegated from the document so that swapped parts have them too.
+import { toast, toastText } from "./toast.js";
+
+const YEAR = 31536000;
+
+const clicks = {
+  "[data-theme-choice]": (button) => chooseTheme(button.dataset.themeChoice),
+  "[data-copy]": (button) => copy(button),
+  "[data-dialog-open]": (button) => document.getElementById(button.dataset.dialogOpen)?.showModal(),
+  "[data-dialog-close]": (button) => button.closest("dialog").close(),
+  '[role="tab"]': (tab) => selectTab(tab),
+};
+document.addEventListener("click", (event) => {
+  for (const [selector, act] of Object.entries(clicks)) {
+    const found = event.target.closest(selector);
+    if (found) act(found);
+  }
+  for (const menu of document.querySelectorAll("[data-menu][open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    const menu = document.querySelector("[data-menu][open]");
+    if (menu) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  }
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (step && event.target.matches('[role="tab"]')) {
+    const tabs = [...event.target.parentElement.children];
+    selectTab(tabs[(tabs.indexOf(event.target) + step + tabs.length) % tabs.length]).focus();
+  }
+});
+
+document.addEventListener("change", (event) => {
+  const shown = event.target.dataset?.shows;
+  if (!shown) return;
+  for (const choice of event.target.form.querySelectorAll("[data-shows]")) {
+    event.target.form.querySelector(choice.dataset.shows).hidden = !choice.checked;
+  }
+});
+
+// A form sent twice by a double click would do its work twice.
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-once]")) return;
+  if (event.target.dataset.sent) event.preventDefault();
+  event.target.dataset.sent = "yes";
+});
+window.addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("[data-once][data-sent]")) delete form.dataset.sent;
+});
+
+function chooseTheme(theme) {
+  // A cookie, so that the server writes the choice into the first byte of the page and nothing flashes.
+  document.cookie = `theme=${theme}; path=/; max-age=${theme ? YEAR : 0}; samesite=lax`;
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+  for (const button of document.querySelectorAll("[data-theme-choice]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.themeChoice === theme));
+  }
+  document.dispatchEvent(new CustomEvent("themechange"));
+}
+
+async function copy(button) {
+  const source = document.querySelector(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    toast("success", toastText("copied"));
+  } catch {
+    // Without a secure origin there is no clipboard: selected text is one key away from being copied.
+    getSelection().selectAllChildren(source);
+  }
+}
+
+function selectTab(tab) {
+  for (const other of tab.parentElement.children) {
+    const chosen = other === tab;
+    other.setAttribute("aria-selected", String(chosen));
+    other.tabIndex = chosen ? 0 : -1;
+    document.getElementById(other.getAttribute("aria-controls")).hidden = !chosen;
+  }
+  return tab;
+}
