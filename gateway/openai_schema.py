@@ -22,6 +22,7 @@ MAX_MESSAGES: Final = 4096
 MAX_STOPS: Final = 16
 MAX_SCHEMA_BYTES: Final = 64 << 10
 MAX_TOKENS: Final = 1 << 20
+_STREAM_OPTIONS: Final = {"include_usage", "continuous_usage_stats", "include_obfuscation"}
 
 
 def _integer(low: int, high: int) -> Check:
@@ -66,7 +67,7 @@ def _prompt(value: Any) -> str | None:
 
 
 def _stream_options(value: Any) -> str | None:
-    known = isinstance(value, dict) and value.keys() <= {"include_usage", "continuous_usage_stats"}
+    known = isinstance(value, dict) and value.keys() <= _STREAM_OPTIONS
     known = known and all(type(item) is bool for item in value.values())
     return None if known else "an object of include_usage and continuous_usage_stats, true or false"
 

@@ -1,0 +1,224 @@
+"""Real processes for the gateway's tests: a canned backend, and gateways over a real Valkey server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from gateway.wire import (
+    ROUTES_DELTAS,
+    ROUTES_SNAPSHOT,
+    ROUTES_VERSION,
+    USAGE_STREAM,
+    AdapterRoute,
+    BaseRoute,
+    CopyRoute,
+    KeyRoute,
+    RouteChange,
+    RouteEntry,
+    RouteTable,
+    TenantRoute,
+    UsageEvent,
+)
+from tests.conftest import ROOT, free_port, stop
+from worker_engine.protocol import AdapterRef, engine_name
+
+FLEET_TOKEN = "fleet-token"
+ACME = "gw_k1_secret1"
+UMBRELLA = "gw_k2_secret2"
+
+
+def wait_for(what: Callable[[], Any], *, seconds: float = 10.0) -> Any:
+    """The first true answer of `what`, asked often; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := what()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"still {answer!r} after {seconds} s")
+        time.sleep(0.01)
+    return answer
+
+
+def reference(tenant: str, adapter: str, version: int = 1) -> AdapterRef:
+    sha256 = hashlib.sha256(f"{tenant}/{adapter}/{version}".encode()).hexdigest()
+    name = engine_name(tenant=tenant, adapter=adapter, version=version, sha256=sha256)
+    return AdapterRef(name, f"file:///adapters/{sha256}/", sha256, 8)
+
+
+def route_table(*urls: str, kind: str = "worker") -> RouteTable:
+    """Two tenants with a key and an adapter each, one base model with a copy at each of `urls`."""
+    copies = tuple(CopyRoute(f"copy-{number}", kind, url) for number, url in enumerate(urls, 1))
+    bots = {number: reference("acme", "bot", number) for number in (1, 2)}
+    return RouteTable(
+        version=1,
+        keys={
+            "k1": KeyRoute("acme", hashlib.sha256(b"secret1").hexdigest(), project="p1"),
+            "k2": KeyRoute("umbrella", hashlib.sha256(b"secret2").hexdigest()),
+        },
+        tenants={"acme": TenantRoute("Acme", "aa11"), "umbrella": TenantRoute("Umbrella", "bb22")},
+        bases={"base": BaseRoute("base", 2048, copies)},
+        adapters={
+            "acme": {"bot": AdapterRoute("base", 1, bots, {"prod": 2})},
+            "umbrella": {"hive": AdapterRoute("base", 1, {1: reference("umbrella", "hive")})},
+        },
+    )
+
+
+@dataclass(slots=True)
+class ControlPlane:
+    """Stands where the control plane stands: publishes routes to, and reads usage from, Redis."""
+
+    client: redis.Redis
+
+    def publish(self, table: RouteTable) -> None:
+        self.client.set(ROUTES_SNAPSHOT, json.dumps(table.to_dict()))
+        self.client.set(ROUTES_VERSION, table.version)
+
+    def change(self, version: int, path: str, entry: RouteEntry | None) -> None:
+        change = RouteChange(version, path, entry)
+        self.client.xadd(ROUTES_DELTAS, {"version": version, "change": change.to_json()})
+        self.client.set(ROUTES_VERSION, version)
+
+    def events(self) -> list[UsageEvent]:
+        """Every usage event in the stream."""
+        entries: Any = self.client.xrange(USAGE_STREAM)
+        return [UsageEvent.from_json(fields[b"event"]) for _, fields in entries]
+
+    def wait_events(self, count: int, *, seconds: float = 10.0) -> list[UsageEvent]:
+        wait_for(lambda: len(self.events()) >= count, seconds=seconds)
+        events = self.events()
+        assert len(events) == count
+        return events
+
+
+@dataclass(slots=True)
+class GatewayProcess:
+    """One `python -m gateway`, which `start`, `stop` and `kill` move between life and death."""
+
+    redis_url: str
+    wal_dir: Path
+    log: Path
+    port: int = field(default_factory=free_port)
+    environ: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *, ready: bool = True) -> None:
+        self._spawn()
+        wait_for(lambda: self._answers("/readyz" if ready else "/healthz"), seconds=20)
+
+    def _spawn(self) -> None:
+        environ = {
+            **os.environ,
+            "GRAFTWORK_REDIS_URL": self.redis_url,
+            "GRAFTWORK_FLEET_TOKEN": FLEET_TOKEN,
+            "GRAFTWORK_GATEWAY_PORT": str(self.port),
+            "GRAFTWORK_GATEWAY_ID": "test",
+            "GRAFTWORK_WAL_DIR": str(self.wal_dir),
+            "GRAFTWORK_CORS_ORIGINS": "http://web.test",
+            **self.environ,
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gateway"], cwd=ROOT, env=environ, stdout=log, stderr=log
+            )
+
+    def start_refused(self) -> None:
+        """Starts a gateway that must end by itself with an error."""
+        self._spawn()
+        assert self.process is not None
+        assert self.process.wait(20) != 0
+
+    def stop(self) -> None:
+        if self.process is not None:
+            stop(self.process)
+
+    def kill(self) -> None:
+        """SIGKILL to the parent: its serving process dies with it, as on a power cut."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        wait_for(lambda: not self._answers("/healthz"))
+
+    def wait_version(self, version: int) -> None:
+        """Waits until the gateway serves by version `version` of the routes."""
+        wait_for(lambda: httpx.get(self.url + "/readyz").json()["routes_version"] == version)
+
+    def _answers(self, path: str) -> bool:
+        assert self.process is not None
+        if self.process.poll() not in (None, -signal.SIGKILL):
+            pytest.fail(f"the gateway ended: {self.log.read_text()}")
+        try:
+            return httpx.get(self.url + path, timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@pytest.fixture
+def control_plane(redis_url: str) -> Iterator[ControlPlane]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield ControlPlane(client)
+
+
+@pytest.fixture(scope="session")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a canned backend in its own process."""
+    port = free_port()
+    command = [sys.executable, "-m", "benchmarks.canned_upstream", "--port", str(port)]
+    with (tmp_path_factory.mktemp("upstream") / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            return httpx.get(url + "/log").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    wait_for(answers)
+    yield url
+    stop(process)
+
+
+@pytest.fixture(scope="session")
+def _shared_gateway(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("gateway")
+    gateway = GatewayProcess(redis_server, folder / "wal", folder / "log")
+    gateway.start(ready=False)
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture
+def gateway(_shared_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str) -> GatewayProcess:
+    """A running gateway that knows `route_table(upstream)`; tests that end it use `own_gateway`."""
+    # The emptied server begins again at version 1; the table of the test before must not be older.
+    shared = _shared_gateway
+    version = (httpx.get(shared.url + "/readyz").json()["routes_version"] or 0) + 1
+    table = route_table(upstream)
+    control_plane.publish(RouteTable(version, table.keys, table.tenants, table.bases, table.adapters))
+    shared.wait_version(version)
+    return shared
+
+
+@pytest.fixture
+def own_gateway(redis_url: str, tmp_path: Path) -> Iterator[GatewayProcess]:
+    """A gateway of this test's own, not started yet."""
+    gateway = GatewayProcess(redis_url, tmp_path / "wal", tmp_path / "log")
+    yield gateway
+    gateway.stop()

@@ -1,0 +1,238 @@
+"""The gateway over HTTP as a client meets it: real processes, the official client."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.chat import ChatCompletionUserMessageParam
+
+from tests.conftest import ROOT
+from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, reference, wait_for
+
+Message = ChatCompletionUserMessageParam
+
+
+def ask(**plan: Any) -> list[Message]:
+    """A message that tells the canned backend what to do."""
+    return [{"role": "user", "content": json.dumps(plan)}]
+
+
+def client(gateway: GatewayProcess, key: str = ACME) -> openai.OpenAI:
+    return openai.OpenAI(base_url=gateway.url + "/v1", api_key=key, max_retries=0)
+
+
+def post(gateway: GatewayProcess, body: dict[str, Any], key: str = ACME, **headers: str) -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}", **headers}
+    return httpx.post(gateway.url + "/v1/chat/completions", json=body, headers=headers)
+
+
+def test_an_answer_and_its_usage(gateway: GatewayProcess, control_plane: ControlPlane) -> None:
+    with client(gateway) as api:
+        raw = api.chat.completions.with_raw_response.create(model="bot@prod", messages=ask(tokens=5))
+    answer = raw.parse()
+    assert answer.choices[0].message.content == "tok0 tok1 tok2 tok3 tok4"
+    assert answer.model == "bot@prod"
+    assert answer.usage is not None
+    assert raw.headers["x-graftwork-adapter"] == reference("acme", "bot", 2).name
+    [event] = control_plane.wait_events(1)
+    assert event.request_id == raw.headers["x-request-id"]
+    assert (event.tenant, event.project, event.key_id) == ("acme", "p1", "k1")
+    assert (event.requested_model, event.alias) == ("bot@prod", "prod")
+    assert event.adapter == reference("acme", "bot", 2).name
+    assert (event.base_model, event.backend, event.endpoint) == ("base", "worker", "copy-1")
+    assert (event.status, event.error_code, event.estimated, event.attempt) == ("ok", "", False, 1)
+    assert (event.prompt_tokens, event.cached_tokens, event.completion_tokens) == (11, 5, 5)
+    assert answer.usage.completion_tokens == 5
+
+
+def test_a_stream_shows_no_usage_unless_asked(gateway: GatewayProcess, control_plane: ControlPlane) -> None:
+    with client(gateway) as api:
+        stream = api.chat.completions.create(model="bot", messages=ask(tokens=7, delay=0.001), stream=True)
+        chunks = list(stream)
+    assert all(chunk.choices for chunk in chunks)
+    assert all(chunk.usage is None for chunk in chunks)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks).split() == [
+        f"tok{number}" for number in range(7)
+    ]
+    [event] = control_plane.wait_events(1)
+    assert (event.status, event.completion_tokens) == ("ok", 7)
+    assert event.ttft_ms is not None
+    assert event.ttft_ms <= event.duration_ms
+
+
+def test_a_stream_with_usage(gateway: GatewayProcess) -> None:
+    with client(gateway) as api:
+        chunks = list(
+            api.chat.completions.create(
+                model="base", messages=ask(tokens=7), stream=True, stream_options={"include_usage": True}
+            )
+        )
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 7
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+def test_completions(gateway: GatewayProcess) -> None:
+    with client(gateway) as api:
+        answer = api.completions.create(model="bot@v1", prompt=json.dumps({"tokens": 2}))
+        chunks = list(api.completions.create(model="bot", prompt=json.dumps({"tokens": 2}), stream=True))
+    assert answer.choices[0].text == "tok0 tok1"
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "tok0 tok1 "
+
+
+def test_the_worker_gets_the_whole_adapter_and_nothing_of_the_clients(
+    gateway: GatewayProcess, upstream: str
+) -> None:
+    body = {"model": "bot@prod", "messages": ask(tokens=1), "user": "someone", "temperature": 0.5}
+    answer = post(gateway, body, **{"x-request-id": "mine"})
+    assert answer.headers["x-request-id"] != "mine"
+    [seen] = [
+        item for item in httpx.get(upstream + "/log").json() if item["id"] == answer.headers["x-request-id"]
+    ]
+    expected = reference("acme", "bot", 2)
+    assert seen["body"] == {
+        "model": expected.name,
+        "adapter": expected.to_dict(),
+        "messages": body["messages"],
+        "temperature": 0.5,
+    }
+
+
+def test_a_bad_key(gateway: GatewayProcess) -> None:
+    with client(gateway, "gw_k1_wrong") as api, pytest.raises(openai.AuthenticationError) as caught:
+        api.chat.completions.create(model="bot", messages=ask())
+    assert caught.value.code == "invalid_api_key"
+    assert httpx.get(gateway.url + "/v1/models").status_code == 401
+
+
+@pytest.mark.parametrize("model", ["nothing", "hive", "hive@v1"])
+def test_unknown_and_another_tenants_model(gateway: GatewayProcess, model: str) -> None:
+    with client(gateway) as api, pytest.raises(openai.NotFoundError) as caught:
+        api.chat.completions.create(model=model, messages=ask())
+    assert caught.value.code == "model_not_found"
+    assert "base, bot, bot@prod" in caught.value.message
+
+
+def test_models(gateway: GatewayProcess) -> None:
+    with client(gateway) as api:
+        assert [model.id for model in api.models.list()] == ["base", "bot", "bot@prod"]
+        assert api.models.retrieve("bot@v1").id == "bot@v1"
+        with pytest.raises(openai.NotFoundError):
+            api.models.retrieve("hive")
+    with client(gateway, UMBRELLA) as api:
+        assert [model.id for model in api.models.list()] == ["base", "hive"]
+
+
+def test_an_unknown_parameter(gateway: GatewayProcess) -> None:
+    answer = post(gateway, {"model": "bot", "messages": ask(), "cache_salt": "00"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "cache_salt"
+
+
+def test_a_body_too_large(gateway: GatewayProcess) -> None:
+    answer = post(gateway, {"model": "bot", "messages": [{"role": "user", "content": "x" * (11 << 20)}]})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "payload_too_large"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("DELETE", "/v1/models", 404),
+        ("GET", "/v1/x", 404),
+    ],
+)
+def test_other_routes(gateway: GatewayProcess, method: str, path: str, status: int) -> None:
+    answer = httpx.request(method, gateway.url + path)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+    assert answer.headers["x-request-id"]
+
+
+def test_cross_origin(gateway: GatewayProcess) -> None:
+    wanted = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,x-stainless-os",
+    }
+    path = gateway.url + "/v1/chat/completions"
+    answer = httpx.options(path, headers={"origin": "http://web.test", **wanted})
+    assert answer.status_code == 204
+    assert answer.headers["access-control-allow-origin"] == "http://web.test"
+    assert answer.headers["access-control-allow-headers"] == wanted["access-control-request-headers"]
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert (
+        "access-control-allow-origin"
+        not in httpx.options(path, headers={"origin": "http://evil.test", **wanted}).headers
+    )
+    answer = post(gateway, {"model": "bot", "messages": ask(tokens=1)}, origin="http://web.test")
+    assert answer.headers["access-control-allow-origin"] == "http://web.test"
+
+
+@pytest.mark.parametrize(
+    ("fail", "status", "code"), [(400, 400, "canned"), (429, 429, "canned"), (401, 502, "upstream_error"),
+                                 (404, 502, "upstream_error"), (500, 502, "upstream_error")]
+)  # fmt: skip
+def test_the_backends_refusal(
+    gateway: GatewayProcess, control_plane: ControlPlane, fail: int, status: int, code: str
+) -> None:
+    answer = post(gateway, {"model": "bot", "messages": ask(fail=fail)})
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == code
+    assert "canned failure" in answer.json()["error"]["message"]
+    [event] = control_plane.wait_events(1)
+    assert (event.status, event.error_code, event.completion_tokens) == ("error", code, 0)
+
+
+@pytest.mark.parametrize(("fail", "code"), [("event", "engine_dead"), ("cut", "upstream_error")])
+def test_a_failure_after_200(
+    gateway: GatewayProcess, control_plane: ControlPlane, fail: str, code: str
+) -> None:
+    answer = post(
+        gateway, {"model": "bot", "stream": True, "messages": ask(tokens=10, delay=0.001, fail=fail)}
+    )
+    assert answer.status_code == 200
+    events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+    assert events[-1] != "[DONE]"
+    assert json.loads(events[-1])["error"]["code"] == code
+    assert len(events) == 6
+    [event] = control_plane.wait_events(1)
+    assert (event.status, event.error_code, event.completion_tokens) == ("error", code, 5)
+
+
+def test_a_backend_without_usage_is_estimated(gateway: GatewayProcess, control_plane: ControlPlane) -> None:
+    post(gateway, {"model": "bot", "stream": True, "messages": ask(tokens=10, usage=False)})
+    [event] = control_plane.wait_events(1)
+    assert event.estimated
+    assert 9 <= event.completion_tokens <= 11
+    assert event.prompt_tokens > 0
+
+
+def test_a_key_revoked_by_a_delta(gateway: GatewayProcess, control_plane: ControlPlane) -> None:
+    version = httpx.get(gateway.url + "/readyz").json()["routes_version"]
+    assert (
+        httpx.get(gateway.url + "/v1/models", headers={"authorization": f"Bearer {ACME}"}).status_code == 200
+    )
+    control_plane.change(version + 1, "keys/k1", None)
+
+    def refused() -> bool:
+        return (
+            httpx.get(gateway.url + "/v1/models", headers={"authorization": f"Bearer {ACME}"}).status_code
+            == 401
+        )
+
+    wait_for(refused, seconds=1)
+
+
+def test_importing_the_gateway_loads_no_heavy_plane() -> None:
+    code = "import gateway.app, sys; print([m for m in ('django', 'torch', 'celery') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

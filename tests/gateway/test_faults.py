@@ -1,0 +1,194 @@
+"""What is billed when something breaks: hang-ups, kills, and an absent Redis or backend."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import redis
+
+from demo.valkey import server_command
+from gateway.wire import RouteTable
+from tests.conftest import free_port, stop
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.test_app import ask, post
+
+HEADERS = {"authorization": f"Bearer {ACME}"}
+
+
+def upstream_entry(upstream: str, request_id: str) -> dict[str, Any]:
+    [entry] = [item for item in httpx.get(upstream + "/log").json() if item["id"] == request_id]
+    return dict(entry)
+
+
+def read_some(gateway: GatewayProcess, *, tokens: int, seconds: float = 0.0) -> tuple[str, int]:
+    """Streams, hangs up after `tokens` tokens and `seconds`; request id and tokens seen."""
+    body = {"model": "bot", "stream": True, "messages": ask(tokens=500, delay=0.01)}
+    until = time.monotonic() + seconds
+    seen = 0
+    with (
+        httpx.Client() as api,
+        api.stream("POST", gateway.url + "/v1/chat/completions", json=body, headers=HEADERS) as answer,
+    ):
+        for line in answer.iter_lines():
+            seen += line.startswith("data: ")
+            if seen >= tokens and time.monotonic() >= until:
+                break
+    return answer.headers["x-request-id"], seen
+
+
+def test_a_hang_up_cancels_the_backend_and_bills_what_came(
+    gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    request_id, seen = read_some(gateway, tokens=20)
+    left = time.time()
+    closed = wait_for(lambda: upstream_entry(upstream, request_id)["closed"])
+    assert closed - left < 0.2
+    [event] = control_plane.wait_events(1)
+    assert (event.status, event.request_id) == ("cancelled", request_id)
+    sent = upstream_entry(upstream, request_id)["sent"]
+    assert seen <= event.completion_tokens <= sent < 100
+
+
+def test_a_hang_up_before_the_first_byte(
+    gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    body = json.dumps({"model": "bot", "messages": ask(tokens=100, delay=0.1)}).encode()
+    with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + ACME.encode()
+            + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        )  # fmt: skip
+        time.sleep(0.3)
+    [event] = control_plane.wait_events(1, seconds=2)
+    assert (event.status, event.completion_tokens) == ("cancelled", 0)
+
+
+def test_kill_9_bills_all_but_the_last_second(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.start()
+    body = {"model": "bot", "stream": True, "messages": ask(tokens=500, delay=0.01)}
+    seen, request_id = 0, ""
+    try:
+        with httpx.Client() as api, api.stream(
+            "POST", own_gateway.url + "/v1/chat/completions", json=body, headers=HEADERS
+        ) as answer:  # fmt: skip
+            request_id = answer.headers["x-request-id"]
+            for line in answer.iter_lines():
+                seen += line.startswith("data: ")
+                if seen == 170 and own_gateway.process is not None:
+                    own_gateway.process.kill()
+    except httpx.TransportError:
+        pass
+    assert control_plane.events() == []
+    own_gateway.kill()
+    own_gateway.start()
+    [event] = control_plane.wait_events(1)
+    assert (event.status, event.error_code) == ("interrupted", "gateway_died")
+    assert event.request_id == request_id
+    assert seen - 100 <= event.completion_tokens <= upstream_entry(upstream, event.request_id)["sent"]
+    own_gateway.stop()
+    own_gateway.start()
+    time.sleep(0.3)
+    assert len(control_plane.events()) == 1
+
+
+def test_a_graceful_stop_lets_streams_end(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.start()
+    body = {"model": "bot", "stream": True, "messages": ask(tokens=100, delay=0.01)}
+    with httpx.Client() as api, api.stream(
+        "POST", own_gateway.url + "/v1/chat/completions", json=body, headers=HEADERS
+    ) as answer:  # fmt: skip
+        assert own_gateway.process is not None
+        own_gateway.process.terminate()
+        assert [line for line in answer.iter_lines() if line][-1] == "data: [DONE]"
+    assert own_gateway.process.wait(10) == 0
+    [event] = control_plane.events()
+    assert (event.status, event.completion_tokens) == ("ok", 100)
+
+
+def test_an_outage_of_redis_loses_and_doubles_nothing(
+    own_gateway: GatewayProcess, tmp_path: Path, upstream: str
+) -> None:
+    port = free_port()
+    (tmp_path / "valkey").mkdir()
+    command = server_command(port=port, folder=tmp_path / "valkey")
+    own_gateway.redis_url = f"redis://127.0.0.1:{port}/0"
+    own_gateway.start(ready=False)
+    waiting = httpx.get(own_gateway.url + "/readyz")
+    assert waiting.status_code == 503
+    assert "Redis" in waiting.json()["reasons"][0]
+    assert post(own_gateway, {"model": "bot", "messages": ask(tokens=1)}).status_code == 503
+
+    server = subprocess.Popen([*command, "--appendfsync", "always"], stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(port=port) as client:
+            wait_for(lambda: _pings(client))
+            plane = ControlPlane(client)
+            plane.publish(route_table(upstream))
+            wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
+            ids = [_request(own_gateway) for _ in range(20)]
+            server.kill()
+            server.wait()
+            ids += [_request(own_gateway) for _ in range(20)]
+            server = subprocess.Popen([*command, "--appendfsync", "always"], stdout=subprocess.DEVNULL)
+            wait_for(lambda: _pings(client))
+            ids += [_request(own_gateway) for _ in range(20)]
+            events = plane.wait_events(60)
+            time.sleep(0.5)
+            assert sorted(event.request_id for event in plane.events()) == sorted(ids)
+            assert len({event.event_id for event in events}) == 60
+    finally:
+        own_gateway.stop()
+        stop(server)
+
+
+def _request(gateway: GatewayProcess) -> str:
+    answer = post(gateway, {"model": "bot", "messages": ask(tokens=1)})
+    assert answer.status_code == 200
+    return str(answer.headers["x-request-id"])
+
+
+def _pings(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.exceptions.ConnectionError:
+        return False
+
+
+def test_an_unreachable_copy_is_followed_by_the_next(
+    gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    version = httpx.get(gateway.url + "/readyz").json()["routes_version"] + 1
+    dead = f"http://127.0.0.1:{free_port()}"
+    for urls, status in (((dead,), 503), ((dead, upstream), 200)):
+        table = route_table(*urls)
+        control_plane.publish(RouteTable(version, table.keys, table.tenants, table.bases, table.adapters))
+        gateway.wait_version(version)
+        for _ in range(4):
+            answer = post(gateway, {"model": "base", "messages": ask(tokens=1)})
+            assert answer.status_code == status
+            if status == 503:
+                assert answer.headers["retry-after"]
+                assert answer.json()["error"]["code"] == "upstream_unreachable"
+        version += 1
+
+
+def test_no_new_work_without_room_for_its_usage(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.wal_dir.parent.mkdir(exist_ok=True)
+    own_gateway.wal_dir.write_text("a file where the folder should be")
+    own_gateway.start_refused()
+    assert "cannot start" in own_gateway.log.read_text()
