@@ -22,7 +22,7 @@ class PackedLinear:
 
     def __init__(self, weight: torch.Tensor) -> None:
         """Takes [out, in]; on CPU the plain form is not kept."""
-        self._packed = weight.device.type == "cpu" and torch._C.has_mkldnn
+        self._packed = weight.device.type == "cpu" and torch._C._has_mkldnn
         if self._packed:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_BATCH_HINT)
         self._weight = weight

@@ -1,0 +1,127 @@
+"""Greedy fp32 output equals transformers + PEFT token for token: base and adapters, alone and mixed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from tests.worker_engine.conftest import (
+    EngineFactory,
+    Reference,
+    adapter_ref,
+    drain,
+    make_adapter,
+    request,
+    tiny_config,
+    tokens,
+    write_tokenizer,
+)
+from worker_engine.adapter_loader import Adapter, AdapterLoader
+from worker_engine.config import ModelConfig
+from worker_engine.tokenizer import ChatTokenizer
+
+COUNT = 48
+
+
+def load(model: Path, folder: Path, cache: Path) -> Adapter:
+    loader = AdapterLoader(
+        ModelConfig.load(model), cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
+    )
+    return loader.load(adapter_ref(folder))
+
+
+def prompts_for(names: list[str | None], vocab: int) -> dict[str | None, list[int]]:
+    draw = random.Random(3)
+    return {name: [draw.randrange(vocab) for _ in range(3 + 9 * i)] for i, name in enumerate(names)}
+
+
+def check(
+    model: Path,
+    adapters: dict[str, Path],
+    prompts: dict[str | None, list[int]],
+    make_engine: EngineFactory,
+    cache: Path,
+    count: int = COUNT,
+) -> None:
+    """Each of `prompts` (by adapter name, None for the base) alone, then all in one batch."""
+    reference = Reference.load(model, adapters)
+    expected = {name: reference.greedy(prompt, count, name) for name, prompt in prompts.items()}
+    loaded = {name: load(model, folder, cache) for name, folder in adapters.items()}
+    engine = make_engine(model)
+    for name, prompt in prompts.items():
+        engine.add_request(request("alone", prompt, count), loaded[name] if name else None)
+        assert tokens(drain(engine)["alone"]) == expected[name], f"{name} alone"
+    for name, prompt in prompts.items():
+        engine.add_request(request(str(name), prompt, count), loaded[name] if name else None)
+    mixed = drain(engine)
+    assert {str(name): tokens(mixed[str(name)]) for name in prompts} == {
+        str(name): ids for name, ids in expected.items()
+    }
+    if adapters:
+        base = reference.greedy(prompts[next(iter(adapters))], count)
+        assert base != expected[next(iter(adapters))], "the adapter changes nothing: this proves nothing"
+
+
+def test_tiny_base_and_adapters(
+    tiny_model: Path, tiny_adapters: dict[str, Path], make_engine: EngineFactory, tmp_path: Path
+) -> None:
+    prompts = prompts_for([None, *tiny_adapters], 256)
+    check(tiny_model, tiny_adapters, prompts, make_engine, tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"tie_word_embeddings": True}, id="tied"),
+        pytest.param(
+            {
+                "rope_parameters": {
+                    "rope_type": "llama3",
+                    "rope_theta": 500.0,
+                    "factor": 8.0,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                }
+            },
+            id="llama3-rope",
+        ),
+        pytest.param({"head_dim": 20, "num_key_value_heads": 6}, id="head-dim-and-no-groups"),
+    ],
+)
+def test_other_shapes(changes: dict[str, object], make_engine: EngineFactory, tmp_path: Path) -> None:
+    torch.manual_seed(11)
+    LlamaForCausalLM(tiny_config(**changes)).save_pretrained(tmp_path / "m")
+    write_tokenizer(tmp_path / "m")
+    adapter = make_adapter(
+        tmp_path / "m", tmp_path / "a", seed=1, r=6, target_modules=["q_proj", "v_proj", "gate_proj"]
+    )
+    check(tmp_path / "m", {"a": adapter}, prompts_for([None, "a"], 256), make_engine, tmp_path / "c")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_and_sharded_files(
+    dtype: torch.dtype, make_engine: EngineFactory, tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    LlamaForCausalLM(tiny_config()).to(dtype).save_pretrained(tmp_path / "m", max_shard_size="100KB")
+    write_tokenizer(tmp_path / "m")
+    assert (tmp_path / "m" / "model.safetensors.index.json").exists()
+    check(tmp_path / "m", {}, prompts_for([None], 256), make_engine, tmp_path / "c")
+
+
+@pytest.mark.model
+def test_demo_model_and_adapters(
+    demo_model: Path, demo_adapters: dict[str, Path], make_engine: EngineFactory, tmp_path: Path
+) -> None:
+    tokenizer = ChatTokenizer(demo_model)
+    questions = ["How do I boil an egg?", "My invoice is wrong.", "Tell me about the sea.", "What is rust?"]
+    prompts: dict[str | None, list[int]] = {}
+    for index, name in enumerate([None, *demo_adapters]):
+        message = {"role": "user", "content": questions[index % len(questions)]}
+        prompts[name] = tokenizer.encode(tokenizer.render_chat([message]), add_special_tokens=False)
+    check(demo_model, demo_adapters, prompts, make_engine, tmp_path / "c")
