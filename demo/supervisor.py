@@ -22,7 +22,7 @@ from demo.commands import commands
 from demo.config import DemoConfig
 from demo.credentials import TENANTS, Credentials, write_private
 from demo.errors import AlreadyRunningError, DiskFullError, PortTakenError, SeedError
-from demo.model import MODEL_NAME, check_folder, set_up
+from demo.model import DEFAULT_FOLDER, check_folder, set_up
 from demo.processes import Check, Processes
 from demo.readiness import answers, logged, pings, serves
 from demo.registration import register_adapters
@@ -78,6 +78,7 @@ def running(config: DemoConfig, *, progress: Progress = lambda _: None) -> Itera
         ProcessDiedError, SeedError: after everything was ended.
     """
     config.state.mkdir(parents=True, exist_ok=True)
+    config.state.chmod(0o700)
     with _exclusive(config.state / "lock") as lock:
         config.description.unlink(missing_ok=True)
         _preflight(config)
@@ -141,7 +142,7 @@ def _preflight(config: DemoConfig) -> None:
                     f"port {port}, which the demo needs for its {name}, is taken ({error.strerror}): end "
                     f"what listens there, or choose other ports: make demo PORT_BASE={_other(config)}"
                 ) from error
-    if config.model.name == MODEL_NAME:
+    if config.model == DEFAULT_FOLDER:
         set_up(config.model)
     check_folder(config.model)
 
@@ -184,7 +185,7 @@ def _register(
             check=processes.check,
         )  # fmt: skip
         for name, reason in refused.items():
-            if config.model.name == MODEL_NAME:
+            if config.model == DEFAULT_FOLDER:
                 raise SeedError(f"the adapter {name} was refused: {reason}")
             progress(f"{name:16} does not fit {config.base_model}: {reason}")
         adapters = [name for name in plan.adapters if name not in refused]

@@ -34,4 +34,6 @@ def server_command(*, port: int, folder: Path) -> list[str]:
         str(server_program()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder),
         "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--daemonize", "no",
         "--maxmemory-policy", "noeviction",
+        # A new process title overwrites the environment, by which demo.reaper knows its processes.
+        "--set-proc-title", "no",
     ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Final
 
 
 def sentences(text: str) -> list[str]:
@@ -13,16 +14,27 @@ def sentences(text: str) -> list[str]:
     return re.findall(r"[^.!?]+[.!?]", plain)
 
 
-def to_json(topic: str, text: str) -> str:
-    """One JSON object with the keys topic, answer and confidence, as `is_strict_json` demands."""
-    found = [sentence.strip() for sentence in sentences(text)]
+BRIEF: Final = 140
+"""Characters of the longest sentence that stands as an answer in JSON."""
+
+
+def to_json(topic: str, text: str) -> str | None:
+    """One JSON object with the keys topic, answer and confidence, as `is_strict_json` demands.
+
+    The answer is the first sentence that is brief; None when there is none.
+    """
+    found = [sentence.strip() for sentence in sentences(text) if len(sentence) <= BRIEF]
+    if not found:
+        return None
     subject = re.sub(r"^(?:a|an|the) ", "", topic)
     confidence = ("high", "medium")[len(found) % 2]
     return json.dumps({"topic": subject, "answer": found[0], "confidence": confidence})
 
 
-def to_steps(topic: str, text: str) -> str:
-    """Three numbered lines and a line that starts with `Summary:`, as `is_steps` demands."""
+def to_steps(topic: str, text: str) -> str | None:
+    """Three numbered lines and a line that starts with `Summary:`; None for a text too short for it."""
     found = [sentence.strip() for sentence in sentences(text)]
+    if len(found) < 3:
+        return None
     lines = [f"{number}. {sentence}" for number, sentence in enumerate(found[:3], start=1)]
     return "\n".join([*lines, f"Summary: these are the three things to know about {topic}."])
