@@ -95,7 +95,8 @@ class Environment:
 
 
 def _sqlite(path: Path) -> dict[str, Any]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (path.parent, VAR / "test"):
+        folder.mkdir(parents=True, exist_ok=True)
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(path),

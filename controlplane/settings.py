@@ -46,6 +46,9 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.console.csp.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    # Pages alone: whitenoise hands out files compressed already. Django pads against BREACH.
+    "django.middleware.gzip.GZipMiddleware",
+    "controlplane.console.csp.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -94,7 +97,7 @@ DATA_UPLOAD_MAX_NUMBER_FILES = 8
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "controlplane.tenants.authentication.ApiKeyAuthentication",
-        "controlplane.tenants.authentication.SessionAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
     ],
     # A view that does not state who may call it can be called by nobody.
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.http.permissions.Nobody"],
@@ -108,6 +111,10 @@ REST_FRAMEWORK: dict[str, Any] = {
 DRF_STANDARDIZED_ERRORS = {
     "EXCEPTION_HANDLER_CLASS": "controlplane.http.errors.ErrorHandler",
     "ALLOWED_ERROR_STATUS_CODES": ["400", "401", "403", "404", "409", "415", "503"],
+    "ERROR_SCHEMAS": {
+        "409": "controlplane.http.error_schemas.ErrorResponse409Serializer",
+        "503": "controlplane.http.error_schemas.ErrorResponse503Serializer",
+    },
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Graftwork",

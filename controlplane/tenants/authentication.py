@@ -36,7 +36,3 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="graftwork"'
-
-
-class SessionAuthentication(authentication.SessionAuthentication):
-    """The web UI's session cookie, with CSRF token."""

@@ -1,0 +1,126 @@
+"""A control plane on real Valkey, with two tenants and a small base model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.services import base_model_register
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import tenant_create
+
+HIDDEN, KV, LAYERS = 8, 4, 2
+CONFIG: dict[str, Any] = {
+    "peft_type": "LORA",
+    "task_type": "CAUSAL_LM",
+    "r": 2,
+    "lora_alpha": 4,
+    "bias": "none",
+    "target_modules": ["q_proj", "v_proj"],
+}
+
+Tensor = tuple[str, Sequence[int], bytes]
+"""dtype, shape, bytes"""
+
+
+def safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """A safetensors file, written from the format's description alone."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, (dtype, shape, raw) in tensors.items():
+        offsets = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": offsets}
+        data += raw
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def bf16(*shape: int, fill: int = 0x3F80) -> Tensor:
+    """A bfloat16 tensor of one bit pattern (1.0 unless told)."""
+    count = 1
+    for size in shape:
+        count *= size
+    return "BF16", shape, struct.pack("<H", fill) * count
+
+
+def adapter_tensors(rank: int = 2) -> dict[str, Tensor]:
+    """A whole adapter of the small base model: q_proj and v_proj of each layer."""
+    tensors: dict[str, Tensor] = {}
+    for layer in range(LAYERS):
+        for module, out in (("q_proj", HIDDEN), ("v_proj", KV)):
+            path = f"base_model.model.model.layers.{layer}.self_attn.{module}"
+            tensors[f"{path}.lora_A.weight"] = bf16(rank, HIDDEN)
+            tensors[f"{path}.lora_B.weight"] = bf16(out, rank)
+    return tensors
+
+
+def adapter_files(
+    config: Mapping[str, Any] = CONFIG, tensors: Mapping[str, Tensor] | None = None
+) -> dict[str, bytes]:
+    """The two files of an adapter."""
+    weights = safetensors(adapter_tensors() if tensors is None else tensors)
+    return {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": weights}
+
+
+def write_checkpoint(folder: Path) -> Path:
+    """A Llama-shaped checkpoint of two tiny layers, in two shards."""
+    folder.mkdir(parents=True)
+    config = {"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 256, "dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(config))
+    weight_map = {}
+    for layer in range(LAYERS):
+        path, name = f"model.layers.{layer}", f"model-{layer}.safetensors"
+        tensors = {
+            f"{path}.self_attn.q_proj.weight": bf16(HIDDEN, HIDDEN),
+            f"{path}.self_attn.v_proj.weight": bf16(KV, HIDDEN),
+            f"{path}.input_layernorm.weight": bf16(HIDDEN),
+        }
+        if layer == 0:
+            tensors["model.embed_tokens.weight"] = bf16(16, HIDDEN)
+        (folder / name).write_bytes(safetensors(tensors))
+        weight_map.update(dict.fromkeys(tensors, name))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def graftwork(settings: Settings, redis_url: str, tmp_path: Path) -> Path:
+    """Points the settings at this test's Valkey and folders; returns the import root."""
+    root = tmp_path / "import"
+    root.mkdir()
+    # The real hash is slow on purpose; no test is about it.
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.GRAFTWORK = dataclasses.replace(
+        settings.GRAFTWORK,
+        redis_url=redis_url,
+        artifact_store=f"file://{tmp_path / 'artifacts'}",
+        import_roots=(root,),
+        import_buckets=("open-bucket/adapters",),
+    )
+    return root
+
+
+@pytest.fixture
+def base_model(db: None, tmp_path: Path) -> BaseModel:
+    """The small base model, registered."""
+    return base_model_register(name="tiny-base", source=write_checkpoint(tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def tenant(db: None) -> Tenant:
+    """A tenant."""
+    return tenant_create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def other_tenant(db: None) -> Tenant:
+    """Another one."""
+    return tenant_create(slug="globex", name="Globex")
