@@ -91,6 +91,7 @@ class Environment:
             "PORT": str(parts.port or ""),
             "OPTIONS": dict(parse_qsl(parts.query)),
             "CONN_HEALTH_CHECKS": True,
+            "TEST": {"NAME": f"test_graftwork_{os.getpid()}"},
         }
 
 

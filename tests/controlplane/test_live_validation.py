@@ -1,0 +1,94 @@
+"""Real processes: an upload over HTTP, a Celery worker, the version's end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT, free_port, stop
+from tests.controlplane.conftest import adapter_files, write_checkpoint
+
+SEED = """
+import django; django.setup()
+from controlplane.catalog.services import base_model_register
+from controlplane.tenants.services import api_key_create, tenant_create
+base_model_register(name="tiny-base", source={source!r})
+print(api_key_create(tenant=tenant_create(slug="acme", name="Acme"), name="k", scopes=["manage"])[1])
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
+    """A client, with a key, of a web server beside a Celery worker."""
+    port = free_port()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")} | {
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "GRAFTWORK_DATABASE_URL": f"sqlite:///{tmp_path / 'live.db'}",
+        "GRAFTWORK_REDIS_URL": redis_url,
+        "GRAFTWORK_ARTIFACT_STORE": f"file://{tmp_path / 'store'}",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            [sys.executable, *arguments], env=env, cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
+
+    run("manage.py", "migrate")
+    key = run("-c", SEED.format(source=str(write_checkpoint(tmp_path / "base")))).strip()
+    commands = [
+        ["-m", "granian", "--interface", "asgi", "--port", str(port), "controlplane.asgi:application"],
+        ["-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo", "--loglevel", "INFO"],
+    ]
+    with (tmp_path / "log").open("wb") as log:
+        processes = [
+            subprocess.Popen([sys.executable, *command], env=env, cwd=ROOT, stdout=log, stderr=log)
+            for command in commands
+        ]
+    try:
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", headers=headers, timeout=30) as client:
+            yield client
+    finally:
+        for process in processes:
+            stop(process)
+
+
+def test_an_upload_becomes_ready_or_refused(server: httpx.Client) -> None:
+    def register(name: str, files: dict[str, bytes]) -> dict[str, str]:
+        parts = [("files", (file, data)) for file, data in files.items()]
+        form = {"name": name, "base_model": "tiny-base"}
+        for _ in range(300):
+            try:
+                reply = server.post("/adapters", data=form, files=parts)
+                break
+            except httpx.ConnectError:
+                time.sleep(0.1)
+        assert reply.status_code == 201, reply.text
+        assert reply.json()["status"] == "pending"
+        for _ in range(600):
+            version: dict[str, str] = server.get(f"/adapters/{name}/versions/1").json()
+            if version["status"] in ("ready", "refused"):
+                return version
+            time.sleep(0.1)
+        raise AssertionError(version)
+
+    assert register("pirate", adapter_files())["status"] == "ready"
+    bad = adapter_files()
+    bad["adapter_model.safetensors"] = bad["adapter_model.safetensors"][:-1]
+    refused = register("broken", bad)
+    assert refused["status"] == "refused"
+    assert "not a whole safetensors file" in refused["reason"]
+    form = {"name": "x", "base_model": "nowhere"}
+    files = [("files", (name, data)) for name, data in adapter_files().items()]
+    unknown = server.post("/adapters", data=form, files=files)
+    assert unknown.status_code == 404
+    assert "there are: tiny-base" in unknown.json()["errors"][0]["detail"]
+    assert server.post("/adapters", content=b"x", headers={"Content-Type": "text/plain"}).status_code == 415
