@@ -73,8 +73,9 @@ def test_an_upload_becomes_ready_or_refused(server: httpx.Client) -> None:
                 time.sleep(0.1)
         assert reply.status_code == 201, reply.text
         assert reply.json()["status"] == "pending"
+        version: dict[str, str] = {}
         for _ in range(600):
-            version: dict[str, str] = server.get(f"/adapters/{name}/versions/1").json()
+            version = server.get(f"/adapters/{name}/versions/1").json()
             if version["status"] in ("ready", "refused"):
                 return version
             time.sleep(0.1)
