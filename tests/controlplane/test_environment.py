@@ -1,0 +1,36 @@
+"""Configuration refuses what it does not understand."""
+
+from __future__ import annotations
+
+import pytest
+
+from controlplane.environment import Environment
+from controlplane.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("GRAFTWORK_REDISURL", "redis://localhost"),
+        ("GRAFTWORK_REDIS_URL", "http://localhost"),
+        ("GRAFTWORK_DEBUG", "yes"),
+        ("GRAFTWORK_DATABASE_URL", "sqlite://relative.db"),
+        ("GRAFTWORK_DATABASE_URL", "mysql://localhost/x"),
+        ("GRAFTWORK_GATEWAY_URL", "http://localhost:8001"),
+        ("GRAFTWORK_ARTIFACT_STORE", "ftp://host/x"),
+        ("GRAFTWORK_IMPORT_ROOTS", "relative"),
+    ],
+)
+def test_unknown_and_malformed_settings_are_named(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        Environment.from_env({name: value, "GRAFTWORK_SECRET_KEY": "x"})
+
+
+def test_a_database_url_is_decoded() -> None:
+    env = {
+        "GRAFTWORK_SECRET_KEY": "x",
+        "GRAFTWORK_DATABASE_URL": "postgresql://u:p%40w@db:6000/n?sslmode=require",
+    }
+    database = Environment.from_env(env).database()
+    assert (database["USER"], database["PASSWORD"], database["HOST"]) == ("u", "p@w", "db")
+    assert (database["PORT"], database["NAME"], database["OPTIONS"]) == ("6000", "n", {"sslmode": "require"})
