@@ -1,0 +1,109 @@
+"""The web UI in a real browser against the whole product: register, validate, play, see the usage."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from demo.effects import ADAPTERS
+from tests.walk.product import Product, TenantAccess
+from worker_engine.protocol import ADAPTER_FILES
+
+pytestmark = [pytest.mark.walk, pytest.mark.browser, pytest.mark.model, pytest.mark.timeout(600)]
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+ANSWER_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium on the PATH: on Debian, apt-get install chromium")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser, product: Product) -> Iterator[Page]:
+    """The second tenant's home page; an error in the browser's console fails the test."""
+    complaints: list[str] = []
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        _log_in(page, product, product.tenants[1])
+        yield page
+    assert complaints == []
+
+
+def _log_in(page: Page, product: Product, tenant: TenantAccess) -> None:
+    page.goto(product.web)
+    page.get_by_test_id("login-email").fill(tenant.login)
+    page.get_by_test_id("login-password").fill(tenant.password)
+    page.get_by_test_id("login-submit").click()
+    expect(page.get_by_test_id("tenant-name").first).to_be_visible()
+
+
+def test_from_upload_to_a_streamed_answer_to_the_bill(page: Page, product: Product) -> None:
+    tenant, name = product.tenants[1], f"ui-{time.time_ns()}"
+    before = product.tokens(tenant)
+    page.get_by_role("link", name="Register adapter").first.click()
+    page.get_by_test_id("register-name").fill(name)
+    page.get_by_test_id("register-base").select_option(tenant.base_model)
+    page.get_by_test_id("register-files").set_input_files(
+        [ADAPTERS / "pirate" / file for file in ADAPTER_FILES]
+    )
+    page.get_by_test_id("register-submit").click()
+    expect(page.get_by_test_id("status").first).to_have_text("ready", timeout=ANSWER_MS)
+
+    page.goto(page.url.partition("/adapters/")[0] + "/playground/")
+    page.get_by_test_id("model").select_option(name)
+    page.get_by_test_id("max-tokens").fill("24")
+    page.get_by_test_id("prompt").fill("How do I bake bread?")
+    page.get_by_test_id("send").click()
+    metrics = page.get_by_test_id("metrics")
+    for column in (0, 1):
+        expect(metrics.nth(column)).to_contain_text("out", timeout=ANSWER_MS)
+    expect(page.get_by_test_id("send")).to_be_visible(timeout=ANSWER_MS)
+    logs = page.get_by_test_id("answer-log")
+    assert logs.nth(0).inner_text() != logs.nth(1).inner_text(), "the adapter answers unlike its base"
+    gained = product.tokens_after(tenant, before, 2)
+    assert gained.requests == 2
+    assert 0 < gained.completion <= 48
+    with product.rest(tenant) as rest:
+        rest.delete(f"/adapters/{name}").raise_for_status()
+
+
+def test_stop_ends_the_generation(page: Page, product: Product) -> None:
+    tenant = product.tenants[1]
+    before = product.tokens(tenant)
+    page.goto(page.url.rstrip("/") + "/playground/")
+    page.get_by_test_id("model").select_option(tenant.base_model)
+    page.get_by_test_id("max-tokens").fill("1500")
+    page.get_by_test_id("prompt").fill("Write a very long story about a lighthouse, in twenty chapters.")
+    page.get_by_test_id("send").click()
+    answer = page.get_by_test_id("answer-log").locator("[data-role=assistant]")
+    expect(answer).to_contain_text(re.compile(r"\w+ \w+ \w+"), timeout=ANSWER_MS)
+    page.get_by_test_id("stop").click()
+    expect(page.get_by_test_id("metrics").first).to_contain_text("stopped")
+    gained = product.tokens_after(tenant, before, 1)
+    assert gained.requests == 1
+    assert 0 < gained.completion < 1500
