@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,8 @@ from worker_engine.protocol import (
 )
 from worker_engine.tokenizer import ChatTokenizer
 
-torch.set_num_threads(min(2, os.cpu_count() or 1))
+# One thread: tiny products gain nothing from two, and two that spin on a busy machine lose tenfold.
+torch.set_num_threads(1)
 
 
 HERE = Path(__file__).parent
@@ -52,9 +54,9 @@ def write_tokenizer(folder: Path) -> None:
     )
 
 
-def tiny_config(**changes: object) -> LlamaConfig:
+def tiny_config(**changes: Any) -> LlamaConfig:
     """A Llama of 3 layers whose shapes are odd and whose heads are grouped 3 to 1."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "vocab_size": 256,
         "hidden_size": 72,
         "intermediate_size": 104,
@@ -80,7 +82,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_adapter(model: Path, folder: Path, *, seed: int, **options: object) -> Path:
+def make_adapter(model: Path, folder: Path, *, seed: int, **options: Any) -> Path:
     """A random PEFT adapter with non-zero B for `model`; the base checkpoint is left as it is."""
     torch.manual_seed(seed)
     base = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
@@ -89,7 +91,7 @@ def make_adapter(model: Path, folder: Path, *, seed: int, **options: object) -> 
     return folder
 
 
-ADAPTER_OPTIONS: Mapping[str, Mapping[str, object]] = {
+ADAPTER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "narrow": {"r": 1, "lora_alpha": 1, "target_modules": ["v_proj"]},
     "plain": {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]},
     "all": {
@@ -131,12 +133,12 @@ def adapter_ref(folder: Path, *, name: str = "some", rank: int = 64) -> AdapterR
 class Reference:
     """transformers + PEFT on one checkpoint: greedy tokens, one sequence at a time."""
 
-    model: LlamaForCausalLM | PeftModel
+    model: Any
     adapters: tuple[str, ...]
 
     @classmethod
     def load(cls, model: Path, adapters: Mapping[str, Path]) -> Reference:
-        loaded: LlamaForCausalLM | PeftModel = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
+        loaded: Any = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
         for name, folder in adapters.items():
             if isinstance(loaded, PeftModel):
                 loaded.load_adapter(folder, adapter_name=name)
@@ -147,17 +149,16 @@ class Reference:
     def greedy(self, prompt: Sequence[int], count: int, adapter: str | None = None) -> list[int]:
         """The next `count` tokens, past any end-of-sequence token."""
         ids = torch.tensor([list(prompt)])
-        options = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 0}
-        # No end-of-sequence id is ever -1, and a minimum length would change the logits.
         self.model.generation_config.eos_token_id = None
-        call = {"input_ids": ids, "max_new_tokens": count, **options}
-        if not isinstance(self.model, PeftModel):
-            return self.model.generate(**call)[0, len(prompt) :].tolist()
-        if adapter is None:
-            with self.model.disable_adapter():
-                return self.model.generate(**call)[0, len(prompt) :].tolist()
-        self.model.set_adapter(adapter)
-        return self.model.generate(**call)[0, len(prompt) :].tolist()
+        options = {"max_new_tokens": count, "do_sample": False, "pad_token_id": 0}
+        adapted = isinstance(self.model, PeftModel)
+        if adapted and adapter is not None:
+            self.model.set_adapter(adapter)
+        without = self.model.disable_adapter() if adapted and adapter is None else nullcontext()
+        with without:
+            output = self.model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **options)
+        completion: list[int] = output[0, len(prompt) :].tolist()
+        return completion
 
 
 EngineFactory = Callable[..., Engine]
@@ -167,8 +168,8 @@ EngineFactory = Callable[..., Engine]
 def make_engine(tmp_path: Path) -> EngineFactory:
     """Builds an fp32 CPU engine on a checkpoint folder, with any of EngineConfig's fields changed."""
 
-    def build(model: Path, **changes: object) -> Engine:
-        values: dict[str, object] = {"kv_cache_gib": 0.05, "adapter_cache_dir": tmp_path / "cache"}
+    def build(model: Path, **changes: Any) -> Engine:
+        values: dict[str, Any] = {"kv_cache_gib": 0.05, "adapter_cache_dir": tmp_path / "cache"}
         config = EngineConfig(model, "base", **(values | changes))
         return Engine(
             config,
@@ -181,11 +182,9 @@ def make_engine(tmp_path: Path) -> EngineFactory:
     return build
 
 
-def request(
-    name: str, prompt: Sequence[int], max_tokens: int, **sampling: object
-) -> GenerateRequest:
+def request(name: str, prompt: Sequence[int], max_tokens: int, **sampling: Any) -> GenerateRequest:
     """Greedy and deaf to end-of-sequence unless `sampling` says otherwise."""
-    values: dict[str, object] = {"temperature": 0.0, "ignore_eos": True}
+    values: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
     return GenerateRequest(name, tuple(prompt), SamplingParams(max_tokens, **(values | sampling)))
 
 
@@ -203,7 +202,7 @@ def tokens(deltas: Sequence[TokenDelta]) -> list[int]:
 
 
 @pytest.fixture(scope="session")
-def demo_adapters() -> Iterator[dict[str, Path]]:
+def demo_adapters() -> dict[str, Path]:
     """The committed demo adapters by name."""
     root = Path(__file__).resolve().parents[2] / "demo" / "adapters"
-    yield {folder.name: folder for folder in sorted(root.iterdir()) if (folder / ADAPTER_FILES[1]).exists()}
+    return {folder.name: folder for folder in sorted(root.iterdir()) if (folder / ADAPTER_FILES[1]).exists()}

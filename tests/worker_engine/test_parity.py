@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -93,7 +94,7 @@ def test_tiny_base_and_adapters(
         pytest.param({"head_dim": 20, "num_key_value_heads": 6}, id="head-dim-and-no-groups"),
     ],
 )
-def test_other_shapes(changes: dict[str, object], make_engine: EngineFactory, tmp_path: Path) -> None:
+def test_other_shapes(changes: dict[str, Any], make_engine: EngineFactory, tmp_path: Path) -> None:
     torch.manual_seed(11)
     LlamaForCausalLM(tiny_config(**changes)).save_pretrained(tmp_path / "m")
     write_tokenizer(tmp_path / "m")
@@ -108,7 +109,8 @@ def test_half_precision_and_sharded_files(
     dtype: torch.dtype, make_engine: EngineFactory, tmp_path: Path
 ) -> None:
     torch.manual_seed(5)
-    LlamaForCausalLM(tiny_config()).to(dtype).save_pretrained(tmp_path / "m", max_shard_size="100KB")
+    model: Any = LlamaForCausalLM(tiny_config())
+    model.to(dtype).save_pretrained(tmp_path / "m", max_shard_size="100KB")
     write_tokenizer(tmp_path / "m")
     assert (tmp_path / "m" / "model.safetensors.index.json").exists()
     check(tmp_path / "m", {}, prompts_for([None], 256), make_engine, tmp_path / "c")

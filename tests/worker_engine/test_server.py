@@ -1,0 +1,347 @@
+"""The worker as a process: OpenAI's routes, refusals in OpenAI's form, hang-ups, the fleet token, SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.conftest import free_port, stop
+from tests.worker_engine.conftest import adapter_ref
+
+TOKEN = "fleet-secret"
+
+
+@dataclass(frozen=True)
+class Worker:
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def call(
+        self, path: str, body: object = None, *, token: str = TOKEN, raw: bytes | None = None
+    ) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token}", "x-request-id": "r-1"}
+        connection.request("GET" if data is None else "POST", path, data, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, json.loads(content) if content[:1] == b"{" else content.decode()
+
+    def complete(self, **body: object) -> tuple[int, Any]:
+        values: dict[str, object] = {"model": "tiny", "prompt": "hello", "max_tokens": 5, "ignore_eos": True}
+        return self.call("/v1/completions", values | body)
+
+    def metric(self, name: str) -> int:
+        lines = self.call("/metrics")[1].splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"graftwork_worker_{name} "))
+
+    @property
+    def client(self) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key=TOKEN, max_retries=0)
+
+
+@contextlib.contextmanager
+def run_worker(model: Path, folder: Path, *flags: str) -> Iterator[Worker]:
+    port = free_port()
+    command = [
+        sys.executable, "-m", "worker_engine", "--model", str(model), "--served-model-name", "tiny",
+        "--port", str(port), "--adapter-cache-dir", str(folder / "cache"), "--num-threads", "1", *flags,
+    ]  # fmt: skip
+    environment = os.environ | {"GRAFTWORK_FLEET_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    worker = Worker(port, process)
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            if worker.call("/health")[0] == 200:
+                break
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    else:
+        stop(process)
+    if process.poll() is not None:
+        raise RuntimeError(f"the worker did not start: {(folder / 'log').read_text()}")
+    yield worker
+    stop(process)
+
+
+@pytest.fixture(scope="module")
+def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    with run_worker(tiny_model, tmp_path_factory.mktemp("worker"), "--kv-cache-gib", "0.01") as worker:
+        yield worker
+
+
+def test_openai_client_streams_chat_and_completions(worker: Worker) -> None:
+    ask: dict[str, Any] = {
+        "model": "tiny",
+        "messages": [
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Hé"}, {"type": "text", "text": "llo"}]},
+        ],
+        "max_completion_tokens": 12,
+        "temperature": 0,
+    }
+    whole = worker.client.chat.completions.create(**ask, extra_body={"ignore_eos": True})
+    assert whole.usage is not None
+    assert (whole.usage.completion_tokens, whole.choices[0].finish_reason) == (12, "length")
+    stream = worker.client.chat.completions.create(
+        **ask,
+        extra_body={"ignore_eos": True},
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage == whole.usage
+    assert not chunks[-1].choices
+    plain = worker.client.completions.create(model="tiny", prompt="abc", temperature=0)
+    assert plain.usage is not None
+    assert plain.usage.prompt_tokens == 3
+    assert plain.usage.completion_tokens <= 16
+
+
+def test_continuous_usage_ends_every_chunk(worker: Worker) -> None:
+    status, text = worker.complete(
+        stream=True, temperature=0, stream_options={"include_usage": True, "continuous_usage_stats": True}
+    )
+    assert status == 200
+    events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert events.pop() == "[DONE]"
+    chunks = [json.loads(item) for item in events]
+    assert all(list(chunk)[-1] == "usage" for chunk in chunks)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts)
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == {
+        "prompt_tokens": 5,
+        "completion_tokens": 5,
+        "total_tokens": 10,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    assert chunks[0]["id"] == "cmpl-r-1"
+
+
+CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+BAD_FIELDS: list[tuple[dict[str, object], str]] = [
+    ({"n": 2}, "n"),
+    ({"n": True}, "n"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"temperature": -0.1}, "temperature"),
+    ({"top_p": 0}, "top_p"),
+    ({"top_p": 1.1}, "top_p"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 1.5}, "max_tokens"),
+    ({"max_tokens": True}, "max_tokens"),
+    ({"seed": "x"}, "seed"),
+    ({"stop": [1]}, "stop"),
+    ({"stop": [""]}, "stop"),
+    ({"stream": 1}, "stream"),
+    ({"stream": True, "stream_options": {"x": True}}, "stream_options"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"logprobs": True}, "logprobs"),
+    ({"frequency_penalty": 0.5}, "frequency_penalty"),
+    ({"tools": [{}]}, "tools"),
+    ({"wibble": 1}, "wibble"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hi"}, "messages"),
+    ({"messages": [1]}, "messages[0]"),
+    ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "messages[0].content[0]",
+    ),
+    ({"model": 5}, "model"),
+    ({"adapter": {"name": "x"}}, "adapter"),
+    ({"adapter": "x"}, "adapter"),
+]
+
+
+@pytest.mark.parametrize(("change", "param"), BAD_FIELDS, ids=[json.dumps(item[0]) for item in BAD_FIELDS])
+def test_a_bad_field_is_named(worker: Worker, change: dict[str, object], param: str) -> None:
+    status, body = worker.call("/v1/chat/completions", CHAT | change)
+    assert (status, body["error"]["param"], body["error"]["type"]) == (400, param, "invalid_request_error")
+    assert worker.call("/v1/chat/completions", CHAT)[0] == 200
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[]", b"\xff\xfe", b"", b"[" * 100_000, b"NaN"])
+def test_a_body_that_is_no_object(worker: Worker, raw: bytes) -> None:
+    status, body = worker.call("/v1/completions", raw=raw)
+    assert status == 400
+    assert set(body["error"]) == {"message", "type", "code", "param"}
+
+
+def test_other_refusals(worker: Worker) -> None:
+    assert worker.call("/v1/models", token="wrong")[0] == 401
+    assert worker.call("/health", token="wrong")[0] == 200
+    assert worker.call("/v1/nothing")[1]["error"]["code"] == "not_found"
+    assert worker.call("/v1/completions")[0] == 405
+    assert worker.call("/v1/completions", raw=b"x" * (9 << 20))[0] == 413
+    status, body = worker.complete(model="other")
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
+    assert "'tiny'" in body["error"]["message"]
+    assert worker.complete(prompt=[1, 256])[1]["error"]["param"] == "prompt"
+    assert worker.complete(prompt=["a", "b"])[1]["error"]["param"] == "prompt"
+    status, body = worker.complete(prompt="x" * 500, max_tokens=20)
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+    assert all(text in body["error"]["message"] for text in ("512", "500", "20", "520"))
+
+
+def copy_adapter(source: Path, target: Path, change: Callable[[Path], object]) -> Path:
+    shutil.copytree(source, target)
+    change(target)
+    return target
+
+
+def _edit_config(**fields: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return change
+
+
+def _edit_tensors(edit: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "adapter_model.safetensors"
+        tensors = load_file(path)
+        edit(tensors)
+        save_file(tensors, path)
+
+    return change
+
+
+def _edit_bytes(edit: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "adapter_model.safetensors"
+        path.write_bytes(edit(path.read_bytes()))
+
+    return change
+
+
+KEY = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+BAD_ADAPTERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (_edit_bytes(lambda data: data[:-10]), "not a safetensors file"),
+    "garbled header": (_edit_bytes(lambda data: b"\xff" * 64 + data[64:]), "not a safetensors file"),
+    "empty": (_edit_bytes(lambda _: b""), "not a safetensors file"),
+    "pickle": (_edit_bytes(lambda _: pickle.dumps({"x": 1})), "not a safetensors file"),
+    "NaN": (_edit_tensors(lambda t: t[KEY].view(-1)[3:4].fill_(float("nan"))), KEY),
+    "shape": (_edit_tensors(lambda t: t.update({KEY: torch.zeros(4, 71)})), "[4, 71], expected [4, 72]"),
+    "rank": (_edit_config(r=5), "expected ["),
+    "half missing": (_edit_tensors(lambda t: t.pop(KEY)), "lora_A.weight is missing"),
+    "no tensors": (_edit_tensors(lambda t: t.clear()), "no LoRA weights"),
+    "layer": (
+        _edit_tensors(lambda t: t.update({KEY.replace("layers.0", "layers.3"): torch.zeros(4, 72)})),
+        "has 3 layers",
+    ),
+    "foreign tensor": (_edit_tensors(lambda t: t.update({"lm_head.weight": torch.zeros(2)})), "lm_head"),
+    "integers": (_edit_tensors(lambda t: t.update({KEY: torch.zeros(4, 72, dtype=torch.int8)})), "int8"),
+    "DoRA": (_edit_config(use_dora=True), "use_dora"),
+    "modules_to_save": (_edit_config(modules_to_save=["lm_head"]), "modules_to_save"),
+    "bias": (_edit_config(bias="all"), "bias"),
+    "PiSSA": (_edit_config(init_lora_weights="pissa"), "init_lora_weights"),
+    "not LoRA": (_edit_config(peft_type="IA3"), "peft_type"),
+    "evil pattern": (_edit_config(rank_pattern={"(a+)+b": 3}), "rank_pattern"),
+    "config no JSON": (lambda f: (f / "adapter_config.json").write_text("{"), "not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ADAPTERS)
+def test_a_bad_adapter_is_refused_while_others_are_served(
+    case: str, worker: Worker, tiny_adapters: dict[str, Path], tmp_path: Path
+) -> None:
+    change, wanted = BAD_ADAPTERS[case]
+    bad = adapter_ref(copy_adapter(tiny_adapters["plain"], tmp_path / "bad", change))
+    status, body = worker.complete(model=bad.name, adapter=bad.to_dict())
+    assert (status, body["error"]["code"]) == (400, "adapter_refused")
+    assert wanted in body["error"]["message"]
+    good = adapter_ref(tiny_adapters["plain"])
+    assert worker.complete(model=good.name, adapter=good.to_dict())[0] == 200
+
+
+def test_adapter_references_are_held_to_their_word(
+    worker: Worker, tiny_adapters: dict[str, Path], tmp_path: Path
+) -> None:
+    ref = adapter_ref(tiny_adapters["all"], rank=16)
+    assert worker.complete(model="tiny", adapter=ref.to_dict())[0] == 404
+    swapped = ref.to_dict() | {"uri": tiny_adapters["narrow"].as_uri()}
+    status, body = worker.complete(model=ref.name, adapter=swapped)
+    assert (status, body["error"]["code"]) == (400, "adapter_refused")
+    assert "digest" in body["error"]["message"]
+    status, body = worker.complete(model=ref.name, adapter=ref.to_dict() | {"rank": 8})
+    assert (status, "rank 16" in body["error"]["message"]) == (400, True)
+    gone = ref.to_dict() | {"uri": (tmp_path / "nowhere").as_uri()}
+    status, body = worker.complete(model=ref.name, adapter=gone)
+    assert status == 200, "the cache holds the content, wherever the reference points"
+    other = adapter_ref(tiny_adapters["rslora"])
+    gone = other.to_dict() | {"uri": (tmp_path / "nowhere").as_uri()}
+    status, body = worker.complete(model=other.name, adapter=gone)
+    assert (status, body["error"]["code"]) == (503, "adapter_unavailable")
+    assert worker.complete(model=other.name, adapter=other.to_dict() | {"uri": "ftp://x/"})[0] == 400
+
+
+def test_a_client_that_hangs_up_stops_the_generation(worker: Worker) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
+    body = {"model": "tiny", "prompt": "x", "max_tokens": 500, "stream": True, "ignore_eos": True}
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"})
+    connection.getresponse().read(200)
+    assert worker.metric("requests_running") == 1
+    connection.sock.shutdown(2)
+    connection.close()
+    gone = time.monotonic()
+    while worker.metric("requests_running") or worker.metric("kv_pages_used"):
+        assert time.monotonic() - gone < 2
+    took = time.monotonic() - gone
+    generated = worker.metric("generated_tokens_total")
+    time.sleep(0.3)
+    assert worker.metric("generated_tokens_total") == generated, "still generating"
+    assert took < 0.2, f"generation stopped only after {took:.3f} s"
+
+
+def test_sigterm_ends_cleanly_with_a_stream_open(tiny_model: Path, tmp_path: Path) -> None:
+    with run_worker(tiny_model, tmp_path) as worker:
+        connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
+        body = {"model": "tiny", "prompt": "x", "max_tokens": 500, "stream": True, "ignore_eos": True}
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"})
+        connection.getresponse().read(100)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(15) == 0
+        connection.close()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        (["--model", "/nowhere"], "config.json"),
+        (["--dtype", "int3"], "--dtype"),
+        (["--max-model-len", "9999"], "--max-model-len"),
+        (["--kv-cache-gib", "0.00000001"], "--kv-cache-gib"),
+    ],
+)
+def test_a_wrong_start_says_why(tiny_model: Path, flags: list[str], wanted: str) -> None:
+    command = [sys.executable, "-m", "worker_engine", "--model", str(tiny_model), "--served-model-name", "m"]
+    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert wanted in done.stderr
+    assert "Traceback" not in done.stderr
