@@ -27,6 +27,7 @@ BREACHES = [
     ("controlplane/adapters/breach.py", "import worker_engine.engine", "controlplane"),
     ("controlplane/adapters/breach.py", "import torch", "controlplane"),
     ("kernels/lora/breach.py", "import demo.valkey", "planes"),
+    ("demo/breach.py", "import benchmarks.figure", "planes"),
     ("controlplane/tenants/breach.py", "import controlplane.billing.models", "apps"),
     ("controlplane/newroom/__init__.py", "", "apps"),
     ("controlplane/tenants/selectors.py", "import controlplane.tenants.services", "inside-an-app"),

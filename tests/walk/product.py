@@ -80,7 +80,7 @@ class Product:
     def report(self, tenant: TenantAccess, group_by: str = "day", **query: str) -> dict[str, Any]:
         # Days around now, since a test may run over midnight.
         now = datetime.now(UTC)
-        days = {"start": (now - timedelta(days=1)).date(), "end": (now + timedelta(days=1)).date()}
+        days = {"start": f"{now - timedelta(days=1):%Y-%m-%d}", "end": f"{now + timedelta(days=1):%Y-%m-%d}"}
         with self.rest(tenant) as rest:
             response = rest.get("/usage", params={**days, "group_by": group_by, **query})
             response.raise_for_status()
