@@ -47,7 +47,7 @@ function draw(data) {
         y: { range: (_, low, high) => [0, (high || 1) * 1.08] },
       },
       axes: [
-        { ...axis, grid: { show: false }, space: 64, values: "{D} {MMM}", incrs: [1, 2, 3, 7, 14, 30].map((n) => n * 86400) },
+        { ...axis, grid: { show: false }, space: 64, gap: 8, values: "{D} {MMM}", incrs: [1, 2, 3, 7, 14, 30].map((n) => n * 86400) },
         { ...axis, grid: { stroke: paint("--line"), width: 1 }, size: 64, values: (_, ticks) => ticks.map(write) },
       ],
       series: [{}, ...parts.map(([key, hue]) => ({ label: key, fill: paint(`--chart-${hue}`), stroke: paint(`--chart-${hue}`), width: 0, paths: bars, points: { show: false } })).reverse()],

@@ -30,9 +30,8 @@ from controlplane.tenants.models import Tenant, User
 @tenant_page
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The list; while something is being validated its table asks for itself again."""
-    adapters = list(adapter_list(tenant=tenant))
-    rows = [{"adapter": item, "newest": next(iter(item.versions.all()), None)} for item in adapters]
-    busy = any(row["newest"] and not row["newest"].is_settled for row in rows)  # type: ignore[attr-defined]
+    rows = [(item, next(iter(item.versions.all()), None)) for item in adapter_list(tenant=tenant)]
+    busy = any(newest is not None and not newest.is_settled for _adapter, newest in rows)
     is_poll = request.headers.get("HX-Target") == "adapter-rows"
     template = "console/adapters/rows.html" if is_poll else "console/adapters/index.html"
     return render(request, template, {"rows": rows, "busy": busy})
@@ -77,7 +76,7 @@ def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> A
         tenant=tenant,
         name=values["name"].strip(),
         base_model=base_model_get(name=values["base_model"]),
-        files=None if by_uri else files_by_name(request.FILES.getlist("files")),  # type: ignore[arg-type]
+        files=None if by_uri else files_by_name(request.FILES.getlist("files")),
         uri=values["uri"] if by_uri else None,
         created_by=request.user,
     )

@@ -9,12 +9,12 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_list
 from controlplane.billing.selectors import usage_report
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.pages import tenant_page
 from controlplane.console.snippets import snippets
+from controlplane.console.views.playground import KEY_NAME
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.selectors import api_key_list
 
@@ -30,7 +30,7 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     adapters = list(adapter_list(tenant=tenant))
     ready = [adapter for adapter in adapters if adapter.default_version]
     bases = list(base_model_list().prefetch_related("copies"))
-    keys = [key for key in api_key_list(tenant=tenant) if key.is_live and not _is_playground(key)]
+    keys = [key for key in api_key_list(tenant=tenant).exclude(name=KEY_NAME) if key.is_live]
     model = ready[0].name if ready else bases[0].name if bases else ""
     steps = (
         bool(ready),
@@ -43,24 +43,9 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "currency": report.currency,
         "adapters": adapters[:5],
         "adapter_count": len(adapters),
-        "ready_count": len(ready),
-        "busy_count": sum(
-            not version.is_settled for adapter in adapters for version in adapter.versions.all()
-        ),
-        "refused_count": sum(_newest_status(adapter.versions.all()) == "refused" for adapter in adapters),
         "bases": bases,
-        "key_count": len(keys),
         "checklist": None if all(steps) else {"adapter": steps[0], "key": steps[1], "request": steps[2]},
         "model": model,
         "snippets": snippets(model) if model else (),
     }
     return render(request, "console/home.html", context)
-
-
-def _is_playground(key: ApiKey) -> bool:
-    return key.name == "playground" and key.expires_at is not None
-
-
-def _newest_status(versions: object) -> str:
-    newest = next(iter(versions), None)  # type: ignore[call-overload]
-    return newest.status if isinstance(newest, AdapterVersion) else ""

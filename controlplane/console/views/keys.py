@@ -37,7 +37,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     context: dict[str, object] = {"lifetimes": LIFETIMES, "values": {"scopes": ["inference"], "lifetime": ""}}
     status = 200
     if request.method == "POST":
-        values = {
+        values: dict[str, object] = {
             "name": request.POST.get("name", ""),
             "scopes": request.POST.getlist("scopes"),
             "lifetime": request.POST.get("lifetime", ""),

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.selectors import adapter_list
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.pages import tenant_page
@@ -27,10 +27,10 @@ KEY_LIFETIME: Final = dt.timedelta(minutes=15)
 @tenant_page
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """What may be called, each adapter with the base to lay beside it."""
-    adapters = [adapter for adapter in adapter_list(tenant=tenant) if adapter.default_version]
     models = [
-        {"name": adapter.name, "base": adapter.base_model.name, "calls": _calls(adapter)}
-        for adapter in adapters
+        {"base": adapter.base_model.name, "calls": _calls(adapter)}
+        for adapter in adapter_list(tenant=tenant)
+        if adapter.default_version
     ]
     context = {
         "models": models,
@@ -41,13 +41,13 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return render(request, "console/playground.html", context)
 
 
-def _calls(adapter: object) -> list[str]:
+def _calls(adapter: Adapter) -> list[str]:
     """Every name by which the adapter can be called."""
-    name = adapter.name  # type: ignore[attr-defined]
-    aliases = [f"{name}@{alias.name}" for alias in adapter.aliases.all()]  # type: ignore[attr-defined]
+    name = adapter.name
+    aliases = [f"{name}@{alias.name}" for alias in adapter.aliases.all()]
     versions = [
         f"{name}@v{version.number}"
-        for version in adapter.versions.all()  # type: ignore[attr-defined]
+        for version in adapter.versions.all()
         if version.status == AdapterVersion.Status.READY
     ]
     return [name, *aliases, *versions]
