@@ -133,9 +133,13 @@ class Gateway:
             self._tasks.append(asyncio.create_task(work))
 
     async def _close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        pending = set(self._tasks)
+        while pending:
+            # A cancellation that meets a timeout inside the Redis client comes out as the timeout, which
+            # these loops wait out: so it is said until it is heard.
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=0.5)
         try:
             await asyncio.wait_for(self._shipper.drain(), 3)
         except (RedisError, OSError, TimeoutError) as error:
