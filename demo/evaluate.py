@@ -7,6 +7,7 @@ By default with transformers and PEFT in float32. `--gateway` asks a running dem
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -60,13 +61,14 @@ def with_peft(folder: Path) -> Answer:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = AutoTokenizer.from_pretrained(folder)
 
-    def answer(name: str, prompts: Sequence[str]) -> list[str]:
+    @functools.cache  # most effects ask the base the same prompts
+    def answers(name: str, prompts: tuple[str, ...]) -> list[str]:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         if name:
             model = PeftModel.from_pretrained(model, ADAPTERS / name)
         return answers_of(model, tokenizer, prompts, max_tokens=MAX_TOKENS)
 
-    return answer
+    return lambda name, prompts: answers(name, tuple(prompts))
 
 
 def through_gateway(description: Path) -> Answer:

@@ -18,7 +18,7 @@ from demo.errors import ProcessDiedError
 from demo.model import ROOT
 
 _LOG_LINES: Final = 15
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.1
 
 Check = Callable[[], bool]
 """Readiness of a process: quick, and False as long as it is not ready."""
