@@ -18,16 +18,18 @@ MAX_EVENT_BYTES: Final = 4 << 20
 """A single event larger than this is taken for a broken backend."""
 
 _USAGE: Final = rb'"usage"\s*:\s*'
-_OBJECT: Final = rb"\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}"
+_OBJECT: Final = rb"\{[^{}\n]*+(?:\{[^{}\n]*+\}[^{}\n]*+)*+\}"
 _USAGE_OBJECT: Final = re.compile(_USAGE + rb"(" + _OBJECT + rb")")
 _USAGE_KEY: Final = re.compile(_USAGE)
 # Two spellings, each with a literal head that the regex engine can search for: 2.5 times as fast as one
 # pattern with optional white space.
+# A usage object with one inner object comes first: sets of one byte are scanned 2.5 times as fast. It is
+# as exact, since the three braces before the line's end close the inner object, usage and the event.
 _LAST_KEYS: Final = tuple(
-    (head, re.compile(head + rb"(?:null|" + _OBJECT + rb")\}(?=\r?\n)"))
+    (head, re.compile(head + rb"(?:\{[^}]*\{[^}]*+\}[^}]*+\}|null|" + _OBJECT + rb")\}(?=\r?\n)"))
     for head in (b',"usage":', b', "usage": ')
 )
-_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_NO_CHOICES: Final = (b'"choices":[]', b'"choices": []')
 _DONE: Final = re.compile(rb"(?:\A|\n)data: ?\[DONE\]")
 _DATA: Final = re.compile(rb"^data: ?(.*?)\r?$", re.MULTILINE)
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
@@ -71,7 +73,7 @@ class EventStream:
 
     Attributes:
         usage: what has been reported so far.
-        events: events with data that have passed, for an estimate when nothing is reported.
+        events: events with data that passed before any usage was reported, for an estimate when none is.
         done: True once `[DONE]` has passed.
         error_code: code of the error event that ended the stream, or None.
     """
@@ -105,7 +107,6 @@ class EventStream:
         return self._pass(chunk) if chunk else b""
 
     def _pass(self, block: bytes) -> bytes:
-        self.events += block.count(b"data:")
         done = block.rfind(b"[DONE]")
         # What ends a stream stands at its end: a short search there first.
         if done >= 0 and (match := _DONE.search(block, max(0, done - 8)) or _DONE.search(block)):
@@ -118,6 +119,8 @@ class EventStream:
         if at >= 0:
             self._read_usage(block)
             block = self._cut(block)
+        if not self.usage.reported:
+            self.events += block.count(b"data:")
         for old, new in self._names:
             if old in block:
                 block = block.replace(old, new)
@@ -138,13 +141,15 @@ class EventStream:
     def _cut(self, block: bytes) -> bytes:
         if self._view is UsageView.CONTINUOUS:
             return block
-        final = _NO_CHOICES.search(block)
-        if final is None:
+        final = max(block.rfind(spelling) for spelling in _NO_CHOICES)
+        if final < 0:
             return self._cut_each(block)
-        start = max(block.rfind(b"\n\n", 0, final.start()) + 2, block.rfind(b"\n\r\n", 0, final.start()) + 3)
+        start = max(block.rfind(b"\n\n", 0, final) + 2, block.rfind(b"\n\r\n", 0, final) + 3)
         start = 0 if start < 3 else start
-        end = _EVENT_END.search(block, final.end())
+        end = _EVENT_END.search(block, final)
         stop = end.end() if end else len(block)
+        if _USAGE_OBJECT.search(block, start, stop) is None:
+            return self._cut_each(block)
         # OpenAI's final chunk has no choices and the whole usage: it is kept only for those who asked.
         kept = block[start:stop] if self._view is UsageView.FINAL else b""
         return self._cut_each(block[:start]) + kept + self._cut_each(block[stop:])
@@ -154,6 +159,8 @@ class EventStream:
         for head, pattern in _LAST_KEYS:
             if head in block:
                 block = pattern.sub(b',"usage":null}' if final else b"}", block)
+                if not final and b'"usage"' not in block:
+                    return block
         if not final and _USAGE_KEY.search(block):
             # Some servers do not write usage as the last key.
             return _DATA.sub(_without_usage, block)
