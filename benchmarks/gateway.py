@@ -3,7 +3,9 @@
 Targets, each before the same instant backend: none (direct), a bare pass-through under the same server
 and client library (the ceiling in Python), our gateway with key check and durable metering on, and a
 LiteLLM proxy where GRAFTWORK_LITELLM_BIN names its program or `.venv-litellm/bin/litellm` exists.
-Rounds alternate between the targets, so that a busy machine slows all of them; medians are reported.
+Every round runs every target once, LiteLLM's too, so that a busy machine slows all of them alike; medians
+are reported. Beside the rates stands the CPU time that each target's own processes spent on a request:
+it tells what a proxy costs even where other work on the machine slows the clock.
 """
 
 from __future__ import annotations
@@ -60,7 +62,22 @@ class Measured:
     requests: float
     streams: float
     p50_ms: float
+    request_cpu_us: float
+    stream_cpu_us: float
     generator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something to put load on; `pid` is the parent of all its processes."""
+
+    url: str
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """User and system time of its processes so far; 0 where there is no /proc."""
+        ticks = sum(_ticks(pid) for pid in _tree(self.pid))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def run() -> Iterator[Figure]:
@@ -68,18 +85,19 @@ def run() -> Iterator[Figure]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_disk())))
         port = _free_port()
-        _spawn(stack, "benchmarks.instant_upstream", "--port", str(port))
-        direct = _wait(f"http://127.0.0.1:{port}")
+        pid = _spawn(stack, "benchmarks.instant_upstream", "--port", str(port))
+        direct = Target(_wait(f"http://127.0.0.1:{port}"), pid)
         targets = {
             "direct": direct,
-            "ceiling": _passthrough(stack, direct),
-            "gateway": _gateway(stack, folder, direct),
+            "ceiling": _passthrough(stack, direct.url),
+            "gateway": _gateway(stack, folder, direct.url),
         }
-        measured = _rounds(targets, ROUNDS)
-        yield from _against_ceiling(measured)
         if program := _litellm_program():
-            proxy = _litellm(stack, program, folder, direct)
-            yield from _against_litellm(measured["gateway"], _rounds({"litellm": proxy}, 1)["litellm"])
+            targets["litellm"] = _litellm(stack, program, folder, direct.url)
+        measured = _rounds(targets)
+        yield from _against_ceiling(measured)
+        if "litellm" in measured:
+            yield from _against_litellm(measured["gateway"], measured["litellm"])
 
 
 def _against_ceiling(measured: Mapping[str, Measured]) -> Iterator[Figure]:
@@ -93,6 +111,14 @@ def _against_ceiling(measured: Mapping[str, Measured]) -> Iterator[Figure]:
         "gateway", "streams of 64 events", ours.streams, "1/s", baseline=bare.streams, goal=GOAL_OF_CEILING,
         note=f"{note}{direct.streams:.0f}; baseline: bare pass-through",
     )  # fmt: skip
+    for metric, value, baseline in (
+        ("CPU of a request", ours.request_cpu_us, bare.request_cpu_us),
+        ("CPU of a stream", ours.stream_cpu_us, bare.stream_cpu_us),
+    ):
+        yield compared(
+            "gateway", metric, value, "us", baseline=baseline, goal=round(1 / GOAL_OF_CEILING, 2),
+            less_is_better=True, note="user and system time of its processes; baseline: bare pass-through",
+        )  # fmt: skip
     yield compared(
         "gateway", "added p50 at 1 connection", ours.p50_ms - direct.p50_ms, "ms",
         baseline=bare.p50_ms - direct.p50_ms,
@@ -112,36 +138,67 @@ def _against_litellm(ours: Measured, litellm: Measured) -> Iterator[Figure]:
     yield Figure("gateway", "p50 of LiteLLM at 1 connection", round(litellm.p50_ms, 3), "ms", note=note)
 
 
-def _rounds(targets: Mapping[str, str], rounds: int) -> dict[str, Measured]:
-    seen: dict[str, list[tuple[load.Load, load.Load, load.Load]]] = {name: [] for name in targets}
-    for number in range(rounds + 1):
-        for name, base in targets.items():
-            url = base + "/v1/chat/completions"
+def _rounds(targets: Mapping[str, Target]) -> dict[str, Measured]:
+    seen: dict[str, list[tuple[_Run, _Run, _Run]]] = {name: [] for name in targets}
+    for number in range(ROUNDS + 1):
+        for name, target in targets.items():
             seconds = SECONDS if number else 1  # the first round warms up
-            shape = [(PLAIN, CONNECTIONS), (STREAM, CONNECTIONS), (PLAIN, 1)]
-            plain, stream, single = (
-                load.run(url, body, KEY, connections=size, seconds=seconds) for body, size in shape
-            )
+            plain = _load(target, PLAIN, CONNECTIONS, seconds)
+            stream = _load(target, STREAM, CONNECTIONS, seconds)
+            single = _load(target, PLAIN, 1, seconds)
             if number:
                 seen[name].append((plain, stream, single))
+    median = statistics.median
     return {
         name: Measured(
-            statistics.median(item[0].per_second for item in loads),
-            statistics.median(item[1].per_second for item in loads),
-            statistics.median(item[2].p50_ms for item in loads),
-            loads[0][0].generator,
+            requests=median(plain.load.per_second for plain, _, _ in runs),
+            streams=median(stream.load.per_second for _, stream, _ in runs),
+            p50_ms=median(single.load.p50_ms for _, _, single in runs),
+            request_cpu_us=median(plain.cpu_us for plain, _, _ in runs),
+            stream_cpu_us=median(stream.cpu_us for _, stream, _ in runs),
+            generator=runs[0][0].load.generator,
         )
-        for name, loads in seen.items()
+        for name, runs in seen.items()
     }
 
 
-def _passthrough(stack: contextlib.ExitStack, upstream: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    load: load.Load
+    cpu_us: float
+    """CPU time of the target per answer."""
+
+
+def _load(target: Target, body: bytes, connections: int, seconds: int) -> _Run:
+    before = target.cpu_seconds()
+    seen = load.run(target.url + "/v1/chat/completions", body, KEY, connections=connections, seconds=seconds)
+    spent = target.cpu_seconds() - before
+    return _Run(seen, spent / max(1.0, seen.per_second * seconds) * 1e6)
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _tree(int(child))
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])
+
+
+def _passthrough(stack: contextlib.ExitStack, upstream: str) -> Target:
     port = _free_port()
-    _spawn(stack, "benchmarks.passthrough", "--port", str(port), "--upstream", upstream)
-    return _wait(f"http://127.0.0.1:{port}")
+    pid = _spawn(stack, "benchmarks.passthrough", "--port", str(port), "--upstream", upstream)
+    return Target(_wait(f"http://127.0.0.1:{port}"), pid)
 
 
-def _gateway(stack: contextlib.ExitStack, folder: Path, upstream: str) -> str:
+def _gateway(stack: contextlib.ExitStack, folder: Path, upstream: str) -> Target:
     valkey, port = _free_port(), _free_port()
     (folder / "valkey").mkdir()
     _start(stack, server_command(port=valkey, folder=folder / "valkey"), {})
@@ -162,8 +219,8 @@ def _gateway(stack: contextlib.ExitStack, folder: Path, upstream: str) -> str:
         "GRAFTWORK_GATEWAY_ID": "bench",
         "GRAFTWORK_WAL_DIR": str(folder / "wal"),
     }
-    _spawn(stack, "gateway", environ=environ)
-    return _wait(f"http://127.0.0.1:{port}", "/readyz")
+    pid = _spawn(stack, "gateway", environ=environ)
+    return Target(_wait(f"http://127.0.0.1:{port}", "/readyz"), pid)
 
 
 def _litellm_program() -> str | None:
@@ -172,7 +229,7 @@ def _litellm_program() -> str | None:
     return named or (str(beside) if beside.exists() else None)
 
 
-def _litellm(stack: contextlib.ExitStack, program: str, folder: Path, upstream: str) -> str:
+def _litellm(stack: contextlib.ExitStack, program: str, folder: Path, upstream: str) -> Target:
     port = _free_port()
     model = {"model": "openai/base", "api_base": upstream + "/v1", "api_key": "none"}
     config = {
@@ -181,19 +238,10 @@ def _litellm(stack: contextlib.ExitStack, program: str, folder: Path, upstream: 
     }
     path = folder / "litellm.yaml"
     path.write_text(json.dumps(config))
-    command = [
-        program,
-        "--config",
-        str(path),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--num_workers",
-        "1",
-    ]
-    _start(stack, command, {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"})
-    return _wait(f"http://127.0.0.1:{port}", "/health/liveliness", seconds=120)
+    address = ["--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
+    environ = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
+    pid = _start(stack, [program, "--config", str(path), *address], environ)
+    return Target(_wait(f"http://127.0.0.1:{port}", "/health/liveliness", seconds=120), pid)
 
 
 def _publishes(client: redis.Redis, table: RouteTable) -> bool:
@@ -207,15 +255,16 @@ def _publishes(client: redis.Redis, table: RouteTable) -> bool:
 
 def _spawn(
     stack: contextlib.ExitStack, module: str, *arguments: str, environ: Mapping[str, str] | None = None
-) -> None:
-    _start(stack, [sys.executable, "-m", module, *arguments], environ or {})
+) -> int:
+    return _start(stack, [sys.executable, "-m", module, *arguments], environ or {})
 
 
-def _start(stack: contextlib.ExitStack, command: Sequence[str], environ: Mapping[str, str]) -> None:
+def _start(stack: contextlib.ExitStack, command: Sequence[str], environ: Mapping[str, str]) -> int:
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     stack.callback(_stop, process)
+    return process.pid
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

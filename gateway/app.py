@@ -121,7 +121,7 @@ class Gateway:
         self._wal = Wal(wal.claim(settings.wal_dir))
         if self._wal.recovered:
             logger.warning("usage log: %d interrupted streams recovered", self._wal.recovered)
-        self._feed = RouteFeed(self._redis)
+        self._feed = RouteFeed(self._redis, stale_seconds=settings.stale_seconds)
         self._meter = Meter(self._wal, settings.gateway_id)
         self._shipper = Shipper(self._wal, self._redis)
         backends: dict[str, Backend] = {

@@ -30,9 +30,12 @@ _DELTAS: Final = 1000
 class RouteFeed:
     """The newest route table. `run` it as a task."""
 
-    def __init__(self, redis: Redis, *, stale_seconds: float = STALE_SECONDS) -> None:
+    def __init__(
+        self, redis: Redis, *, stale_seconds: float = STALE_SECONDS, reset_seconds: float = RESET_SECONDS
+    ) -> None:
         self._redis = redis
         self._stale_seconds = stale_seconds
+        self._reset_seconds = reset_seconds
         self._table: RouteTable | None = None
         self._contact = time.monotonic()
         self._last_id = "0-0"
@@ -107,7 +110,7 @@ class RouteFeed:
         now = time.monotonic()
         if self._lower_since is None:
             self._lower_since = now
-        if now - self._lower_since < RESET_SECONDS:
+        if now - self._lower_since < self._reset_seconds:
             self._say(
                 f"the snapshot went back to version {table.version}; version {self._table.version} stays"
             )

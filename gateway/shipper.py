@@ -32,7 +32,7 @@ _BUSY_EVENTS: Final = 200
 _IDLE_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 0.5
 
-_SHIP: Final = """
+SHIP: Final = """
 local shipped = redis.call('GET', KEYS[2])
 if shipped and shipped > ARGV[1] then return shipped end
 for index = 4, #ARGV do redis.call('XADD', KEYS[1], '*', 'event', ARGV[index]) end
@@ -47,7 +47,7 @@ class Shipper:
     def __init__(self, wal: Wal, redis: Redis) -> None:
         self._wal = wal
         self._redis = redis
-        self._script = redis.register_script(_SHIP)
+        self._script = redis.register_script(SHIP)
         self._key = SHIPPED_PREFIX + wal.slot.id
         self._file = wal.folder / "position"
         self._position = self._stored()
