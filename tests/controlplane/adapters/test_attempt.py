@@ -158,3 +158,16 @@ def test_staged_files_that_a_dead_worker_left_are_swept(
     assert not any(name.startswith("incoming/") for name in files_in(tmp_path / "artifacts"))
     version.refresh_from_db()
     assert (version.status, version.staging) == ("ready", "")
+
+
+def test_an_attempt_that_wakes_while_another_runs_leaves_it_the_version(
+    version: AdapterVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another_claims() -> None:
+        AdapterVersion.objects.update(attempts=2)
+
+    around_copy(monkeypatch, nothing, another_claims)
+    version_validate(version_id=version.pk)
+    version.refresh_from_db()
+    assert (version.status, version.sha256) == ("validating", "")
+    assert "acme" not in route_table().adapters
