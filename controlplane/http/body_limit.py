@@ -13,7 +13,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_UPLOADS: Final = re.compile(r"/(?:api/v1/)?adapters(?:/.*)?")
+_UPLOADS: Final = re.compile(r"/(?:api/v1|t/[^/]+)/adapters(?:/.*)?")
 """Paths, of REST and of the web UI, to which adapters' files are sent."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from controlplane.asgi import application
 from controlplane.http.body_limit import BodyLimit, Message, Receive, Scope, Send
@@ -54,7 +55,8 @@ async def inner(scope: Scope, receive: Receive, send: Send) -> None:
         ("/api/v1/keys", [11], (413, 1)),
         ("/api/v1/adapters", [10, 10], (200, 2)),
         ("/api/v1/adapters/pirate/versions", [90, 11, 5], (413, 2)),
-        ("/adapters/new", [90, 10], (200, 2)),
+        (reverse("console:adapter-register", args=["acme"]), [90, 10], (200, 2)),
+        ("/adapters/new", [90, 10], (413, 1)),
         ("/api/v1/adaptersx", [11], (413, 1)),
     ],
 )
