@@ -13,6 +13,8 @@ RUN python requirements.py gateway > /tmp/requirements.txt \
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
 COPY gateway gateway
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
 USER graftwork
 EXPOSE 8001
 CMD ["python", "-m", "gateway"]

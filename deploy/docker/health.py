@@ -1,10 +1,10 @@
 """Whether the process of this container does its work: exit status 0 or 1, and a sentence.
 
     health.py http URL            GET gives a 2xx
-    health.py routes              the route table is published to Redis
+    health.py routes              Redis answers and holds a snapshot once there are routes
     health.py ingest              the usage consumer has asked Redis for work in the last minute
     health.py celery              this container's Celery worker answers a ping
-    health.py fresh FILE SECONDS  FILE was written in the last SECONDS
+    health.py fresh FILE SECONDS  FILE, with any suffix, was written in the last SECONDS
 
 Light on purpose, since it runs every few seconds: none of these loads Django.
 """
@@ -34,10 +34,12 @@ def http(url: str) -> str | None:
 
 def routes() -> str | None:
     """What is wrong with the published route table, or None."""
-    from gateway.wire import ROUTES_SNAPSHOT
+    from gateway.wire import ROUTES_SNAPSHOT, ROUTES_VERSION
 
     with _redis() as client:
-        return None if client.exists(ROUTES_SNAPSHOT) else "no route table is published yet"
+        # A new installation has nothing to publish: neither key is there, and that is sound.
+        lost = client.exists(ROUTES_VERSION) and not client.exists(ROUTES_SNAPSHOT)
+    return "Redis has route changes and no snapshot" if lost else None
 
 
 def ingest() -> str | None:
@@ -60,7 +62,11 @@ def celery() -> str | None:
 
 def fresh(file: str, seconds: str) -> str | None:
     """What is wrong with `file`'s age, or None."""
-    age = time.time() - Path(file).stat().st_mtime
+    # A dbm file's name: which suffixes it gets depends on how Python was built.
+    found = [each.stat().st_mtime for each in Path(file).parent.glob(f"{Path(file).name}*")]
+    if not found:
+        return f"there is no {file}"
+    age = time.time() - max(found)
     return None if age < float(seconds) else f"{file} was last written {age:.0f} s ago"
 
 

@@ -18,12 +18,17 @@ COPY manage.py ./
 COPY templates templates
 COPY static static
 COPY controlplane controlplane
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
 USER graftwork
 EXPOSE 8000
 CMD ["granian", "--interface", "asginl", "--host", "0.0.0.0", "--port", "8000", "controlplane.asgi:application"]
 
 # What fills a fresh installation with the demo's tenants and adapters.
 FROM web AS seed
+USER root
 COPY deploy/docker/seed.py deploy/docker/
 COPY demo demo
+RUN chmod -R a+rX /app
+USER graftwork
 CMD ["python", "deploy/docker/seed.py"]

@@ -15,6 +15,8 @@ RUN python requirements.py worker > /tmp/requirements.txt \
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY kernels kernels
 COPY worker_engine worker_engine
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
 USER graftwork
 EXPOSE 8002
 ENTRYPOINT ["python", "-m", "worker_engine"]

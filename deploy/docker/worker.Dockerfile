@@ -15,6 +15,8 @@ RUN python requirements.py worker > /tmp/requirements.txt \
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY kernels kernels
 COPY worker_engine worker_engine
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
 USER graftwork
 EXPOSE 8002
 ENTRYPOINT ["python", "-m", "worker_engine"]
@@ -26,5 +28,6 @@ RUN python requirements.py demo > /tmp/requirements.txt \
  && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt \
  && install -d /app/var && ln -s /models /app/var/models
 COPY demo demo
+RUN chmod -R a+rX /app
 USER graftwork
 ENTRYPOINT ["python", "-m", "demo.model"]
