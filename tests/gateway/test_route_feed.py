@@ -6,18 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
 from gateway.errors import RoutesUnavailable
 from gateway.route_feed import RouteFeed
+from gateway.wire import ROUTES_DELTAS, ROUTES_VERSION
 from tests.gateway.conftest import ControlPlane, route_table
 
 
 @asynccontextmanager
-async def following(url: str, *, stale: float = 300, reset: float = 30) -> AsyncIterator[RouteFeed]:
-    async with Redis.from_url(url) as client:
+async def following(
+    url: str, *, stale: float = 300, reset: float = 30, kind: type[Redis] = Redis
+) -> AsyncIterator[RouteFeed]:
+    async with kind.from_url(url) as client:
         feed = RouteFeed(client, stale_seconds=stale, reset_seconds=reset)
         task = asyncio.create_task(feed.run())
         try:
@@ -83,5 +87,47 @@ def test_a_short_visit_of_an_old_copy_changes_nothing(redis_url: str, control_pl
             assert version(feed) == 9
             control_plane.publish(replace(route_table("http://new"), version=10))
             await until(lambda: version(feed) == 10)
+
+    asyncio.run(work())
+
+
+def test_a_publish_between_two_reads_brings_no_old_snapshot(
+    redis_url: str, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    class PublishesBetween(Redis):
+        """Redis to which the control plane publishes just before its version is asked."""
+
+        async def get(self, name: Any) -> Any:
+            if name == ROUTES_VERSION:
+                control_plane.change(int(await super().get(name)) + 1, "keys/k1", None)
+            return await super().get(name)
+
+    async def work() -> None:
+        # With no time to stand, any lower snapshot that is read would be installed.
+        async with following(redis_url, reset=0, kind=PublishesBetween) as feed:
+            control_plane.publish(route_table("http://a"))
+            await until(lambda: version(feed) >= 4)
+            assert set(feed.current().keys) == {"k2"}
+
+    caplog.set_level("INFO", "gateway.route_feed")
+    asyncio.run(work())
+    assert caplog.messages.count("routes: snapshot of version 1") == 1
+
+
+def test_two_short_visits_of_an_old_copy_do_not_add_up(redis_url: str, control_plane: ControlPlane) -> None:
+    async def work() -> None:
+        async with following(redis_url, reset=2) as feed:
+            control_plane.publish(route_table("http://a"))
+            await until(lambda: version(feed) == 1)
+            control_plane.change(2, "keys/k1", None)
+            await until(lambda: version(feed) == 2)
+            # Without the delta, an old snapshot once installed would stay.
+            control_plane.client.delete(ROUTES_DELTAS)
+            for _ in range(2):
+                control_plane.client.set(ROUTES_VERSION, 1)
+                await asyncio.sleep(1.3)
+                assert version(feed) == 2
+                control_plane.client.set(ROUTES_VERSION, 2)
+                await asyncio.sleep(1.3)
 
     asyncio.run(work())
