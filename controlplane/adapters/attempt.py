@@ -12,7 +12,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.adapters.artifact_store import ByteStream, artifact_store
-from controlplane.adapters.lora_config import LoraConfig
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import FILE_LIMITS, adapter_publish, pickle_refusal, staging_discard
 from controlplane.adapters.sources import MissingFileError, open_source
@@ -22,6 +21,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.catalog.safetensors_header import HeaderError, read_header
 from controlplane.errors import RefusedError
 from controlplane.routes.services import route_lock
+from worker_engine.adapter_config import AdapterConfigError, LoraConfig
 from worker_engine.protocol import ADAPTER_FILES, adapter_digest
 
 _CONFIG, _WEIGHTS = ADAPTER_FILES
@@ -98,7 +98,13 @@ class ValidationAttempt:
         self._step("config", "running")
         with self._store.open(f"{self._version.staging}/{_CONFIG}") as stream:
             data = stream.read(FILE_LIMITS[_CONFIG])
-        config = LoraConfig.from_bytes(data, max_rank=self._base_model.max_lora_rank)
+        try:
+            config = LoraConfig.from_bytes(data)
+        except AdapterConfigError as error:
+            raise RefusedError(str(error)) from error
+        limit = self._base_model.max_lora_rank
+        if config.max_rank > limit:
+            raise RefusedError(f"{_CONFIG}: rank {config.max_rank} is more than {limit}, the base's limit")
         self._step("config", "done", f"LoRA of rank {config.rank}")
         return config, hashlib.sha256(data).hexdigest()
 
