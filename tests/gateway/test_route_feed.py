@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -94,12 +95,14 @@ def test_a_short_visit_of_an_old_copy_changes_nothing(redis_url: str, control_pl
 def test_a_publish_between_two_reads_brings_no_old_snapshot(
     redis_url: str, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
+    versions = count(2)
+
     class PublishesBetween(Redis):
         """Redis to which the control plane publishes just before its version is asked."""
 
         async def get(self, name: Any) -> Any:
             if name == ROUTES_VERSION:
-                control_plane.change(int(await super().get(name)) + 1, "keys/k1", None)
+                control_plane.change(next(versions), "keys/k1", None)
             return await super().get(name)
 
     async def work() -> None:
