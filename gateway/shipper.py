@@ -10,7 +10,6 @@ copy on disk is used; then events may repeat, and the control plane's unique con
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from typing import Any, Final, cast
@@ -19,7 +18,15 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.wal import Wal
-from gateway.wal_records import CLOSED, Position, decode, read_lines, segment_numbers, segment_path
+from gateway.wal_records import (
+    CLOSED,
+    Position,
+    decode,
+    read_lines,
+    segment_numbers,
+    segment_path,
+    stored_position,
+)
 from gateway.wire import USAGE_STREAM
 
 logger = logging.getLogger(__name__)
@@ -50,7 +57,7 @@ class Shipper:
         self._script = redis.register_script(SHIP)
         self._key = SHIPPED_PREFIX + wal.slot.id
         self._file = wal.folder / "position"
-        self._position = self._stored()
+        self._position = stored_position(wal.folder)
         self._known = False
         self._behind = False
 
@@ -118,6 +125,12 @@ class Shipper:
         stored = cast(bytes | None, await self._redis.get(self._key))
         if stored is not None:
             self._position = Position.parse(stored.decode())
+        if self._position > self._wal.durable:
+            logger.error(
+                "usage log: %s ends at %s but is shipped up to %s, so its events are taken for shipped: "
+                "stop the gateway, delete the file `id` there, start it again",
+                self._wal.folder, self._wal.durable, self._position,
+            )  # fmt: skip
         self._known = True
 
     def _read(self) -> tuple[list[bytes], Position]:
@@ -156,11 +169,6 @@ class Shipper:
         for number in segment_numbers(self._wal.folder):
             if number < below:
                 segment_path(self._wal.folder, number).unlink()
-
-    def _stored(self) -> Position:
-        with contextlib.suppress(OSError, ValueError):
-            return Position.parse(self._file.read_text())
-        return Position(0, 0)
 
     def _store(self) -> None:
         fresh = self._file.with_suffix(".new")

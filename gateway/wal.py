@@ -33,6 +33,7 @@ from gateway.wal_records import (
     records,
     segment_numbers,
     segment_path,
+    stored_position,
 )
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,8 @@ class Wal:
         self._stopping = False
         self._urgent = False
         self._write_error = self._room_error = ""
-        self._segment = (numbers[-1] if numbers else 0) + 1
+        # A log emptied by hand goes on behind what is shipped, or its events would be taken for shipped.
+        self._segment = max([*numbers, stored_position(self.folder).segment]) + 1
         self._offset = 0
         self._batches: deque[_Batch] = deque([_Batch(self._segment, 0)])
         self.durable = Position(self._segment, 0)

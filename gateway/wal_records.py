@@ -6,6 +6,7 @@ Segments are preallocated with zeros; a zero byte where a record should start is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import zlib
@@ -66,6 +67,13 @@ def segment_path(folder: Path, number: int) -> Path:
 def segment_numbers(folder: Path) -> list[int]:
     """Numbers of the segments in `folder`, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.wal") if path.stem.isdecimal())
+
+
+def stored_position(folder: Path) -> Position:
+    """The position that the slot's `position` file holds; the very start when there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return Position.parse((folder / "position").read_text())
+    return Position(0, 0)
 
 
 def read_lines(descriptor: int, offset: int, limit: int) -> tuple[list[bytes], int]:

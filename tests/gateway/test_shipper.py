@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from gateway.shipper import SHIP, SHIPPED_PREFIX, Shipper
 from gateway.wal import Slot, Wal
-from gateway.wal_records import CLOSED, PROGRESS, segment_numbers, segment_path
+from gateway.wal_records import CLOSED, PROGRESS, Position, segment_numbers, segment_path
 from gateway.wire import USAGE_STREAM
 
 
@@ -150,3 +150,40 @@ def test_the_position_of_a_dead_slot_does_not_stay_for_ever(tmp_path: Path, redi
     assert isinstance(left, int)
     assert left > 30 * 86_400
     log.close()
+
+
+def test_a_log_emptied_by_hand_goes_on_behind_what_is_shipped(tmp_path: Path, redis_url: str) -> None:
+    log = a_wal(tmp_path)
+    names = write(log, range(50))
+    asyncio.run(drain(log, redis_url))
+    log.close()
+    for path in tmp_path.glob("*.wal"):
+        path.unlink()
+    again = a_wal(tmp_path)
+    assert again.segment == log.segment + 1
+    names += write(again, range(50, 55))
+    asyncio.run(drain(again, redis_url))
+    again.close()
+    assert shipped(redis_url) == names
+
+
+def test_a_position_beyond_the_log_is_an_error_that_says_what_to_do(
+    tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = a_wal(tmp_path)
+    asyncio.run(drain(log, redis_url))
+    assert not caplog.messages
+    log.close()
+    asyncio.run(_claim_shipped(log, redis_url))
+    for path in [*tmp_path.glob("*.wal"), tmp_path / "position"]:
+        path.unlink()
+    again = a_wal(tmp_path)
+    write(again, range(1))
+    asyncio.run(drain(again, redis_url))
+    again.close()
+    assert "delete the file `id`" in caplog.text
+
+
+async def _claim_shipped(log: Wal, url: str) -> None:
+    async with Redis.from_url(url) as client:
+        await client.set(SHIPPED_PREFIX + log.slot.id, str(Position(57, 0)))
