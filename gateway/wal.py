@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import threading
 import uuid
 from collections import deque
@@ -34,6 +35,8 @@ from gateway.wal_records import (
     segment_numbers,
     segment_path,
     stored_position,
+    sync_folder,
+    write_durably,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ logger = logging.getLogger(__name__)
 SEGMENT_BYTES: Final = 16 << 20
 SLOTS: Final = 256
 _RETRY_SECONDS: Final = 0.25
+_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(slots=True)
@@ -59,10 +63,7 @@ class Slot:
     def __init__(self, folder: Path, lock: int) -> None:
         self.folder = folder
         self._lock = lock
-        identity = folder / "id"
-        if not identity.exists():
-            identity.write_text(uuid.uuid4().hex)
-        self.id = identity.read_text()
+        self.id = _identity(folder)
 
     @classmethod
     def hold(cls, folder: Path) -> Slot | None:
@@ -74,10 +75,22 @@ class Slot:
         except BlockingIOError:
             os.close(lock)
             return None
-        return cls(folder, lock)
+        try:
+            return cls(folder, lock)
+        except OSError:
+            os.close(lock)
+            raise
 
     def release(self) -> None:
         os.close(self._lock)
+
+
+def _identity(folder: Path) -> str:
+    """The slot's own id. Slots that shared one would take each other's events for shipped."""
+    path = folder / "id"
+    if not path.exists() or _ID.fullmatch(path.read_text("utf-8", "replace")) is None:
+        write_durably(path, uuid.uuid4().hex)
+    return path.read_text()
 
 
 def claim(root: Path) -> Slot:
@@ -260,11 +273,7 @@ class Wal:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_DSYNC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self._segment_bytes)
-            directory = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            sync_folder(self.folder)
         except OSError:
             os.close(descriptor)
             path.unlink()
