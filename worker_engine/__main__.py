@@ -31,11 +31,17 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> En
             parser.add_argument(
                 flag, type=kinds[str(item.type)], required=required, default=argparse.SUPPRESS
             )
-    return EngineConfig(
+    config = EngineConfig(
         **vars(parser.parse_args(arguments)),
         fleet_token=environment.get("GRAFTWORK_FLEET_TOKEN", ""),
         s3_endpoint_url=environment.get("GRAFTWORK_S3_ENDPOINT_URL") or None,
     )
+    if not config.fleet_token and config.host not in ("127.0.0.1", "::1", "localhost"):
+        raise ConfigError(
+            f"--host {config.host} can be reached from outside: set GRAFTWORK_FLEET_TOKEN to the token that "
+            "gateways send, or serve on 127.0.0.1"
+        )
+    return config
 
 
 def _calm_openmp() -> None:

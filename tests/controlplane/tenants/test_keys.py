@@ -9,8 +9,10 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.errors import InvalidInputError
+from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import ApiKey, Tenant
-from controlplane.tenants.services import api_key_create, api_key_revoke
+from controlplane.tenants.services import api_key_create, api_key_revoke, api_keys_unroute_expired
+from controlplane.tenants.tasks import tidy
 
 pytestmark = pytest.mark.django_db
 
@@ -43,3 +45,15 @@ def test_a_key_needs_its_own_secret_and_the_prefix(tenant: Tenant) -> None:
     assert status(f"gw_{key.pk}_{other.rpartition('_')[2]}") == 401
     assert status(text.replace("gw_", "xx_")) == 401
     assert status(f"gw_{key.pk}_") == 401
+
+
+def test_an_expired_keys_route_is_forgotten(tenant: Tenant) -> None:
+    later = timezone.now() + dt.timedelta(hours=1)
+    keys = [
+        api_key_create(tenant=tenant, name=name, scopes=["inference"], expires_at=expires_at)[0]
+        for name, expires_at in (("expired", later), ("running", later), ("lasting", None))
+    ]
+    ApiKey.objects.filter(pk=keys[0].pk).update(expires_at=timezone.now())
+    tidy()
+    assert set(route_table().keys) == {keys[1].pk, keys[2].pk}
+    assert api_keys_unroute_expired() == 0
