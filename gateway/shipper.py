@@ -26,6 +26,7 @@ from gateway.wal_records import (
     segment_numbers,
     segment_path,
     stored_position,
+    write_durably,
 )
 from gateway.wire import USAGE_STREAM
 
@@ -83,8 +84,8 @@ class Shipper:
             if not (moved and self._behind):
                 await asyncio.sleep(_RETRY_SECONDS if away else _IDLE_SECONDS)
 
-    async def drain(self) -> None:
-        """Ships all that is durable and deletes what is shipped.
+    async def drain(self) -> bool:
+        """Ships all that is durable and deletes what is shipped; True when nothing is left to ship.
 
         Raises:
             RedisError: Redis is away; what is not shipped stays on disk.
@@ -94,7 +95,8 @@ class Shipper:
         self._wal.checkpoint = self._wal.segment
         while await self._step():
             pass
-        self._store()
+        write_durably(self._file, str(self._position))
+        return self._position == self._wal.durable
 
     async def _step(self) -> bool:
         """Ships one batch; False when there was nothing to read."""
@@ -121,7 +123,7 @@ class Shipper:
         return True
 
     async def _adopt(self) -> None:
-        """Takes over the position that Redis remembers, unless this one is further."""
+        """Takes over the position that Redis remembers; the one on disk is for a Redis that lost it."""
         stored = cast(bytes | None, await self._redis.get(self._key))
         if stored is not None:
             self._position = Position.parse(stored.decode())

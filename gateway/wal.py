@@ -189,8 +189,11 @@ class Wal:
             self._urgent = True
             self._work.notify()
 
-    def close(self) -> None:
-        """Writes what is left, ends the thread and gives the slot back."""
+    def close(self, *, delete: bool = False) -> None:
+        """Writes what is left, ends the thread and gives the slot back, without its segments if told so.
+
+        The folder stays: another process may be about to lock it.
+        """
         with self._lock:
             self._stopping = True
             self._work.notify()
@@ -198,6 +201,9 @@ class Wal:
         os.close(self._descriptor)
         if self._next_descriptor is not None:
             os.close(self._next_descriptor)
+        if delete:
+            for number in segment_numbers(self.folder):
+                segment_path(self.folder, number).unlink()
         self.slot.release()
 
     # The thread.

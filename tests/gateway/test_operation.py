@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import subprocess
@@ -19,9 +20,11 @@ import pytest
 import redis
 
 from demo.valkey import server_command
+from gateway.app import Gateway
+from gateway.settings import Settings
 from gateway.wal import Slot, Wal
 from gateway.wal_records import CLOSED
-from gateway.wire import UsageEvent
+from gateway.wire import ROUTES_VERSION, UsageEvent
 from tests.conftest import free_port, stop
 from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
 from tests.gateway.test_app import ask, post
@@ -158,6 +161,46 @@ def test_an_abandoned_log_is_shipped(
     own_gateway.start()
     [shipped] = control_plane.wait_events(1)
     assert shipped == event
+    # Shipped whole, it is not opened again every minute.
+    wait_for(lambda: not list(left.folder.glob("*.wal")))
+
+
+def test_abandoned_logs_wait_for_room(
+    redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        gateway = Gateway(Settings(redis_url=redis_url, fleet_token="t", wal_dir=tmp_path / "w"))
+        gateway._open()
+        left = Slot.hold(tmp_path / "w" / "007")
+        assert left is not None
+        Wal(left).close()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            await asyncio.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        free = Slot.hold(tmp_path / "w" / "007")
+        assert free is not None, "the slot was given back"
+        free.release()
+        assert not [task for task in gateway._tasks if task.done()]
+        await gateway._close()
+
+    asyncio.run(work())
+    assert "waits for room" in caplog.text
+
+
+def test_background_work_that_dies_makes_the_gateway_unready(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.start()
+    # What nobody foresaw: a version that is no number.
+    control_plane.client.set(ROUTES_VERSION, "nonsense")
+    url = own_gateway.url + "/readyz"
+    wait_for(lambda: httpx.get(url).status_code == 503)
+    assert httpx.get(url).json()["reasons"] == ["The route feed has ended; restart the gateway."]
+    assert "invalid literal" in own_gateway.log.read_text()
 
 
 def test_an_openai_server_gets_its_own_key_and_the_adapter_by_name(
