@@ -3,8 +3,7 @@
     health.py http URL            GET gives a 2xx
     health.py routes              Redis answers and holds a snapshot once there are routes
     health.py ingest              the usage consumer has asked Redis for work in the last minute
-    health.py celery              this container's Celery worker answers a ping
-    health.py fresh FILE SECONDS  FILE, with any suffix, was written in the last SECONDS
+    health.py celery NODE         this container's `celery` (worker) or `celerybeat` answers a ping
 
 Light on purpose, since it runs every few seconds: none of these loads Django.
 """
@@ -14,10 +13,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from redis import Redis
@@ -51,27 +48,20 @@ def ingest() -> str | None:
     return None if idle and min(idle) < _INGEST_IDLE_MS else "no usage consumer asked for work in a minute"
 
 
-def celery() -> str | None:
-    """What is wrong with this container's Celery worker, or None."""
+def celery(node: str) -> str | None:
+    """What is wrong with this container's Celery worker or beat, or None.
+
+    A beat whose scheduler has stalled does not answer either.
+    """
     from celery import Celery
 
-    name = f"celery@{socket.gethostname()}"
+    name = f"{node}@{socket.gethostname()}"
     app = Celery(broker=os.environ["GRAFTWORK_REDIS_URL"])
     return None if app.control.ping(destination=[name], timeout=_TIMEOUT_S) else f"{name} does not answer"
 
 
-def fresh(file: str, seconds: str) -> str | None:
-    """What is wrong with `file`'s age, or None."""
-    # A dbm file's name: which suffixes it gets depends on how Python was built.
-    found = [each.stat().st_mtime for each in Path(file).parent.glob(f"{Path(file).name}*")]
-    if not found:
-        return f"there is no {file}"
-    age = time.time() - max(found)
-    return None if age < float(seconds) else f"{file} was last written {age:.0f} s ago"
-
-
 _CHECKS: Final[dict[str, Callable[..., str | None]]] = {
-    check.__name__: check for check in (http, routes, ingest, celery, fresh)
+    check.__name__: check for check in (http, routes, ingest, celery)
 }
 
 

@@ -12,7 +12,7 @@ RUN python requirements.py controlplane > /tmp/requirements.txt \
 
 COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
 # Of the other planes only their wire contracts: an import of anything else fails here, not in production.
-COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
+COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/adapter_config.py worker_engine/
 COPY gateway/__init__.py gateway/wire.py gateway/
 COPY manage.py ./
 COPY templates templates
