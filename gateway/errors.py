@@ -8,12 +8,13 @@ GatewayError
 ├── ModelNotFound           404  unknown and another tenant's alike
 ├── NoSuchRoute             404
 ├── MethodNotAllowed        405
-├── UpstreamRefused         4xx  the backend's own answer about this request, passed on
+├── UpstreamRefused         4xx  the backend's own words about the client's request, passed on
 ├── UpstreamFailed          502  the backend broke; a retry may help
 ├── UpstreamTimeout         504  the backend went silent; a retry may help
 └── Unavailable             503  nothing wrong with the request: retry after `retry_after` seconds
     ├── RoutesUnavailable        no route table, or one too old to trust
     ├── UsageLogUnavailable      usage could not be recorded, so no work is taken
+    ├── UpstreamBusy             the backend has no room or lacks the adapter's files; its own Retry-After
     └── UpstreamUnreachable      no copy of the base model answers
 """
 
@@ -122,6 +123,16 @@ class UsageLogUnavailable(Unavailable):
     retry_after = 10
 
 
+class UpstreamBusy(Unavailable):
+    """The backend's 503. `after` is its Retry-After header, seconds or a date, passed on."""
+
+    code = "upstream_busy"
+
+    def __init__(self, after: str) -> None:
+        super().__init__("The backend cannot take this request at this moment; retry later.")
+        self.after = after
+
+
 class UpstreamUnreachable(Unavailable):
     code = "upstream_unreachable"
 
@@ -147,7 +158,9 @@ def render(error: GatewayError) -> tuple[int, bytes, Mapping[bytes, bytes]]:
         extra = {b"retry-after": error.upstream_retry_after.encode()} if error.upstream_retry_after else {}
         return error.upstream_status, error.body, extra
     headers: dict[bytes, bytes] = {}
-    if error.retry_after is not None:
+    if isinstance(error, UpstreamBusy):
+        headers[b"retry-after"] = error.after.encode()
+    elif error.retry_after is not None:
         headers[b"retry-after"] = str(error.retry_after).encode()
     if isinstance(error, InvalidApiKey):
         headers[b"www-authenticate"] = b"Bearer"

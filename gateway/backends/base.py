@@ -55,8 +55,9 @@ class Backend(Protocol):
 
         Raises:
             UpstreamUnreachable: nothing was sent; another copy may be tried.
-            UpstreamRefused: a 4xx about this request.
-            UpstreamFailed: a 5xx, or a broken connection.
+            UpstreamRefused: a 400, 413, 422 or 429 about this request.
+            UpstreamBusy: a 503 that says when to retry.
+            UpstreamFailed: any other status, or a broken connection.
             UpstreamTimeout: no answer began in time.
         """
 

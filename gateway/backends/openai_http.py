@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Upstream, UpstreamStream
 
@@ -15,9 +13,7 @@ class OpenAIHttpBackend:
 
     def __init__(self, upstream: Upstream, key: str) -> None:
         self._upstream = upstream
-        self._headers = {"content-type": "application/json"}
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
 
     def model_name(self, request: BackendRequest) -> str:
         return request.resolution.engine_name or request.resolution.route.served_name
@@ -30,8 +26,7 @@ class OpenAIHttpBackend:
         if call.stream:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-        headers = {**self._headers, "x-request-id": request.request_id}
-        return await self._upstream.post(request.copy.url + call.path, orjson.dumps(body), headers)
+        return await self._upstream.post(request, body, self._headers)
 
     async def close(self) -> None:
         await self._upstream.close()

@@ -178,8 +178,10 @@ def test_cross_origin(gateway: GatewayProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fail", "status", "code"), [(400, 400, "canned"), (429, 429, "canned"), (401, 502, "upstream_error"),
-                                 (404, 502, "upstream_error"), (500, 502, "upstream_error")]
+    ("fail", "status", "code"),
+    [(400, 400, "canned"), (422, 422, "canned"), (429, 429, "canned"), (401, 502, "upstream_error"),
+     (402, 502, "upstream_error"), (404, 502, "upstream_error"), (500, 502, "upstream_error"),
+     (503, 502, "upstream_error")],
 )  # fmt: skip
 def test_the_backends_refusal(
     gateway: GatewayProcess, control_plane: ControlPlane, fail: int, status: int, code: str
@@ -187,7 +189,10 @@ def test_the_backends_refusal(
     answer = post(gateway, {"model": "bot", "messages": ask(fail=fail)})
     assert answer.status_code == status
     assert answer.json()["error"]["code"] == code
-    assert "canned failure" in answer.json()["error"]["message"]
+    # The backend's words about itself are the operator's: the client gets a name to ask by.
+    words = "canned failure" if status == fail else answer.headers["x-request-id"]
+    assert words in answer.json()["error"]["message"]
+    assert ("canned failure" in answer.text) == (status == fail)
     [event] = control_plane.wait_events(1)
     assert (event.status, event.error_code, event.completion_tokens) == ("error", code, 0)
 
