@@ -21,6 +21,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+import kernels.attention.variants
 import kernels.lora.variants
 from kernels.variant import Variant
 
@@ -46,6 +47,7 @@ class Compiled:
 def variants() -> Iterator[Variant]:
     """Every kernel of every op."""
     yield from kernels.lora.variants.variants()
+    yield from kernels.attention.variants.variants()
 
 
 def compile_variant(variant: Variant, capability: int) -> Compiled:

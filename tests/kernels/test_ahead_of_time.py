@@ -43,4 +43,5 @@ def test_dependent_launch_is_compiled_for_sm_90_and_later_only(compiled: list[di
 
 def test_aligned_weights_are_loaded_sixteen_bytes_at_a_time(compiled: list[dict[str, Any]]) -> None:
     for one in compiled:
-        assert (one["wide_loads"] > 0) == ("uneven" not in one["name"]), one
+        if "combine" not in one["name"]:  # a few floats a thread, none of them weights or keys
+            assert (one["wide_loads"] > 0) == ("uneven" not in one["name"]), one

@@ -173,7 +173,8 @@ def test_weights_in_pages_of_a_pool() -> None:
     def put(matrix: torch.Tensor) -> list[int]:
         per_page = pool.shape[1] // matrix.shape[1]
         pages = []
-        for chunk in matrix.split(per_page):
+        for first in range(0, matrix.shape[0], per_page):
+            chunk = matrix[first : first + per_page]
             pages.append(free.pop())
             pool[pages[-1], : chunk.numel()] = chunk.reshape(-1)
         return pages
