@@ -229,7 +229,7 @@ def test_a_neighbours_overflow_stays_with_the_neighbour() -> None:
     assert out[1:].isfinite().all()
 
 
-def test_deterministic_mode_does_not_depend_on_the_rest_of_the_batch() -> None:
+def test_deterministic_mode_gives_the_same_bits_at_the_same_number_of_splits() -> None:
     case = Case.of([16, 8], [32], 2048, [0])
     rows = RankRows.stacked(case.weights)
     alone = case.out.clone()
