@@ -118,7 +118,8 @@ async def _complete(request: web.Request) -> web.StreamResponse:
     }
     if plan["usage"]:
         answer["usage"] = _usage(plan, tokens)
-    request.app[_LOG].append({"id": request.headers.get("x-request-id"), "body": body, "sent": tokens})
+    headers = {"id": request.headers.get("x-request-id"), "key": request.headers.get("authorization")}
+    request.app[_LOG].append({**headers, "body": body, "sent": tokens})
     return web.json_response(answer)
 
 

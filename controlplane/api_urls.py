@@ -23,6 +23,7 @@ urlpatterns = [
     path("base-models", catalog.BaseModelsApi.as_view(), name="base-models"),
     path("base-models/<str:name>", catalog.BaseModelApi.as_view(), name="base-model"),
     path("usage", billing.UsageApi.as_view(), name="usage"),
+    path("fleet/usage", billing.FleetUsageApi.as_view(), name="fleet-usage"),
     path("tenants", tenants.TenantsApi.as_view(), name="tenants"),
     path("tenants/<str:slug>", tenants.TenantApi.as_view(), name="tenant"),
     path("users", tenants.UsersApi.as_view(), name="users"),

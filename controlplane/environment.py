@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -43,14 +43,15 @@ class Environment:
         import_buckets: `bucket` or `bucket/prefix`, from which `s3://` adapter URIs may be.
     """
 
-    redis_url: str
-    database_url: str
-    secret_key: str
+    # What holds a secret stays out of error pages and logs.
+    redis_url: str = field(repr=False)
+    database_url: str = field(repr=False)
+    secret_key: str = field(repr=False)
     debug: bool
     allowed_hosts: tuple[str, ...]
     web_url: str
     gateway_url: str
-    fleet_token: str
+    fleet_token: str = field(repr=False)
     artifact_store: str
     s3_endpoint_url: str | None
     import_roots: tuple[Path, ...]
@@ -128,7 +129,10 @@ def _url(env: Mapping[str, str], name: str, default: str, schemes: tuple[str, ..
     parts = urlsplit(text)
     if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
         accepted = " or ".join(f"{scheme}://" for scheme in schemes)
-        raise SettingsError(f"{_PREFIX}{name} must be a URL that begins with {accepted}, got {text!r}")
+        # A URL may hold a password: only its beginning is repeated.
+        raise SettingsError(
+            f"{_PREFIX}{name} must be a URL that begins with {accepted}, got {parts.scheme or 'none'}://"
+        )
     if parts.scheme in ("sqlite", "file") and (parts.netloc or not parts.path.startswith("/")):
         raise SettingsError(
             f"{_PREFIX}{name} must name an absolute path, as {parts.scheme}:///..., got {text!r}"

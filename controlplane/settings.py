@@ -44,7 +44,6 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.console.csp.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # Pages alone: whitenoise hands out files compressed already. Django pads against BREACH.
     "django.middleware.gzip.GZipMiddleware",
@@ -156,6 +155,7 @@ CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.1, "in
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR / "celerybeat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "adapters.resume_validation": {"task": "adapters.resume_validation", "schedule": schedule(20.0)},
+    "tenants.tidy": {"task": "tenants.tidy", "schedule": schedule(300.0)},
 }
 
 UNFOLD = {

@@ -1,15 +1,17 @@
 """Scores the demo adapters and the base on held-out prompts: `python -m demo.evaluate`.
 
-By default with transformers and PEFT in float32. `--gateway` asks a running demo instead
-(var/demo.json): the same prompts, greedy, through the whole product.
+By default with transformers and PEFT in float32. `--gateway [var/demo.json]` asks a running demo
+instead: the same prompts, greedy, through the whole product.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,13 +62,14 @@ def with_peft(folder: Path) -> Answer:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = AutoTokenizer.from_pretrained(folder)
 
-    def answer(name: str, prompts: Sequence[str]) -> list[str]:
+    @functools.cache  # most effects ask the base the same prompts
+    def answers(name: str, prompts: tuple[str, ...]) -> list[str]:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         if name:
             model = PeftModel.from_pretrained(model, ADAPTERS / name)
         return answers_of(model, tokenizer, prompts, max_tokens=MAX_TOKENS)
 
-    return answer
+    return lambda name, prompts: answers(name, tuple(prompts))
 
 
 def through_gateway(description: Path) -> Answer:
@@ -78,16 +81,18 @@ def through_gateway(description: Path) -> Answer:
     def answer(name: str, prompts: Sequence[str]) -> list[str]:
         tenant = next(item for item in demo["tenants"] if not name or name in item["adapters"])
         client = OpenAI(base_url=demo["gateway"], api_key=tenant["api_key"])
-        replies = [
-            client.chat.completions.create(
+
+        def reply(prompt: str) -> str:
+            completion = client.chat.completions.create(
                 model=name or tenant["base_model"],
                 messages=[{"role": "user", "content": prompt}],
                 temperature=0,
                 max_tokens=MAX_TOKENS,
             )
-            for prompt in prompts
-        ]
-        return [(reply.choices[0].message.content or "").strip() for reply in replies]
+            return (completion.choices[0].message.content or "").strip()
+
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(reply, prompts))
 
     return answer
 
@@ -96,10 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints one line an adapter; 1 when an adapter scores under 90% or the base over 10%."""
     parser = argparse.ArgumentParser(prog="python -m demo.evaluate", description="Scores the demo adapters.")
     parser.add_argument("names", nargs="*", help="adapters to score (all)")
-    parser.add_argument("--gateway", action="store_true", help="ask the running demo (var/demo.json)")
+    parser.add_argument(
+        "--gateway", type=Path, nargs="?", const=ROOT / "var" / "demo.json", help="ask the demo that runs"
+    )
     parser.add_argument("--show", type=int, default=0, metavar="N", help="print the first N answers")
     options = parser.parse_args(arguments)
-    answer = through_gateway(ROOT / "var" / "demo.json") if options.gateway else with_peft(model_folder())
+    answer = through_gateway(options.gateway) if options.gateway else with_peft(model_folder())
     print(f"{'adapter':16} {'prompts':>7} {'base':>6} {'adapter':>8}")
     good = True
     for name in options.names or list(EFFECTS):

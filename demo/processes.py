@@ -18,7 +18,7 @@ from demo.errors import ProcessDiedError
 from demo.model import ROOT
 
 _LOG_LINES: Final = 15
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.1
 
 Check = Callable[[], bool]
 """Readiness of a process: quick, and False as long as it is not ready."""
@@ -73,10 +73,14 @@ class Processes:
     def log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
-    def check(self) -> None:
-        """Raises ProcessDiedError with the last log lines when a process has ended by itself."""
+    def check(self, *, finishing: str = "") -> None:
+        """Raises ProcessDiedError with the last log lines when a process has ended by itself.
+
+        Only the one named `finishing` may, with status 0.
+        """
         for name, child in self._children.items():
-            if (status := child.poll()) is not None:
+            status = child.poll()
+            if status is not None and not (name == finishing and status == 0):
                 ending = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
                 raise ProcessDiedError(f"{name} ended {ending}; {self._last_lines(name)}")
 
@@ -102,14 +106,13 @@ class Processes:
     def finish(self, name: str, *, timeout: float) -> None:
         """Waits for a process that ends by itself; ProcessDiedError unless it succeeds in time."""
         child, deadline = self._children[name], time.monotonic() + timeout
-        while (status := child.poll()) is None:
-            self.check()
+        while child.poll() is None:
+            self.check(finishing=name)
             if time.monotonic() > deadline:
                 raise ProcessDiedError(f"{name} takes over {timeout:.0f} s; {self._last_lines(name)}")
             time.sleep(_POLL_S)
-        if status == 0:
-            del self._children[name]
-        self.check()
+        self.check(finishing=name)
+        del self._children[name]
 
     def close(self) -> None:
         """Ends everything: Valkey last, so that the others can still hand over what they hold."""

@@ -58,8 +58,12 @@ def _upload(api: httpx.Client, name: str, base_model: str) -> None:
 
 
 def _adapters(api: httpx.Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = _json(api.get("/adapters"))["results"]
-    return found
+    page, found = _json(api.get("/adapters")), []
+    while True:
+        found += page["results"]
+        if not page["next"]:
+            return found
+        page = _json(api.get(page["next"]))
 
 
 def _json(response: httpx.Response) -> Any:

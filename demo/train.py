@@ -137,7 +137,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.train", description="Trains the demo adapters.")
     parser.add_argument("names", nargs="*", choices=[*EFFECTS, []], help="adapters to train (all)")
     chosen = parser.parse_args(arguments).names or list(EFFECTS)
-    torch.set_num_threads(2)
     for name in chosen:
         print(json.dumps({"adapter": name, **_train_one(name, model_folder())}), flush=True)
     return 0

@@ -23,6 +23,8 @@ def application() -> Gateway:
     if sys.platform == "linux":
         # A killed parent must not leave a gateway behind that nobody supervises.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The thread that makes usage durable takes the interpreter back within 0.5 ms instead of 5 ms.
+    sys.setswitchinterval(0.0005)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     return create()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 from urllib.parse import unquote
 
 import orjson
@@ -42,6 +43,7 @@ class Gateway:
         self._settings = settings
         self._cors = Cors(settings.cors_origins)
         self._tasks: list[asyncio.Task[None]] = []
+        self._dead: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -93,6 +95,7 @@ class Gateway:
 
     def _readiness(self) -> tuple[int, object]:
         reasons = [reason] if (reason := self._wal.admits()) else []
+        reasons += [f"The {name} has ended; restart the gateway." for name in self._dead]
         version = None
         try:
             version = self._feed.current().version
@@ -121,7 +124,7 @@ class Gateway:
         self._wal = Wal(wal.claim(settings.wal_dir))
         if self._wal.recovered:
             logger.warning("usage log: %d interrupted streams recovered", self._wal.recovered)
-        self._feed = RouteFeed(self._redis)
+        self._feed = RouteFeed(self._redis, stale_seconds=settings.stale_seconds)
         self._meter = Meter(self._wal, settings.gateway_id)
         self._shipper = Shipper(self._wal, self._redis)
         backends: dict[str, Backend] = {
@@ -129,13 +132,30 @@ class Gateway:
             "openai_http": OpenAIHttpBackend(self._upstream, settings.openai_http_key),
         }
         self._completions = Completions(self._feed, self._meter, backends)
-        for work in (self._feed.run(), self._meter.run(), self._shipper.run(), self._ship_abandoned()):
-            self._tasks.append(asyncio.create_task(work))
+        self._start("route feed", self._feed.run())
+        self._start("meter", self._meter.run())
+        self._start("usage shipper", self._shipper.run())
+        self._start("shipper of abandoned logs", self._ship_abandoned())
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Background work never ends by itself: its end is a fault that only a restart mends."""
+        if not task.cancelled():
+            logger.critical("the %s has ended", task.get_name(), exc_info=task.exception())
+            self._dead.append(task.get_name())
 
     async def _close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        pending = set(self._tasks)
+        while pending:
+            # A cancellation that meets a timeout inside the Redis client comes out as the timeout, which
+            # these loops wait out: so it is said until it is heard.
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=0.5)
         try:
             await asyncio.wait_for(self._shipper.drain(), 3)
         except (RedisError, OSError, TimeoutError) as error:
@@ -147,15 +167,28 @@ class Gateway:
     async def _ship_abandoned(self) -> None:
         """Ships logs whose process is gone and whose slot nobody took over."""
         while True:
-            for slot in wal.abandoned(self._settings.wal_dir):
-                log = Wal(slot)
-                try:
-                    await Shipper(log, self._redis).drain()
-                except (RedisError, OSError) as error:
-                    logger.warning("usage log: %s waits for Redis: %s", slot.folder, error)
-                finally:
-                    log.close()
+            try:
+                for slot in wal.abandoned(self._settings.wal_dir):
+                    await self._ship(slot)
+            except OSError as error:
+                logger.warning("usage log: abandoned slots wait: %s", error)
             await asyncio.sleep(60)
+
+    async def _ship(self, slot: wal.Slot) -> None:
+        """Empties a slot; what cannot be shipped stays for the next time."""
+        try:
+            log = Wal(slot)
+        except OSError as error:
+            logger.warning("usage log: %s waits for room: %s", slot.folder, error)
+            slot.release()
+            return
+        whole = False
+        try:
+            whole = await Shipper(log, self._redis).drain()
+        except (RedisError, OSError) as error:
+            logger.warning("usage log: %s waits for Redis: %s", slot.folder, error)
+        finally:
+            log.close(delete=whole)
 
 
 def _internal(request_id: str) -> dict[str, str | None]:

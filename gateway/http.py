@@ -15,7 +15,7 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 MAX_BODY_BYTES: Final = 10 << 20
-_WATCH_AFTER_SECONDS: Final = 0.02
+_WATCH_AFTER_SECONDS: Final = 0.05
 JSON: Final[Header] = (b"content-type", b"application/json")
 
 

@@ -30,9 +30,12 @@ _DELTAS: Final = 1000
 class RouteFeed:
     """The newest route table. `run` it as a task."""
 
-    def __init__(self, redis: Redis, *, stale_seconds: float = STALE_SECONDS) -> None:
+    def __init__(
+        self, redis: Redis, *, stale_seconds: float = STALE_SECONDS, reset_seconds: float = RESET_SECONDS
+    ) -> None:
         self._redis = redis
         self._stale_seconds = stale_seconds
+        self._reset_seconds = reset_seconds
         self._table: RouteTable | None = None
         self._contact = time.monotonic()
         self._last_id = "0-0"
@@ -61,23 +64,37 @@ class RouteFeed:
 
     async def _follow(self, table: RouteTable) -> bool:
         """Waits for deltas and applies them; False when a snapshot is needed."""
-        answer: Any = await self._redis.xread({ROUTES_DELTAS: self._last_id}, _DELTAS, _BLOCK_MS)
-        self._contact = time.monotonic()
-        entries = answer[0][1] if answer else []
+        entries = await self._deltas(_BLOCK_MS)
         if not entries:
             version = await self._redis.get(ROUTES_VERSION)
             if version is None:
                 self._say("Redis holds no routes; the control plane's publish_routes writes them")
                 return True
-            return int(version) == table.version
+            if int(version) == table.version:
+                self._lower_since = None
+                return True
+            # A publish between the two reads is in the stream by now, unless that was trimmed.
+            entries = await self._deltas(None) if int(version) > table.version else []
+            if not entries:
+                return False
         try:
-            self._table = table.apply(RouteChange.from_json(fields[b"change"]) for _, fields in entries)
+            fresh = table.apply(RouteChange.from_json(fields[b"change"]) for _, fields in entries)
         except (WireError, KeyError) as error:
             logger.warning("routes: %s; reading the snapshot", error)
             return False
+        # An old copy's deltas are read and passed over: they do not say that the server is up to date.
+        if fresh.version > table.version:
+            self._lower_since = None
+        self._table = fresh
         self._last_id = entries[-1][0].decode()
         self._said = ""
         return True
+
+    async def _deltas(self, block: int | None) -> list[Any]:
+        """(id, fields) of what the stream holds after `_last_id`, waiting `block` milliseconds for some."""
+        answer: Any = await self._redis.xread({ROUTES_DELTAS: self._last_id}, _DELTAS, block)
+        self._contact = time.monotonic()
+        return answer[0][1] if answer else []
 
     async def _load(self) -> None:
         text = await self._redis.get(ROUTES_SNAPSHOT)
@@ -107,7 +124,7 @@ class RouteFeed:
         now = time.monotonic()
         if self._lower_since is None:
             self._lower_since = now
-        if now - self._lower_since < RESET_SECONDS:
+        if now - self._lower_since < self._reset_seconds:
             self._say(
                 f"the snapshot went back to version {table.version}; version {self._table.version} stays"
             )

@@ -26,6 +26,7 @@ class Settings:
         fleet_token: bearer that workers demand.
         openai_http_key: bearer for `openai_http` copies, "" for none; workers never see it.
         gateway_id: stands in usage events.
+        stale_seconds: longest time without contact to Redis before routes are too old to serve by.
         processes: serving processes; each has its own write-ahead log below `wal_dir`.
         cors_origins: browser origins that may call the API.
     """
@@ -36,6 +37,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8001
     gateway_id: str = "gateway"
+    stale_seconds: int = 300
     processes: int = 1
     wal_dir: Path = Path("var/wal")
     cors_origins: frozenset[str] = frozenset()
@@ -50,6 +52,7 @@ class Settings:
             host=environ.get("GRAFTWORK_GATEWAY_HOST", "127.0.0.1"),
             port=_integer(environ, "GRAFTWORK_GATEWAY_PORT", 8001, 1, 65535),
             gateway_id=_gateway_id(environ),
+            stale_seconds=_integer(environ, "GRAFTWORK_GATEWAY_STALE_SECONDS", 300, 1, 300),
             processes=_integer(environ, "GRAFTWORK_GATEWAY_PROCESSES", 1, 1, 64),
             wal_dir=Path(environ.get("GRAFTWORK_WAL_DIR") or "var/wal"),
             cors_origins=_origins(environ),

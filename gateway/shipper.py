@@ -10,7 +10,6 @@ copy on disk is used; then events may repeat, and the control plane's unique con
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from typing import Any, Final, cast
@@ -19,7 +18,16 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.wal import Wal
-from gateway.wal_records import CLOSED, Position, decode, read_lines, segment_numbers, segment_path
+from gateway.wal_records import (
+    CLOSED,
+    Position,
+    decode,
+    read_lines,
+    segment_numbers,
+    segment_path,
+    stored_position,
+    write_durably,
+)
 from gateway.wire import USAGE_STREAM
 
 logger = logging.getLogger(__name__)
@@ -32,7 +40,7 @@ _BUSY_EVENTS: Final = 200
 _IDLE_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 0.5
 
-_SHIP: Final = """
+SHIP: Final = """
 local shipped = redis.call('GET', KEYS[2])
 if shipped and shipped > ARGV[1] then return shipped end
 for index = 4, #ARGV do redis.call('XADD', KEYS[1], '*', 'event', ARGV[index]) end
@@ -47,10 +55,10 @@ class Shipper:
     def __init__(self, wal: Wal, redis: Redis) -> None:
         self._wal = wal
         self._redis = redis
-        self._script = redis.register_script(_SHIP)
+        self._script = redis.register_script(SHIP)
         self._key = SHIPPED_PREFIX + wal.slot.id
         self._file = wal.folder / "position"
-        self._position = self._stored()
+        self._position = stored_position(wal.folder)
         self._known = False
         self._behind = False
 
@@ -76,8 +84,8 @@ class Shipper:
             if not (moved and self._behind):
                 await asyncio.sleep(_RETRY_SECONDS if away else _IDLE_SECONDS)
 
-    async def drain(self) -> None:
-        """Ships all that is durable and deletes what is shipped.
+    async def drain(self) -> bool:
+        """Ships all that is durable and deletes what is shipped; True when nothing is left to ship.
 
         Raises:
             RedisError: Redis is away; what is not shipped stays on disk.
@@ -87,7 +95,8 @@ class Shipper:
         self._wal.checkpoint = self._wal.segment
         while await self._step():
             pass
-        self._store()
+        write_durably(self._file, str(self._position))
+        return self._position == self._wal.durable
 
     async def _step(self) -> bool:
         """Ships one batch; False when there was nothing to read."""
@@ -114,10 +123,16 @@ class Shipper:
         return True
 
     async def _adopt(self) -> None:
-        """Takes over the position that Redis remembers, unless this one is further."""
+        """Takes over the position that Redis remembers; the one on disk is for a Redis that lost it."""
         stored = cast(bytes | None, await self._redis.get(self._key))
         if stored is not None:
             self._position = Position.parse(stored.decode())
+        if self._position > self._wal.durable:
+            logger.error(
+                "usage log: %s ends at %s but is shipped up to %s, so its events are taken for shipped: "
+                "stop the gateway, delete the file `id` there, start it again",
+                self._wal.folder, self._wal.durable, self._position,
+            )  # fmt: skip
         self._known = True
 
     def _read(self) -> tuple[list[bytes], Position]:
@@ -156,11 +171,6 @@ class Shipper:
         for number in segment_numbers(self._wal.folder):
             if number < below:
                 segment_path(self._wal.folder, number).unlink()
-
-    def _stored(self) -> Position:
-        with contextlib.suppress(OSError, ValueError):
-            return Position.parse(self._file.read_text())
-        return Position(0, 0)
 
     def _store(self) -> None:
         fresh = self._file.with_suffix(".new")

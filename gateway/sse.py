@@ -18,12 +18,19 @@ MAX_EVENT_BYTES: Final = 4 << 20
 """A single event larger than this is taken for a broken backend."""
 
 _USAGE: Final = rb'"usage"\s*:\s*'
-_OBJECT: Final = rb"\{[^{}\n]*(?:\{[^{}\n]*\}[^{}\n]*)*\}"
+_OBJECT: Final = rb"\{[^{}\n]*+(?:\{[^{}\n]*+\}[^{}\n]*+)*+\}"
 _USAGE_OBJECT: Final = re.compile(_USAGE + rb"(" + _OBJECT + rb")")
 _USAGE_KEY: Final = re.compile(_USAGE)
-_LAST_KEY: Final = re.compile(rb",\s?" + _USAGE + rb"(?:null|" + _OBJECT + rb")\s?\}(?=\r?\n)")
-_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-_DONE: Final = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+# Two spellings, each with a literal head that the regex engine can search for: 2.5 times as fast as one
+# pattern with optional white space.
+# A usage object with one inner object comes first: sets of one byte are scanned 2.5 times as fast. It is
+# as exact, since the three braces before the line's end close the inner object, usage and the event.
+_LAST_KEYS: Final = tuple(
+    (head, re.compile(head + rb"(?:\{[^}]*\{[^}]*+\}[^}]*+\}|null|" + _OBJECT + rb")\}(?=\r?\n)"))
+    for head in (b',"usage":', b', "usage": ')
+)
+_NO_CHOICES: Final = (b'"choices":[]', b'"choices": []')
+_DONE: Final = re.compile(rb"(?:\A|\n)data: ?\[DONE\]")
 _DATA: Final = re.compile(rb"^data: ?(.*?)\r?$", re.MULTILINE)
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
 
@@ -66,7 +73,7 @@ class EventStream:
 
     Attributes:
         usage: what has been reported so far.
-        events: events with data that have passed, for an estimate when nothing is reported.
+        events: events with data that passed before any usage was reported, for an estimate when none is.
         done: True once `[DONE]` has passed.
         error_code: code of the error event that ended the stream, or None.
     """
@@ -100,8 +107,9 @@ class EventStream:
         return self._pass(chunk) if chunk else b""
 
     def _pass(self, block: bytes) -> bytes:
-        self.events += block.count(b"data:")
-        if b"[DONE]" in block and (match := _DONE.search(block)):
+        done = block.rfind(b"[DONE]")
+        # What ends a stream stands at its end: a short search there first.
+        if done >= 0 and (match := _DONE.search(block, max(0, done - 8)) or _DONE.search(block)):
             self.done = True
             end = _EVENT_END.search(block, match.end())
             block = block[: end.end() if end else len(block)]
@@ -111,8 +119,11 @@ class EventStream:
         if at >= 0:
             self._read_usage(block)
             block = self._cut(block)
+        if not self.usage.reported:
+            self.events += block.count(b"data:")
         for old, new in self._names:
-            block = block.replace(old, new)
+            if old in block:
+                block = block.replace(old, new)
         return block
 
     def _read_usage(self, block: bytes) -> None:
@@ -130,20 +141,26 @@ class EventStream:
     def _cut(self, block: bytes) -> bytes:
         if self._view is UsageView.CONTINUOUS:
             return block
-        final = _NO_CHOICES.search(block)
-        if final is None:
+        final = max(block.rfind(spelling) for spelling in _NO_CHOICES)
+        if final < 0:
             return self._cut_each(block)
-        start = max(block.rfind(b"\n\n", 0, final.start()) + 2, block.rfind(b"\n\r\n", 0, final.start()) + 3)
+        start = max(block.rfind(b"\n\n", 0, final) + 2, block.rfind(b"\n\r\n", 0, final) + 3)
         start = 0 if start < 3 else start
-        end = _EVENT_END.search(block, final.end())
+        end = _EVENT_END.search(block, final)
         stop = end.end() if end else len(block)
+        if _USAGE_OBJECT.search(block, start, stop) is None:
+            return self._cut_each(block)
         # OpenAI's final chunk has no choices and the whole usage: it is kept only for those who asked.
         kept = block[start:stop] if self._view is UsageView.FINAL else b""
         return self._cut_each(block[:start]) + kept + self._cut_each(block[stop:])
 
     def _cut_each(self, block: bytes) -> bytes:
         final = self._view is UsageView.FINAL
-        block = _LAST_KEY.sub(b',"usage":null}' if final else b"}", block)
+        for head, pattern in _LAST_KEYS:
+            if head in block:
+                block = pattern.sub(b',"usage":null}' if final else b"}", block)
+                if not final and b'"usage"' not in block:
+                    return block
         if not final and _USAGE_KEY.search(block):
             # Some servers do not write usage as the last key.
             return _DATA.sub(_without_usage, block)

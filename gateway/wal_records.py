@@ -6,6 +6,7 @@ Segments are preallocated with zeros; a zero byte where a record should start is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import zlib
@@ -66,6 +67,35 @@ def segment_path(folder: Path, number: int) -> Path:
 def segment_numbers(folder: Path) -> list[int]:
     """Numbers of the segments in `folder`, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.wal") if path.stem.isdecimal())
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replaces the file whole: after a power cut it holds the old text or the new one, nothing else."""
+    aside = path.with_suffix(".new")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, text.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    aside.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stored_position(folder: Path) -> Position:
+    """The position that the slot's `position` file holds; the very start when there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return Position.parse((folder / "position").read_text())
+    return Position(0, 0)
 
 
 def read_lines(descriptor: int, offset: int, limit: int) -> tuple[list[bytes], int]:

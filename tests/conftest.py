@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,11 +13,17 @@ from pathlib import Path
 
 import pytest
 import redis
+from playwright.sync_api import Browser, sync_playwright
 
 from demo.valkey import server_command
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO_MODEL = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
+
+CHROMIUM_FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 
 
 def free_port() -> int:
@@ -72,3 +79,21 @@ def demo_model() -> Path:
     if not (DEMO_MODEL / "model.safetensors").exists():
         pytest.fail(f"the demo model is not at {DEMO_MODEL}: run `make setup`")
     return DEMO_MODEL
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium from the PATH, or the one in GRAFTWORK_TEST_CHROMIUM; the test is skipped without one.
+
+    For one module only: while it is open Playwright's event loop runs in this thread, where another
+    test's `asyncio.run` would fail, and Django takes the thread for asynchronous code.
+    """
+    program = os.environ.get("GRAFTWORK_TEST_CHROMIUM") or shutil.which("chromium")
+    if not program or not Path(program).exists():
+        pytest.skip("no Chromium: apt-get install chromium, or set GRAFTWORK_TEST_CHROMIUM to its path")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
+        yield running
+        running.close()
+    os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)

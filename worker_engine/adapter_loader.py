@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
 from kernels.lora import LoraPair
-from worker_engine.adapter_config import LoraConfig
+from worker_engine.adapter_config import AdapterConfigError, LoraConfig
 from worker_engine.config import LORA_MODULES, ModelConfig
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest
@@ -72,7 +72,10 @@ class AdapterLoader:
             AdapterRefused: they are not what the reference says, or do not fit this model.
         """
         files = self._read(ref)
-        config = LoraConfig.from_bytes(files["adapter_config.json"])
+        try:
+            config = LoraConfig.from_bytes(files["adapter_config.json"])
+        except AdapterConfigError as error:
+            raise AdapterRefused(str(error)) from error
         try:
             tensors = load_safetensors(files["adapter_model.safetensors"])
         except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
@@ -150,6 +153,9 @@ class AdapterLoader:
                 raise AdapterRefused(f"tensor base_model.model.{path}.lora_{missing.pop()}.weight is missing")
             a = pair["A"].to(self._device, self._dtype).contiguous()
             b = (pair["B"].float() * config.scaling_of(path)).T.to(self._device, self._dtype).contiguous()
+            # Once more after scaling and rounding: an infinite B times a neighbour's zeroed column is NaN.
+            if not (torch.isfinite(a).all() and torch.isfinite(b).all()):
+                raise AdapterRefused(f"weights of {path} overflow {self._dtype} once scaled")
             layers[layer][module] = LoraPair(a, b)
         pairs = [pair for by_module in layers for pair in by_module.values()]
         if not pairs:

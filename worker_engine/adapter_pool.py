@@ -6,10 +6,14 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from worker_engine.adapter_loader import Adapter, AdapterLoader
 from worker_engine.errors import AdapterRefused
 from worker_engine.protocol import AdapterRef
+
+MAX_LOADS: Final = 4
+"""Adapters loaded at a time, and thereby the most that stand outside the pool's limit waiting for room."""
 
 
 class AdapterPool:
@@ -23,7 +27,8 @@ class AdapterPool:
         self._loader, self._max_bytes = loader, max_bytes
         self._resident: OrderedDict[str, Adapter] = OrderedDict()
         self._users: dict[str, int] = {}
-        self._loading: dict[str, asyncio.Task[Adapter]] = {}
+        self._loading: dict[tuple[str, str, int], asyncio.Task[None]] = {}
+        self._load_slots = asyncio.Semaphore(MAX_LOADS)
         self._released = asyncio.Event()
 
     @property
@@ -42,31 +47,38 @@ class AdapterPool:
             AdapterUnavailable, AdapterRefused: as `AdapterLoader.load`; refused, too, when it is larger
                 than the whole pool.
         """
-        adapter = self._resident.get(ref.sha256)
-        if adapter is None:
-            adapter = await self._join_load(ref)
-            await self._admit(adapter)
+        # Between the end of a load and this coroutine's turn another newcomer may have pushed it out.
+        while (adapter := self._resident.get(ref.sha256)) is None:
+            await self._join_load(ref)
         self._resident.move_to_end(ref.sha256)
         self._users[ref.sha256] = self._users.get(ref.sha256, 0) + 1
         try:
-            yield self._resident[ref.sha256]
+            yield adapter
         finally:
             self._users[ref.sha256] -= 1
             if not self._users[ref.sha256]:
                 del self._users[ref.sha256]
                 self._released.set()
 
-    async def _join_load(self, ref: AdapterRef) -> Adapter:
-        """One load serves all who wait for it, and goes on when one of them hangs up."""
-        task = self._loading.get(ref.sha256)
-        if task is None:
-            task = asyncio.create_task(asyncio.to_thread(self._loader.load, ref))
-            self._loading[ref.sha256] = task
-            task.add_done_callback(lambda done: self._loaded(ref.sha256, done))
-        return await asyncio.shield(task)
+    async def _join_load(self, ref: AdapterRef) -> None:
+        """One load serves all who wait for it, and goes on when one of them hangs up.
 
-    def _loaded(self, sha256: str, task: asyncio.Task[Adapter]) -> None:
-        del self._loading[sha256]
+        A reference with the same content but another uri or rank is loaded by itself: that another
+        tenant's copy is unreachable must not refuse this one's.
+        """
+        key = (ref.sha256, ref.uri, ref.rank)
+        task = self._loading.get(key)
+        if task is None:
+            task = self._loading[key] = asyncio.create_task(self._load(ref))
+            task.add_done_callback(lambda done: self._loaded(key, done))
+        await asyncio.shield(task)
+
+    async def _load(self, ref: AdapterRef) -> None:
+        async with self._load_slots:
+            await self._admit(await asyncio.to_thread(self._loader.load, ref))
+
+    def _loaded(self, key: tuple[str, str, int], task: asyncio.Task[None]) -> None:
+        del self._loading[key]
         if not task.cancelled():
             task.exception()  # seen, even when all who waited have hung up
 

@@ -23,7 +23,8 @@ class EngineConfig:
     Attributes:
         max_model_len: longest prompt + completion; 0 takes the checkpoint's.
         max_num_seqs: sequences that decode together.
-        max_num_batched_tokens: rows of one step; longer prompts are prefilled in chunks.
+        max_num_batched_tokens: rows of one step; longer prompts are prefilled in chunks. 0 takes what suits
+            the device.
         max_waiting: requests accepted beyond the running ones; more are refused with 503.
         kv_cache_gib: memory for the KV cache.
         adapter_cache_gib: memory for adapter weights; unused adapters leave it, oldest first.
@@ -39,7 +40,7 @@ class EngineConfig:
     dtype: str = "auto"
     max_model_len: int = 0
     max_num_seqs: int = 64
-    max_num_batched_tokens: int = 256
+    max_num_batched_tokens: int = 0
     max_waiting: int = 1024
     kv_cache_gib: float = 1.0
     adapter_cache_dir: Path = Path("var/adapters")
@@ -56,13 +57,15 @@ class EngineConfig:
             raise ConfigError(f"--device must be auto, cpu or cuda, got {self.device!r}")
         if self.dtype not in ("auto", "float32", "bfloat16"):
             raise ConfigError(f"--dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_adapter_mib", "kv_cache_gib"):
+        for name in ("max_num_seqs", "max_adapter_mib", "kv_cache_gib"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
-        for name in ("max_model_len", "num_threads", "max_waiting", "adapter_cache_gib"):
+        for name in (
+            "max_num_batched_tokens", "max_model_len", "num_threads", "max_waiting", "adapter_cache_gib"
+        ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must not be negative")
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        if 0 < self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError("--max-num-batched-tokens must be at least --max-num-seqs")
         if not 0 <= self.port < 65536:
             raise ConfigError(f"--port must be 0 to 65535, got {self.port}")

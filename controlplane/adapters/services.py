@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 from django.core.files.uploadedfile import UploadedFile
@@ -16,7 +17,7 @@ from controlplane.adapters.selectors import adapter_route, version_get
 from controlplane.adapters.sources import check_source_uri
 from controlplane.adapters.steps import first_steps
 from controlplane.catalog.models import BaseModel
-from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from controlplane.queue import enqueue
 from controlplane.routes.services import route_remove, route_set
 from controlplane.tenants.models import Tenant, User
@@ -63,7 +64,9 @@ def adapter_register(
             store.put(f"{staging}/{file_name}", stream, limit=FILE_LIMITS[file_name])
         return _record(tenant, name, base_model, created_by, staging=staging)
     except BaseException:
-        store.remove(staging)
+        # The first error is the one to tell, also where the store cannot even be cleaned.
+        with suppress(UnavailableError):
+            store.remove(staging)
         raise
 
 
@@ -137,6 +140,13 @@ def adapter_delete(*, adapter: Adapter) -> None:
     transaction.on_commit(remove_files)
 
 
+def staging_discard(*, version: AdapterVersion) -> None:
+    """Removes a settled version's staged files. The row forgets them last, so nothing is lost track of."""
+    if version.staging:
+        artifact_store().remove(version.staging)
+        AdapterVersion.objects.filter(pk=version.pk, staging=version.staging).update(staging="")
+
+
 def adapter_publish(*, adapter: Adapter) -> None:
     """Puts the adapter's rows, as they are in this transaction, into the route table."""
     path = f"adapters/{adapter.tenant_id}/{adapter.name}"
@@ -154,10 +164,15 @@ def _check_name(tenant: Tenant, name: str, base_model: BaseModel) -> None:
     if BaseModel.objects.filter(name=name).exists():
         raise ConflictError(f"{name!r} is a base model: choose another name for the adapter")
     adapter = Adapter.objects.filter(tenant=tenant, name=name).select_related("base_model").first()
-    if adapter is not None and adapter.base_model_id != base_model.pk:
+    if adapter is not None:
+        _check_base(adapter, base_model)
+
+
+def _check_base(adapter: Adapter, base_model: BaseModel) -> None:
+    if adapter.base_model_id != base_model.pk:
         raise ConflictError(
-            f"adapter {name!r} belongs to base model {adapter.base_model.name}: a version of it cannot"
-            f" be of {base_model.name}; register it under another name"
+            f"adapter {adapter.name!r} belongs to base model {adapter.base_model.name}: a version of it"
+            f" cannot be of {base_model.name}; register it under another name"
         )
 
 
@@ -193,8 +208,10 @@ def _record(
     adapter, _ = Adapter.objects.get_or_create(
         tenant=tenant, name=name, defaults={"base_model": base_model, "created_by": created_by}
     )
-    # Two registrations of one name at once: the lock makes the second count the first's version.
+    # Two registrations of one name at once: the lock makes the second count the first's version, and
+    # see which base model the first chose.
     adapter = _locked(adapter)
+    _check_base(adapter, base_model)
     newest = adapter.versions.aggregate(newest=Max("number"))["newest"] or 0
     version = AdapterVersion.objects.create(
         adapter=adapter,
@@ -209,7 +226,11 @@ def _record(
 
 
 def _locked(adapter: Adapter) -> Adapter:
-    return Adapter.objects.select_for_update(of=("self",)).select_related("base_model").get(pk=adapter.pk)
+    """The adapter, locked until the transaction's end. Raises NotFoundError when it was deleted meanwhile."""
+    rows = Adapter.objects.select_for_update(of=("self",)).select_related("base_model")
+    if (locked := rows.filter(pk=adapter.pk).first()) is None:
+        raise NotFoundError(f"adapter {adapter.name!r} was deleted meanwhile")
+    return locked
 
 
 def _ready(adapter: Adapter, number: int) -> AdapterVersion:

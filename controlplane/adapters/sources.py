@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 from django.conf import settings
 
-from controlplane.adapters.artifact_store import ByteStream, s3_client
-from controlplane.errors import InvalidInputError, UnavailableError
+from controlplane.adapters.artifact_store import ByteStream, s3_answers, s3_client
+from controlplane.errors import InvalidInputError, RefusedError
 
 
 class MissingFileError(Exception):
@@ -48,6 +48,7 @@ def open_source(uri: str, name: str) -> Iterator[ByteStream]:
 
     Raises:
         MissingFileError: it is not there.
+        RefusedError: there is no such bucket.
         UnavailableError: S3 does not answer or refuses.
     """
     parts = urlsplit(uri)
@@ -61,18 +62,19 @@ def open_source(uri: str, name: str) -> Iterator[ByteStream]:
         with os.fdopen(handle, "rb") as stream:
             yield stream
         return
-    try:
-        body = s3_client().get_object(Bucket=parts.netloc, Key=parts.path.lstrip("/") + name)["Body"]
-    except ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
-            raise MissingFileError(name) from error
-        raise UnavailableError(f"S3 refused to read {uri}{name}: {error}") from error
-    except BotoCoreError as error:
-        raise UnavailableError(f"S3 does not answer for {uri}{name}: {error}") from error
-    try:
-        yield cast(ByteStream, body)
-    finally:
-        body.close()
+    with s3_answers(f"read {uri}{name}"):
+        try:
+            body = s3_client().get_object(Bucket=parts.netloc, Key=parts.path.lstrip("/") + name)["Body"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "NoSuchBucket":
+                raise RefusedError(f"there is no bucket {parts.netloc}: register from another") from error
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+                raise MissingFileError(name) from error
+            raise
+        try:
+            yield cast(ByteStream, body)
+        finally:
+            body.close()
 
 
 def _import_folder(path: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
@@ -23,6 +23,7 @@ from controlplane.billing.selectors import (
     usage_report,
 )
 from controlplane.billing.services import price_book_create, price_set
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import Staff, TenantManager, request_tenant
 
 
@@ -48,40 +49,57 @@ class UsageReportSerializer(serializers.Serializer[UsageReport]):
 class UsageQuery(serializers.Serializer[Any]):
     start = serializers.DateField()
     end = serializers.DateField()
-    group_by = serializers.CharField(default="day")
+    group_by = serializers.CharField(required=False)
 
 
-class UsageApi(generics.GenericAPIView[Any]):
-    permission_classes = (TenantManager,)
+_USAGE_SCHEMA: Final = extend_schema(
+    parameters=[
+        OpenApiParameter("start", OpenApiTypes.DATE, required=True, description="First UTC day."),
+        OpenApiParameter("end", OpenApiTypes.DATE, required=True, description="Last UTC day, included."),
+        OpenApiParameter("group_by", description=f"Comma list of {', '.join(GROUPS)}."),
+        OpenApiParameter("format", enum=["json", "csv"], description="Or by `Accept: text/csv`."),
+    ],
+    responses={(200, "application/json"): UsageReportSerializer, (200, "text/csv"): OpenApiTypes.STR},
+)
+
+
+class _ReportApi(generics.GenericAPIView[Any]):
     serializer_class = UsageReportSerializer
     renderer_classes = (JSONRenderer, UsageCsvRenderer)
     pagination_class = None
+    group_by: ClassVar[str] = "day"
 
-    @extend_schema(
-        parameters=[
-            OpenApiParameter("start", OpenApiTypes.DATE, required=True, description="First UTC day."),
-            OpenApiParameter("end", OpenApiTypes.DATE, required=True, description="Last UTC day, included."),
-            OpenApiParameter(
-                "group_by", description=f"Comma list of {', '.join(GROUPS)}; `day` unless given."
-            ),
-            OpenApiParameter("format", enum=["json", "csv"], description="Or by `Accept: text/csv`."),
-        ],
-        responses={(200, "application/json"): UsageReportSerializer, (200, "text/csv"): OpenApiTypes.STR},
-    )
-    def get(self, request: Request) -> Response:
-        """Tokens and price. Every token that a gateway received from a backend is billed."""
+    def _report(self, request: Request, tenant: Tenant | None) -> Response:
         query = UsageQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         values = query.validated_data
-        groups = [name.strip() for name in values["group_by"].split(",") if name.strip()]
-        report = usage_report(
-            tenant=request_tenant(request), start=values["start"], end=values["end"], group_by=groups
-        )
+        wanted = values.get("group_by", self.group_by)
+        groups = [name.strip() for name in wanted.split(",") if name.strip()]
+        report = usage_report(tenant=tenant, start=values["start"], end=values["end"], group_by=groups)
         response = Response(UsageReportSerializer(report).data)
         if getattr(request, "accepted_renderer", None) and request.accepted_renderer.format == "csv":
             name = f"usage-{report.start}-{report.end}.csv"
             response["Content-Disposition"] = f'attachment; filename="{name}"'
         return response
+
+
+class UsageApi(_ReportApi):
+    permission_classes = (TenantManager,)
+
+    @_USAGE_SCHEMA
+    def get(self, request: Request) -> Response:
+        """Tokens and price of the tenant. Every token that a gateway received from a backend is billed."""
+        return self._report(request, request_tenant(request))
+
+
+class FleetUsageApi(_ReportApi):
+    permission_classes = (Staff,)
+    group_by = "tenant,day"
+
+    @_USAGE_SCHEMA
+    def get(self, request: Request) -> Response:
+        """Tokens and price of all tenants, by tenant and day unless `group_by` says otherwise."""
+        return self._report(request, None)
 
 
 class PriceSerializer(serializers.ModelSerializer[Price]):

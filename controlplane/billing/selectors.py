@@ -19,7 +19,7 @@ from controlplane.metering.selectors import rollup_list
 from controlplane.tenants.models import Tenant
 from worker_engine.protocol import EngineName, ProtocolError
 
-GROUPS: Final = ("day", "adapter", "version", "alias", "key", "base", "status")
+GROUPS: Final = ("tenant", "day", "adapter", "version", "alias", "key", "base", "status")
 """What a report may be grouped by. `adapter` is the adapter's name, `version` its engine name."""
 _MAX_DAYS: Final = 366
 _NANO: Final = Decimal(10) ** -9
@@ -99,9 +99,12 @@ def price_book_default() -> PriceBook | None:
 
 
 def usage_report(
-    *, tenant: Tenant, start: dt.date, end: dt.date, group_by: Sequence[str] = ("day",)
+    *, tenant: Tenant | None, start: dt.date, end: dt.date, group_by: Sequence[str] = ("day",)
 ) -> UsageReport:
-    """A tenant's usage from `start` to `end`, UTC days, both included, at the prices of each day.
+    """Usage from `start` to `end`, UTC days, both included, at the prices of each day.
+
+    Args:
+        tenant: whose usage; None for all tenants' together, which only staff may see.
 
     Raises:
         InvalidInputError: days in the wrong order or more than a year apart, or an unknown group.
@@ -117,7 +120,7 @@ def usage_report(
     prices = _PriceList(book)
     groups: dict[tuple[str, ...], _Sum] = defaultdict(_Sum)
     total = _Sum()
-    for rollup in rollup_list(tenant=tenant.pk, start=start, end=end):
+    for rollup in rollup_list(tenant=tenant.pk if tenant else None, start=start, end=end):
         amount = _priced(rollup, prices)
         groups[tuple(_group_value(rollup, name) for name in names)].add(amount)
         total.add(amount)

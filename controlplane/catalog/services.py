@@ -12,7 +12,7 @@ from controlplane.catalog.checkpoint import read_checkpoint
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.routes.selectors import route_adapter_exists
-from controlplane.routes.services import route_set
+from controlplane.routes.services import route_lock, route_set
 from gateway.wire import BaseRoute
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
@@ -34,6 +34,8 @@ def base_model_register(*, name: str, source: str | Path, served_name: str | Non
         raise InvalidInputError(f"source must be an absolute folder, got {str(source)!r}", field="source")
     checkpoint = read_checkpoint(folder)
     with transaction.atomic():
+        # Of a base model and an adapter of one name at once, the later finds the earlier.
+        route_lock()
         if BaseModel.objects.filter(name=name).exists():
             raise ConflictError(f"there is a base model {name!r} already")
         if route_adapter_exists(name=name):

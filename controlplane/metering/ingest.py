@@ -14,14 +14,16 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
+from redis.retry import Retry
 
 from controlplane.metering.services import StreamEntry, usage_ingest
 from gateway.wire import USAGE_GROUP, USAGE_STREAM
 
 logger = logging.getLogger(__name__)
 _BATCH: Final = 1000
-_BLOCK_MS: Final = 500
+_BLOCK_MS: Final = 200
 
 
 class UsageIngester:
@@ -37,7 +39,10 @@ class UsageIngester:
         consumer: str | None = None,
         claim_idle: dt.timedelta = dt.timedelta(seconds=30),
     ) -> None:
-        self._redis = redis.Redis.from_url(redis_url, socket_connect_timeout=2.0, socket_timeout=10.0)
+        # The loop around this tries again; the client's own retries sleep for seconds, deaf to SIGTERM.
+        self._redis = redis.Redis.from_url(
+            redis_url, socket_connect_timeout=1.0, socket_timeout=10.0, retry=Retry(NoBackoff(), 0)
+        )
         self._consumer = consumer or f"{socket.gethostname()}-{os.getpid()}"
         self._claim_idle_ms = int(claim_idle.total_seconds() * 1000)
 

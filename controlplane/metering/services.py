@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from gateway.wire import UsageEvent, WireError
 logger = logging.getLogger(__name__)
 _STATUSES: Final = ("ok", "error", "cancelled", "interrupted")
 _MAX_TOKENS: Final = 1 << 40
+_MAX_MS: Final = 1e12
 _KEY = tuple[dt.date, str, str, int]
 _TEXT_FIELDS: Final = tuple(
     field.name for field in UsageEventRow._meta.get_fields() if isinstance(field, CharField)
@@ -45,7 +45,7 @@ def usage_ingest(*, entries: Sequence[StreamEntry]) -> int:
     for entry in entries:
         try:
             row = _row(entry.event)
-        except WireError as error:
+        except (WireError, RecursionError) as error:
             dead.append(_dead(entry, str(error)))
         else:
             rows.setdefault(_key(row), row)
@@ -66,7 +66,8 @@ def _write(rows: dict[_KEY, UsageEventRow], dead: list[DeadUsageEvent]) -> int:
         request_id__in=[row.request_id for row in rows.values()],
     )
     known = {_key(row) for row in found.only("day", "tenant", "request_id", "attempt")}
-    fresh = [row for key, row in rows.items() if key not in known]
+    # In one order everywhere, so that two ingesters with the same events never wait for each other.
+    fresh = [row for key, row in sorted(rows.items()) if key not in known]
     UsageEventRow.objects.bulk_create(fresh)
     _add_to_rollups(fresh)
     DeadUsageEvent.objects.bulk_create(dead, ignore_conflicts=True)
@@ -101,7 +102,8 @@ def _row(data: bytes) -> UsageEventRow:
     event = UsageEvent.from_json(data)
     values = asdict(event)
     for name in _TEXT_FIELDS:
-        if len(values[name]) > NAME or "\0" in values[name]:
+        # Half a surrogate pair is a text to Python and to no database.
+        if len(values[name]) > NAME or "\0" in values[name] or not _is_unicode(values[name]):
             raise WireError(f"usage event field {name} must be at most {NAME} characters without NUL")
     if event.status not in _STATUSES:
         raise WireError(f"usage event status must be one of {', '.join(_STATUSES)}, got {event.status!r}")
@@ -112,9 +114,18 @@ def _row(data: bytes) -> UsageEventRow:
         raise WireError("usage event field cached_tokens must not exceed prompt_tokens")
     if not 0 <= event.attempt < 1 << 31 or not 0 <= event.started_at < 1 << 62:
         raise WireError("usage event fields attempt and started_at must be 0 or more")
-    if not math.isfinite(event.duration_ms) or not math.isfinite(event.ttft_ms or 0.0):
-        raise WireError("usage event fields duration_ms and ttft_ms must be finite")
+    # Compared, not converted: a JSON integer may be too large for a float, and NaN is below nothing.
+    if not -_MAX_MS < event.duration_ms < _MAX_MS or not -_MAX_MS < (event.ttft_ms or 0.0) < _MAX_MS:
+        raise WireError("usage event fields duration_ms and ttft_ms must be finite, below 1e12")
     return UsageEventRow(**{**values, "day": _day(event.event_id)})
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _day(event_id: str) -> dt.date:

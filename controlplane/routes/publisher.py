@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Final, Protocol, Self, cast
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from controlplane.routes.selectors import route_changes_after, route_table, route_version
 from gateway.wire import ROUTES_DELTAS, ROUTES_SNAPSHOT, ROUTES_VERSION, RouteChange
@@ -54,8 +56,11 @@ class RoutePublisher:
     """A connection to Redis that publishes what the outbox holds beyond Redis's version."""
 
     def __init__(self, redis_url: str) -> None:
-        # Short: this runs after a commit inside a web request too.
-        self._redis = redis.Redis.from_url(redis_url, socket_connect_timeout=1.0, socket_timeout=5.0)
+        # Short and without the client's own retries, which sleep for seconds: this runs after a commit
+        # inside a web request too, and `publish_routes` tries again.
+        self._redis = redis.Redis.from_url(
+            redis_url, socket_connect_timeout=1.0, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
+        )
 
     def __enter__(self) -> Self:
         return self

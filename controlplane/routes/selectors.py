@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
@@ -19,6 +20,11 @@ def route_version() -> int | None:
 def route_adapter_exists(*, name: str) -> bool:
     """Whether any tenant has a published adapter of this name."""
     return RouteEntryRow.objects.filter(path__startswith="adapters/", path__endswith=f"/{name}").exists()
+
+
+def route_paths(*, paths: Iterable[str]) -> set[str]:
+    """Those of `paths` that have an entry."""
+    return set(RouteEntryRow.objects.filter(path__in=list(paths)).values_list("path", flat=True))
 
 
 def route_changes_after(*, version: int, limit: int = 500) -> list[RouteChange]:

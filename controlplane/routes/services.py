@@ -64,6 +64,14 @@ def route_renumber(*, above: int) -> None:
     RouteDelta.objects.create(version=counter.version, path="keys/", entry=None)
 
 
+def route_lock() -> None:
+    """Keeps every other change of the route table waiting until this transaction ends.
+
+    What is read after it, and leads to a change, is not altered by another change in between.
+    """
+    _locked_counter()
+
+
 def route_changes_prune(*, older_than: timedelta = timedelta(days=1)) -> int:
     """Forgets old changes; a publisher that would need them writes a snapshot instead."""
     deleted, _ = RouteDelta.objects.filter(created_at__lt=timezone.now() - older_than).delete()

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.routes.selectors import route_paths
 from controlplane.routes.services import route_remove, route_set
 from controlplane.tenants.models import ApiKey, Membership, Tenant, User
 from gateway.wire import KEY_PREFIX, KeyRoute, TenantRoute
@@ -112,6 +113,19 @@ def api_key_revoke(*, api_key: ApiKey) -> ApiKey:
         route_remove(path=f"keys/{api_key.pk}")
     api_key.refresh_from_db()
     return api_key
+
+
+def api_keys_unroute_expired() -> int:
+    """Takes keys that have expired out of the route table, where they would stay for ever; how many.
+
+    Gateways refuse an expired key by its time; this is about the table's size alone.
+    """
+    expired = ApiKey.objects.filter(expires_at__lte=timezone.now(), revoked_at=None)
+    paths = {f"keys/{public_id}" for public_id in expired.values_list("pk", flat=True)}
+    stale = sorted(route_paths(paths=paths))
+    for path in stale:
+        route_remove(path=path)
+    return len(stale)
 
 
 def _check(validator: object, value: str, *, field: str) -> None:

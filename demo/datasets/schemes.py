@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
 
 
 def sentences(text: str) -> list[str]:
@@ -14,16 +13,9 @@ def sentences(text: str) -> list[str]:
     return re.findall(r"[^.!?]+[.!?]", plain)
 
 
-BRIEF: Final = 140
-"""Characters of the longest sentence that stands as an answer in JSON."""
-
-
 def to_json(topic: str, text: str) -> str | None:
-    """One JSON object with the keys topic, answer and confidence, as `is_strict_json` demands.
-
-    The answer is the first sentence that is brief; None when there is none.
-    """
-    found = [sentence.strip() for sentence in sentences(text) if len(sentence) <= BRIEF]
+    """One JSON object with topic, answer (the first sentence) and confidence; None without a sentence."""
+    found = [sentence.strip() for sentence in sentences(text)]
     if not found:
         return None
     subject = re.sub(r"^(?:a|an|the) ", "", topic)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import struct
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from pytest_django import Settings
 
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
+from controlplane.celery import app as celery
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
+from tests.conftest import ROOT, stop
 
 HIDDEN, KV, LAYERS = 8, 4, 2
 CONFIG: dict[str, Any] = {
@@ -105,6 +111,7 @@ def graftwork(settings: Settings, redis_url: str, tmp_path: Path) -> Path:
         import_roots=(root,),
         import_buckets=("open-bucket/adapters",),
     )
+    celery.conf.broker_url = redis_url
     return root
 
 
@@ -124,3 +131,41 @@ def tenant(db: None) -> Tenant:
 def other_tenant(db: None) -> Tenant:
     """Another one."""
     return tenant_create(slug="globex", name="Globex")
+
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def _database_url() -> str:
+    """Where this test's own database is, for a process beside it."""
+    database = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{database['NAME']}"
+    return (
+        f"postgresql://{database['USER']}:{database['PASSWORD']}@{database['HOST']}"
+        f":{database['PORT'] or 5432}/{database['NAME']}"
+    )
+
+
+@pytest.fixture
+def start(transactional_db: None, redis_url: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts `python <arguments>` as a process on this test's database; its log is `<tmp_path>/log`."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def run(*arguments: str, redis: str = redis_url) -> subprocess.Popen[bytes]:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")} | {
+            "GRAFTWORK_DATABASE_URL": _database_url(),
+            "GRAFTWORK_REDIS_URL": redis,
+            "GRAFTWORK_ARTIFACT_STORE": f"file://{tmp_path / 'artifacts'}",
+            "PYTHONUNBUFFERED": "1",
+        }
+        with (tmp_path / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *arguments], env=env, cwd=ROOT, stdout=log, stderr=log
+            )
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        stop(process)

@@ -34,3 +34,16 @@ def test_a_database_url_is_decoded() -> None:
     database = Environment.from_env(env).database()
     assert (database["USER"], database["PASSWORD"], database["HOST"]) == ("u", "p@w", "db")
     assert (database["PORT"], database["NAME"], database["OPTIONS"]) == ("6000", "n", {"sslmode": "require"})
+
+
+def test_secrets_stay_out_of_texts() -> None:
+    env = {
+        "GRAFTWORK_SECRET_KEY": "hidden-1",
+        "GRAFTWORK_DATABASE_URL": "postgresql://u:hidden-2@db/n",
+        "GRAFTWORK_REDIS_URL": "redis://:hidden-3@redis/0",
+        "GRAFTWORK_FLEET_TOKEN": "hidden-4",
+    }
+    assert "hidden" not in repr(Environment.from_env(env))
+    with pytest.raises(SettingsError) as refusal:
+        Environment.from_env(env | {"GRAFTWORK_DATABASE_URL": "mysql://u:hidden-5@db/n"})
+    assert "hidden" not in str(refusal.value)

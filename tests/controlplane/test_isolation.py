@@ -35,6 +35,7 @@ ROUTES: dict[str, tuple[tuple[str, ...], str]] = {
     "base-models": (("get", "post"), SHARED),
     "base-model": (("get",), SHARED),
     "usage": (("get",), OWN),
+    "fleet-usage": (("get",), STAFF),
     "tenants": (("get", "post"), STAFF),
     "tenant": (("get",), STAFF),
     "users": (("get", "post"), STAFF),

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import httpx
 import pytest
+import redis
+from django.utils import timezone
 
+from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.services import adapter_register
+from controlplane.catalog.models import BaseModel
+from controlplane.tenants.models import Tenant
 from tests.conftest import ROOT, free_port, stop
-from tests.controlplane.conftest import adapter_files, write_checkpoint
+from tests.controlplane.conftest import Start, adapter_files, write_checkpoint
 
 SEED = """
 import django; django.setup()
@@ -55,6 +64,11 @@ def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
     try:
         headers = {"Authorization": f"Bearer {key}"}
         with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", headers=headers, timeout=30) as client:
+            for _ in range(300):
+                with contextlib.suppress(httpx.ConnectError):
+                    client.get("/adapters")
+                    break
+                time.sleep(0.1)
             yield client
     finally:
         for process in processes:
@@ -65,12 +79,7 @@ def test_an_upload_becomes_ready_or_refused(server: httpx.Client) -> None:
     def register(name: str, files: dict[str, bytes]) -> dict[str, str]:
         parts = [("files", (file, data)) for file, data in files.items()]
         form = {"name": name, "base_model": "tiny-base"}
-        for _ in range(300):
-            try:
-                reply = server.post("/adapters", data=form, files=parts)
-                break
-            except httpx.ConnectError:
-                time.sleep(0.1)
+        reply = server.post("/adapters", data=form, files=parts)
         assert reply.status_code == 201, reply.text
         assert reply.json()["status"] == "pending"
         version: dict[str, str] = {}
@@ -93,3 +102,31 @@ def test_an_upload_becomes_ready_or_refused(server: httpx.Client) -> None:
     assert unknown.status_code == 404
     assert "there are: tiny-base" in unknown.json()["errors"][0]["detail"]
     assert server.post("/adapters", content=b"x", headers={"Content-Type": "text/plain"}).status_code == 415
+
+
+def test_beat_finds_validations_whose_message_or_worker_was_lost(
+    start: Start, tenant: Tenant, base_model: BaseModel, redis_url: str, tmp_path: Path
+) -> None:
+    versions = [
+        adapter_register(
+            tenant=tenant,
+            name=name,
+            base_model=base_model,
+            files={file: BytesIO(data) for file, data in adapter_files().items()},
+        )
+        for name in ("message-lost", "worker-died")
+    ]
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.llen("graftwork") == 2
+        client.flushall()
+    old = timezone.now() - dt.timedelta(minutes=3)
+    AdapterVersion.objects.update(created_at=old)
+    AdapterVersion.objects.filter(pk=versions[1].pk).update(status="validating", attempts=1, heartbeat_at=old)
+    start("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo")
+    start("-m", "celery", "-A", "controlplane.celery", "beat", "--schedule", str(tmp_path / "schedule"))
+    for _ in range(600):
+        if AdapterVersion.objects.filter(status="ready").count() == 2:
+            break
+        time.sleep(0.1)
+    found = AdapterVersion.objects.values_list("adapter__name", "status", "attempts")
+    assert set(found) == {("message-lost", "ready", 1), ("worker-died", "ready", 2)}, found

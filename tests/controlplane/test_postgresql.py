@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-TESTS = ("routes", "metering", "billing")
+TESTS = ("routes", "metering", "billing", "adapters/test_races.py")
 
 
 @pytest.fixture

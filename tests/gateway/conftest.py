@@ -81,6 +81,8 @@ class ControlPlane:
     """Stands where the control plane stands: publishes routes to, and reads usage from, Redis."""
 
     client: redis.Redis
+    since: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    """Unix milliseconds: the gateway may still ship what the test before this one asked."""
 
     def publish(self, table: RouteTable) -> None:
         self.client.set(ROUTES_SNAPSHOT, json.dumps(table.to_dict()))
@@ -92,9 +94,10 @@ class ControlPlane:
         self.client.set(ROUTES_VERSION, version)
 
     def events(self) -> list[UsageEvent]:
-        """Every usage event in the stream."""
+        """Every usage event in the stream of a request that began after this object."""
         entries: Any = self.client.xrange(USAGE_STREAM)
-        return [UsageEvent.from_json(fields[b"event"]) for _, fields in entries]
+        events = [UsageEvent.from_json(fields[b"event"]) for _, fields in entries]
+        return [event for event in events if event.started_at >= self.since]
 
     def wait_events(self, count: int, *, seconds: float = 10.0) -> list[UsageEvent]:
         wait_for(lambda: len(self.events()) >= count, seconds=seconds)

@@ -25,6 +25,8 @@ def test_defaults_and_values() -> None:
         ("GRAFTWORK_GATEWAY_PORT", "eighty"),
         ("GRAFTWORK_GATEWAY_PORT", "70000"),
         ("GRAFTWORK_GATEWAY_PROCESSES", "0"),
+        ("GRAFTWORK_GATEWAY_STALE_SECONDS", "0"),
+        ("GRAFTWORK_GATEWAY_STALE_SECONDS", "301"),
         ("GRAFTWORK_GATEWAY_ID", "a b"),
         ("GRAFTWORK_CORS_ORIGINS", "*"),
         ("GRAFTWORK_CORS_ORIGINS", "http://a/path"),

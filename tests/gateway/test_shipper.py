@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import orjson
+import pytest
 import redis
 from redis.asyncio import Redis
 
-from gateway.shipper import SHIPPED_PREFIX, Shipper
+from gateway.shipper import SHIP, SHIPPED_PREFIX, Shipper
 from gateway.wal import Slot, Wal
-from gateway.wal_records import CLOSED, PROGRESS, segment_numbers
+from gateway.wal_records import CLOSED, PROGRESS, Position, segment_numbers, segment_path
 from gateway.wire import USAGE_STREAM
 
 
@@ -64,24 +66,67 @@ def test_a_restart_goes_on_where_it_stopped(tmp_path: Path, redis_url: str) -> N
     assert shipped(redis_url) == names
 
 
+class LosesAnswers(Redis):
+    """Redis whose first `losses` answers to a script are lost on the way back, the script having run."""
+
+    losses = 1
+
+    async def evalsha(self, *arguments: Any) -> Any:
+        answer = await super().evalsha(*arguments)
+        if self.losses:
+            self.losses -= 1
+            raise redis.exceptions.ConnectionError("the answer was lost")
+        return answer
+
+
 def test_a_batch_whose_answer_was_lost_is_not_shipped_twice(tmp_path: Path, redis_url: str) -> None:
     log = a_wal(tmp_path, segment_bytes=1 << 20)
     names = write(log, range(5))
 
     async def work() -> None:
-        async with Redis.from_url(redis_url) as client:
-            stale = Shipper(log, client)
-            await drain(log, redis_url)
-            # `stale` still stands at the start: it learns from Redis, before and inside the script.
-            await stale.drain()
-            stale._position = type(stale.position)(0, 0)
-            stale._known = True
-            while await stale._step():
-                pass
+        async with Redis.from_url(redis_url) as sound, LosesAnswers.from_url(redis_url) as client:
+            await sound.script_load(SHIP)
+            shipper = Shipper(log, client)
+            with pytest.raises(redis.exceptions.ConnectionError):
+                await shipper.drain()
+            assert shipped(redis_url) == names
+            await shipper.drain()
 
     asyncio.run(work())
     log.close()
     assert shipped(redis_url) == names
+
+
+def test_two_shippers_of_one_slot_ship_each_event_once(tmp_path: Path, redis_url: str) -> None:
+    # The script's own check: both read the same position before either ships.
+    log = a_wal(tmp_path, segment_bytes=1 << 20)
+    names = write(log, range(5))
+
+    async def work() -> None:
+        async with Redis.from_url(redis_url) as client:
+            await asyncio.gather(*(Shipper(log, client).drain() for _ in range(4)))
+
+    asyncio.run(work())
+    log.close()
+    assert shipped(redis_url) == names
+
+
+def test_a_damaged_record_costs_only_itself(tmp_path: Path, redis_url: str) -> None:
+    log = a_wal(tmp_path, segment_bytes=1 << 20)
+    names = write(log, range(3))
+
+    async def work() -> None:
+        await log.commit()
+        path = segment_path(tmp_path, log.segment)
+        data = bytearray(path.read_bytes())
+        at = data.index(b'"e1","status":"ok"')
+        data[at + 1] ^= 0x04
+        path.write_bytes(data)
+        await drain(log, redis_url)
+
+    asyncio.run(work())
+    log.close()
+    assert shipped(redis_url) == [names[0], names[2]]
 
 
 def test_an_emptied_server_gets_what_is_still_to_ship(tmp_path: Path, redis_url: str) -> None:
@@ -105,3 +150,40 @@ def test_the_position_of_a_dead_slot_does_not_stay_for_ever(tmp_path: Path, redi
     assert isinstance(left, int)
     assert left > 30 * 86_400
     log.close()
+
+
+def test_a_log_emptied_by_hand_goes_on_behind_what_is_shipped(tmp_path: Path, redis_url: str) -> None:
+    log = a_wal(tmp_path)
+    names = write(log, range(50))
+    asyncio.run(drain(log, redis_url))
+    log.close()
+    for path in tmp_path.glob("*.wal"):
+        path.unlink()
+    again = a_wal(tmp_path)
+    assert again.segment == log.segment + 1
+    names += write(again, range(50, 55))
+    asyncio.run(drain(again, redis_url))
+    again.close()
+    assert shipped(redis_url) == names
+
+
+def test_a_position_beyond_the_log_is_an_error_that_says_what_to_do(
+    tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = a_wal(tmp_path)
+    asyncio.run(drain(log, redis_url))
+    assert not caplog.messages
+    log.close()
+    asyncio.run(_claim_shipped(log, redis_url))
+    for path in [*tmp_path.glob("*.wal"), tmp_path / "position"]:
+        path.unlink()
+    again = a_wal(tmp_path)
+    write(again, range(1))
+    asyncio.run(drain(again, redis_url))
+    again.close()
+    assert "delete the file `id`" in caplog.text
+
+
+async def _claim_shipped(log: Wal, url: str) -> None:
+    async with Redis.from_url(url) as client:
+        await client.set(SHIPPED_PREFIX + log.slot.id, str(Position(57, 0)))

@@ -196,6 +196,20 @@ def test_a_slot_has_one_holder(tmp_path: Path) -> None:
     second.release()
 
 
+@pytest.mark.parametrize("damaged", ["", "0" * 31, "\0" * 32])
+def test_a_damaged_id_is_made_anew(tmp_path: Path, damaged: str) -> None:
+    first = slot(tmp_path)
+    first.release()
+    (tmp_path / "000" / "id").write_text(damaged)
+    again = slot(tmp_path)
+    again.release()
+    assert len(again.id) == 32
+    assert again.id not in (damaged, first.id)
+    third = slot(tmp_path)
+    assert third.id == again.id
+    third.release()
+
+
 def test_abandoned_slots_are_those_with_segments_and_no_holder(tmp_path: Path) -> None:
     held = Wal(claim(tmp_path))
     left = Wal(claim(tmp_path))

@@ -86,8 +86,8 @@ def make_adapter(model: Path, folder: Path, *, seed: int, **options: Any) -> Pat
     """A random PEFT adapter with non-zero B for `model`; the base checkpoint is left as it is."""
     torch.manual_seed(seed)
     base = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
-    config = LoraConfig(**({"init_lora_weights": False, "task_type": "CAUSAL_LM"} | options))
-    get_peft_model(base, config).save_pretrained(folder)
+    values: dict[str, Any] = {"init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    get_peft_model(base, LoraConfig(**(values | options))).save_pretrained(str(folder))
     return folder
 
 

@@ -21,6 +21,7 @@ import openai
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import pre_tokenizers
 
 from tests.conftest import free_port, stop
 from tests.worker_engine.conftest import adapter_ref
@@ -256,6 +257,13 @@ BAD_ADAPTERS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "foreign tensor": (_edit_tensors(lambda t: t.update({"lm_head.weight": torch.zeros(2)})), "lm_head"),
     "integers": (_edit_tensors(lambda t: t.update({KEY: torch.zeros(4, 72, dtype=torch.int8)})), "int8"),
+    "overflow once scaled": (
+        lambda folder: (
+            _edit_tensors(lambda t: t[KEY.replace("lora_A", "lora_B")].fill_(1e38))(folder),
+            _edit_config(lora_alpha=60000)(folder),
+        ),
+        "overflow",
+    ),
     "DoRA": (_edit_config(use_dora=True), "use_dora"),
     "modules_to_save": (_edit_config(modules_to_save=["lm_head"]), "modules_to_save"),
     "bias": (_edit_config(bias="all"), "bias"),
@@ -316,6 +324,15 @@ def test_a_client_that_hangs_up_stops_the_generation(worker: Worker) -> None:
     time.sleep(0.3)
     assert worker.metric("generated_tokens_total") == generated, "still generating"
     assert took < 0.2, f"generation stopped only after {took:.3f} s"
+
+
+def test_a_prompt_of_token_ids_is_the_prompt(worker: Worker) -> None:
+    """In the byte tokenizer of these tests a text's ids are known."""
+    text = worker.complete(prompt="hello", temperature=0)[1]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids = worker.complete(prompt=[alphabet.index(letter) for letter in "hello"], temperature=0)[1]
+    assert ids["choices"] == text["choices"]
+    assert ids["usage"] == text["usage"]
 
 
 def test_sigterm_ends_cleanly_with_a_stream_open(tiny_model: Path, tmp_path: Path) -> None:

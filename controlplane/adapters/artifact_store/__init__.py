@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import boto3
+from botocore.config import Config
 from django.conf import settings
 
 from controlplane.adapters.artifact_store.base import ArtifactStore, ByteStream
 from controlplane.adapters.artifact_store.local import LocalStore
-from controlplane.adapters.artifact_store.s3 import S3Store
+from controlplane.adapters.artifact_store.s3 import S3Store, s3_answers
 
-__all__ = ["ArtifactStore", "ByteStream", "artifact_store", "s3_client"]
+__all__ = ["ArtifactStore", "ByteStream", "artifact_store", "s3_answers", "s3_client"]
 
 
 def artifact_store() -> ArtifactStore:
@@ -26,4 +28,20 @@ def artifact_store() -> ArtifactStore:
 
 def s3_client() -> Any:
     """A boto3 client with AWS's credential chain, for S3 or GRAFTWORK_S3_ENDPOINT_URL."""
-    return boto3.client("s3", endpoint_url=settings.GRAFTWORK.s3_endpoint_url)
+    return _s3_client(settings.GRAFTWORK.s3_endpoint_url)
+
+
+@lru_cache(maxsize=2)
+def _s3_client(endpoint_url: str | None) -> Any:
+    # One for the process: a client keeps its connections, and may be used by any thread. The waits are
+    # short because a person may stand behind them; boto3's own would add up to five minutes. Checksums
+    # of boto3's own are for S3 alone, and some that speak its API get them wrong; content is held to its
+    # SHA-256 here and by every worker.
+    options = Config(
+        connect_timeout=3,
+        read_timeout=60,
+        retries={"mode": "standard", "total_max_attempts": 3},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session().client("s3", endpoint_url=endpoint_url, config=options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -13,7 +14,10 @@ class ByteStream(Protocol):
 
 
 class ArtifactStore(Protocol):
-    """Keeps files under keys, in memory bounded by one chunk."""
+    """Keeps files under keys, in memory bounded by one chunk.
+
+    Every call raises UnavailableError when the store does not answer: the same call may succeed later.
+    """
 
     def put(self, key: str, stream: ByteStream, *, limit: int) -> int:
         """Stores what `stream` yields and returns its size; on any error nothing stands under `key`.
@@ -28,8 +32,12 @@ class ArtifactStore(Protocol):
     def open(self, key: str) -> AbstractContextManager[ByteStream]:
         """Opens a stored file for reading from its start."""
 
-    def move(self, source: str, target: str) -> None:
-        """Moves a folder. A target that stands already is kept: equal keys hold equal content."""
+    def copy(self, source: str, target: str, *, progress: Callable[[], None]) -> None:
+        """Copies a folder, calling `progress` now and then; the source stays.
+
+        Idempotent: `target` is the address of the content, so one that stands already, whole or in
+        part, holds the same.
+        """
 
     def remove(self, folder: str) -> None:
         """Removes a folder and what is in it, if anything."""

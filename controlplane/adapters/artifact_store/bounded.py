@@ -17,10 +17,16 @@ class BoundedStream:
         self.count = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        data = self._stream.read(min(size, CHUNK) if size > 0 else CHUNK)
-        self.count += len(data)
-        if self.count > self._limit:
-            raise InvalidInputError(
-                f"{self._name} is larger than the {self._limit} bytes that are accepted", field="files"
-            )
-        return data
+        """Exactly `size` bytes until the end, as a file gives: S3's uploader takes less for the end."""
+        data = bytearray()
+        while size < 0 or len(data) < size:
+            wanted = CHUNK if size < 0 else min(size - len(data), CHUNK)
+            if not (part := self._stream.read(wanted)):
+                break
+            data += part
+            self.count += len(part)
+            if self.count > self._limit:
+                raise InvalidInputError(
+                    f"{self._name} is larger than the {self._limit} bytes that are accepted", field="files"
+                )
+        return bytes(data)

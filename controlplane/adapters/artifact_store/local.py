@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from controlplane.adapters.artifact_store.base import ByteStream
-from controlplane.adapters.artifact_store.bounded import BoundedStream
+from controlplane.adapters.artifact_store.bounded import CHUNK, BoundedStream
 
 
 class LocalStore:
@@ -24,7 +24,7 @@ class LocalStore:
         bounded = BoundedStream(stream, name=path.name, limit=limit)
         try:
             with path.open("xb") as target:
-                while chunk := bounded.read():
+                while chunk := bounded.read(CHUNK):
                     target.write(chunk)
                 target.flush()
                 os.fsync(target.fileno())
@@ -42,16 +42,26 @@ class LocalStore:
         with (self._root / key).open("rb") as stream:
             yield stream
 
-    def move(self, source: str, target: str) -> None:
-        path = self._root / target
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def copy(self, source: str, target: str, *, progress: Callable[[], None]) -> None:
+        origin, path = self._root / source, self._root / target
+        # Made aside and renamed, so that nobody meets half of it. Its name is the source's: an attempt
+        # after one that died replaces what that one left.
+        part = path.with_name(f".{origin.name}")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        for file in origin.iterdir():
+            try:
+                os.link(file, part / file.name)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(file, part / file.name)
+            progress()
         try:
-            (self._root / source).rename(path)
+            part.rename(path)
         except OSError:
             # The same content is there already (a rename onto a folder with files in it fails).
+            shutil.rmtree(part)
             if not path.is_dir():
                 raise
-            self.remove(source)
 
     def remove(self, folder: str) -> None:
         if (self._root / folder).exists():

@@ -82,7 +82,7 @@ def raw(edit: Callable[[bytes], bytes]) -> Callable[[dict[str, bytes]], None]:
 
 REFUSALS = [
     (change("peft_type", "IA3"), "peft_type must be 'LORA', got 'IA3'"),
-    (change("r", 65), "r must be a whole number from 1 to 64, got 65"),
+    (change("r", 65), "rank 65 is more than 64"),
     (change("bias", "all"), "bias must be 'none'"),
     (change("use_dora", True), "use_dora is not served"),
     (change("target_modules", ["q_proj", "v_proj", "nowhere"]), "targets 'nowhere', but no tensor"),

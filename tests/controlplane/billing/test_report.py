@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -91,3 +92,18 @@ def test_bad_ranges_groups_and_amounts_are_refused(tenant: Tenant) -> None:
     set_price(book=book)
     with pytest.raises(ConflictError, match="another day"):
         set_price(book=book)
+
+
+def test_all_tenants_together_by_tenant_and_day(usage: Tenant) -> None:
+    set_price(book=price_book_create(name="standard"))
+    fleet = usage_report(tenant=None, start=MARCH_1, end=MARCH_2, group_by=("tenant", "day"))
+    assert {tuple(row.group.values()): row.requests for row in fleet.rows} == {
+        ("acme", "2026-03-01"): 2,
+        ("acme", "2026-03-02"): 1,
+        ("globex", "2026-03-01"): 1,
+    }
+    own = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2).total.price
+    foreign = next(row.price for row in fleet.rows if row.group["tenant"] == "globex")
+    assert own is not None
+    assert foreign is not None
+    assert Decimal(own) + Decimal(foreign) == Decimal(fleet.total.price or 0)

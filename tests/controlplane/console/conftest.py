@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
 
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.billing.services import price_book_create, price_set
@@ -22,11 +18,6 @@ from controlplane.tenants.services import api_key_create, tenant_create, user_cr
 from tests.controlplane.conftest import HIDDEN, adapter_files, adapter_tensors, bf16, write_checkpoint
 from worker_engine.protocol import engine_name
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 PASSWORD = "correct-horse-battery"
 HOSTILE = "<script>alert(1)</script>\"'>\u202eright-to-left 🦜 " + "x" * 120
 
@@ -135,18 +126,3 @@ def priced(base: BaseModel) -> None:
         cached_input_nano=75,
         output_nano=600,
     )
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium, or the one in GRAFTWORK_TEST_CHROMIUM; the test is skipped without one."""
-    path = os.environ.get("GRAFTWORK_TEST_CHROMIUM") or shutil.which("chromium") or str(CHROMIUM)
-    if not Path(path).exists():
-        pytest.skip("no Chromium: apt-get install chromium, or set GRAFTWORK_TEST_CHROMIUM to its path")
-    # Playwright's loop runs in this thread, which Django would take for asynchronous code.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
-    os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)

@@ -15,6 +15,7 @@ from django.db.models import Sum
 from controlplane.metering import ingest
 from controlplane.metering.ingest import UsageIngester
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageRollup
+from controlplane.metering.services import usage_ingest
 from gateway.wire import USAGE_GROUP, USAGE_STREAM, UsageEvent
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,7 +68,7 @@ def test_events_become_rows_and_sums_and_leave_the_stream(redis_url: str) -> Non
     assert rollup_sums() == (5, 50, 20, 15)
     with redis.Redis.from_url(redis_url) as client:
         assert client.xlen(USAGE_STREAM) == 0
-        assert client.xpending(USAGE_STREAM, USAGE_GROUP)["pending"] == 0  # type: ignore[index]
+        assert client.xpending(USAGE_STREAM, USAGE_GROUP)["pending"] == 0
 
 
 def test_duplicates_count_once_within_and_across_batches(redis_url: str) -> None:
@@ -102,7 +103,11 @@ def test_late_and_out_of_order_events_count_on_their_own_day(redis_url: str) -> 
         (usage_event(event_id="x").to_json(), "must be a UUID"),
         (usage_event(request_id="a\0b").to_json(), "without NUL"),
         (usage_event(tenant="t" * 201).to_json(), "at most 200"),
+        (usage_event(request_id="a\ud800b").to_json(), "without NUL"),
         (usage_event(duration_ms=float("inf")).to_json(), "finite"),
+        (usage_event(duration_ms=float("nan")).to_json(), "finite"),
+        (usage_event(duration_ms=10**400).to_json(), "finite"),
+        ("[" * 100_000, "recursion"),
         (usage_event(day=dt.date(2099, 1, 1)).to_json(), "clock"),
     ],
 )
@@ -138,7 +143,7 @@ def test_a_crash_between_commit_and_acknowledgement_counts_once(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(redis_url, usage_event().to_json())
-    real = ingest.usage_ingest
+    real = usage_ingest
 
     def commit_then_die(**arguments: object) -> int:
         real(**arguments)  # type: ignore[arg-type]
@@ -166,8 +171,9 @@ def test_a_redis_that_lost_its_data_gets_its_group_again(redis_url: str) -> None
 
 def test_rollups_equal_the_sum_of_rows(redis_url: str) -> None:
     for number in range(30):
-        changes = {"adapter": f"t_acme.a_x.v{number % 3 + 1}.0123456789ab", "prompt_tokens": 10 + number}
-        send(redis_url, usage_event(f"r{number}", **changes).to_json())
+        adapter = f"t_acme.a_x.v{number % 3 + 1}.0123456789ab"
+        event = usage_event(f"r{number}", adapter=adapter, prompt_tokens=10 + number)
+        send(redis_url, event.to_json())
         if number % 7 == 0:
             drain(redis_url)
     drain(redis_url)

@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -46,7 +47,7 @@ class Reader:
     def _run(self) -> None:
         self._fetch()
         while not self._stopped.is_set():
-            reply = self._redis.xread({ROUTES_DELTAS: self._last}, block=50)
+            reply: Any = self._redis.xread({ROUTES_DELTAS: self._last}, block=50)
             streams = reply.values() if isinstance(reply, dict) else [item[1] for item in reply or []]
             for found in streams:
                 entries = (
@@ -173,17 +174,17 @@ def test_a_stale_snapshot_is_rewritten_and_an_older_one_never_replaces_it(redis_
         assert publisher.snapshot_is_stale(lag=5)
         publisher.publish_snapshot()
         assert not publisher.snapshot_is_stale(lag=5)
-        newest = RouteTable.from_json(client.get(ROUTES_SNAPSHOT))  # type: ignore[arg-type]
+        newest = RouteTable.from_json(client.get(ROUTES_SNAPSHOT))
         assert newest == route_table()
         RouteCounter.objects.update(version=newest.version - 2)
         assert publisher.publish_snapshot() == 0
-        assert RouteTable.from_json(client.get(ROUTES_SNAPSHOT)) == newest  # type: ignore[arg-type]
+        assert RouteTable.from_json(client.get(ROUTES_SNAPSHOT)) == newest
 
 
 def test_publishers_at_once_deliver_each_change_once(redis_url: str) -> None:
     route_set(path="tenants/first", entry=TenantRoute("T", "00"))
     with redis.Redis.from_url(redis_url) as client:
-        before = int(client.xlen(ROUTES_DELTAS))  # type: ignore[arg-type]
+        before = int(client.xlen(ROUTES_DELTAS))
         version = RouteCounter.objects.get().version
         for number in range(1, 41):
             entry = {"name": "T", "cache_salt": "00", "bases": None}
@@ -195,8 +196,8 @@ def test_publishers_at_once_deliver_each_change_once(redis_url: str) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert int(client.xlen(ROUTES_DELTAS)) == before + 40  # type: ignore[arg-type]
-        assert int(client.get(ROUTES_VERSION)) == version + 40  # type: ignore[arg-type]
+        assert int(client.xlen(ROUTES_DELTAS)) == before + 40
+        assert int(client.get(ROUTES_VERSION)) == version + 40
 
 
 def _publish_and_close() -> None:

@@ -1,0 +1,151 @@
+"""The worker's engine beside transformers + PEFT on the demo model: mixed-adapter streams in bf16.
+
+Both generate the same number of tokens from the same prompts with the same four adapters in turn, in this
+process, one after the other, greedily and past any end-of-sequence token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks.figure import Figure, compared
+from worker_engine.adapter_loader import Adapter, AdapterLoader
+from worker_engine.config import EngineConfig, ModelConfig
+from worker_engine.engine import Engine
+from worker_engine.protocol import (
+    ADAPTER_FILES,
+    AdapterRef,
+    GenerateRequest,
+    SamplingParams,
+    adapter_digest,
+    engine_name,
+)
+from worker_engine.tokenizer import ChatTokenizer
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
+STREAMS: Final = (1, 8, 32)
+NEW_TOKENS: Final = 64
+ROUNDS: Final = 3
+"""The median round counts; one more before them warms up."""
+QUESTION: Final = "Tell me about the sea and what lives in it, in a few sentences please."
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One round: all tokens over all time, and the time until every stream had its first token."""
+
+    tokens_per_s: float
+    ttft_ms: float
+
+
+def run() -> Iterator[Figure]:
+    """Yields tokens/s and TTFT at 1, 8 and 32 streams, each beside transformers + PEFT."""
+    folders = sorted(path.parent for path in (ROOT / "demo" / "adapters").glob(f"*/{ADAPTER_FILES[1]}"))[:4]
+    ours, peers = _Ours(folders), _Peers(folders)
+    for streams in STREAMS:
+        mine = _median([ours.round(streams) for _ in range(ROUNDS + 1)][1:])
+        theirs = _median([peers.round(streams) for _ in range(ROUNDS + 1)][1:])
+        note = f"{streams} streams, {len(folders)} adapters mixed, {NEW_TOKENS} new tokens, bf16"
+        yield compared(
+            "engine",
+            f"tokens_per_s_{streams}",
+            mine.tokens_per_s,
+            "token/s",
+            baseline=theirs.tokens_per_s,
+            goal=1.5,
+            note=note,
+        )
+        yield compared(
+            "engine",
+            f"ttft_ms_{streams}",
+            mine.ttft_ms,
+            "ms",
+            baseline=theirs.ttft_ms,
+            goal=1.0,
+            less_is_better=True,
+            note=note,
+        )
+
+
+def _median(rounds: list[Measured]) -> Measured:
+    return Measured(
+        statistics.median(item.tokens_per_s for item in rounds),
+        statistics.median(item.ttft_ms for item in rounds),
+    )
+
+
+def _ref(folder: Path) -> AdapterRef:
+    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ADAPTER_FILES}
+    digest = adapter_digest(sums)
+    name = engine_name(tenant="bench", adapter=folder.name, version=1, sha256=digest)
+    return AdapterRef(name, folder.as_uri(), digest, rank=1024)
+
+
+class _Ours:
+    def __init__(self, folders: list[Path]) -> None:
+        model, self._tokenizer = ModelConfig.load(MODEL), ChatTokenizer(MODEL)
+        device = torch.device("cpu")
+        config = EngineConfig(MODEL, "base", max_num_batched_tokens=2048)
+        self._engine = Engine(config, model, self._tokenizer, dtype=torch.bfloat16, device=device)
+        with tempfile.TemporaryDirectory() as cache:
+            loader = AdapterLoader(model, Path(cache), max_bytes=1 << 30, dtype=torch.bfloat16, device=device)
+            self._adapters: list[Adapter] = [loader.load(_ref(folder)) for folder in folders]
+
+    def round(self, streams: int) -> Measured:
+        message = {"role": "user", "content": QUESTION}
+        prompt = self._tokenizer.encode(self._tokenizer.render_chat([message]), add_special_tokens=False)
+        sampling = SamplingParams(NEW_TOKENS, temperature=0.0, ignore_eos=True)
+        for index in range(streams):
+            adapter = self._adapters[index % len(self._adapters)]
+            self._engine.add_request(GenerateRequest(str(index), tuple(prompt), sampling), adapter)
+        start = time.perf_counter()
+        seen: set[str] = set()
+        first = 0.0
+        while not self._engine.idle:
+            seen.update(delta.request_id for delta in self._engine.step())
+            if not first and len(seen) == streams:
+                first = time.perf_counter() - start
+        return Measured(streams * NEW_TOKENS / (time.perf_counter() - start), first * 1e3)
+
+
+class _Peers:
+    def __init__(self, folders: list[Path]) -> None:
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self._names = [folder.name for folder in folders]
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
+        base: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
+        model: Any = PeftModel.from_pretrained(base, str(folders[0]), adapter_name=self._names[0])
+        for folder in folders[1:]:
+            model.load_adapter(str(folder), adapter_name=folder.name)
+        self._model = model.eval()
+        self._model.generation_config.eos_token_id = None
+
+    def round(self, streams: int) -> Measured:
+        prompt = self._tokenizer.apply_chat_template(
+            [{"role": "user", "content": QUESTION}], add_generation_prompt=True, tokenize=False
+        )
+        batch = self._tokenizer([prompt] * streams, return_tensors="pt", add_special_tokens=False)
+        names = [self._names[index % len(self._names)] for index in range(streams)]
+        first = self._generate(batch, names, 1)
+        return Measured(streams * NEW_TOKENS / self._generate(batch, names, NEW_TOKENS), first * 1e3)
+
+    def _generate(self, batch: Any, names: list[str], count: int) -> float:
+        start = time.perf_counter()
+        with torch.inference_mode():
+            self._model.generate(
+                **batch, adapter_names=names, max_new_tokens=count, do_sample=False, pad_token_id=0
+            )
+        return time.perf_counter() - start

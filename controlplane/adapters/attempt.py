@@ -1,0 +1,182 @@
+"""One attempt at validating an adapter version: fetch, check, copy into the store, publish."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.adapters.artifact_store import ByteStream, artifact_store
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.services import FILE_LIMITS, adapter_publish, pickle_refusal, staging_discard
+from controlplane.adapters.sources import MissingFileError, open_source
+from controlplane.adapters.steps import StepStatus, set_step
+from controlplane.adapters.tensors import check_tensors, check_values
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.safetensors_header import HeaderError, read_header
+from controlplane.errors import RefusedError
+from controlplane.routes.services import route_lock
+from worker_engine.adapter_config import AdapterConfigError, LoraConfig
+from worker_engine.protocol import ADAPTER_FILES, adapter_digest
+
+_CONFIG, _WEIGHTS = ADAPTER_FILES
+
+
+class SupersededError(Exception):
+    """Another attempt has taken the version over, or the version is gone: this one must change nothing."""
+
+
+class ValidationAttempt:
+    """The attempt that claimed `version`; every write of it holds only while that claim stands."""
+
+    def __init__(self, version: AdapterVersion) -> None:
+        self._version = version
+        self._base_model: BaseModel = version.adapter.base_model
+        self._store = artifact_store()
+        self._beaten = timezone.now()
+
+    def run(self) -> None:
+        """Makes the version ready.
+
+        Raises:
+            RefusedError: the adapter is not acceptable, for good.
+            UnavailableError: the store or the source does not answer; a later attempt may succeed.
+            SupersededError: the claim was lost.
+        """
+        sizes = self._fetch()
+        config, config_sha256 = self._check_config()
+        rank, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
+        digest = adapter_digest({_CONFIG: config_sha256, _WEIGHTS: weights_sha256})
+        self._publish(digest, rank, sum(sizes.values()), config)
+        staging_discard(version=self._version)
+
+    def _fetch(self) -> dict[str, int]:
+        self._step("files", "running")
+        if self._version.source:
+            self._import()
+        sizes = {}
+        for name in ADAPTER_FILES:
+            size = self._store.size(f"{self._version.staging}/{name}")
+            if size is None:
+                raise RefusedError(f"{name} is no longer in the store: register it again")
+            sizes[name] = size
+        self._step("files", "done", ", ".join(f"{name} {size} bytes" for name, size in sizes.items()))
+        return sizes
+
+    def _import(self) -> None:
+        """Copies an import's files into the store; what a failed attempt left is replaced."""
+        source = self._version.source
+        if self._version.staging:
+            self._store.remove(self._version.staging)
+        self._version.staging = f"incoming/{uuid.uuid4().hex}"
+        self._update(staging=self._version.staging)
+        for name in ADAPTER_FILES:
+            try:
+                with open_source(source, name) as stream:
+                    key = f"{self._version.staging}/{name}"
+                    watched = _WatchedStream(stream, lambda _: self._beat())
+                    self._store.put(key, watched, limit=FILE_LIMITS[name])
+            except MissingFileError as error:
+                raise RefusedError(self._missing(source, name)) from error
+
+    def _missing(self, source: str, name: str) -> str:
+        pickle = "adapter_model.bin"
+        if name == _WEIGHTS:
+            try:
+                with open_source(source, pickle):
+                    return pickle_refusal(pickle)
+            except MissingFileError:
+                pass
+        return f"{source} holds no {name}, expected {' and '.join(ADAPTER_FILES)}"
+
+    def _check_config(self) -> tuple[LoraConfig, str]:
+        self._step("config", "running")
+        with self._store.open(f"{self._version.staging}/{_CONFIG}") as stream:
+            data = stream.read(FILE_LIMITS[_CONFIG])
+        try:
+            config = LoraConfig.from_bytes(data)
+        except AdapterConfigError as error:
+            raise RefusedError(str(error)) from error
+        limit = self._base_model.max_lora_rank
+        if config.max_rank > limit:
+            raise RefusedError(f"{_CONFIG}: rank {config.max_rank} is more than {limit}, the base's limit")
+        self._step("config", "done", f"LoRA of rank {config.rank}")
+        return config, hashlib.sha256(data).hexdigest()
+
+    def _check_weights(self, config: LoraConfig, size: int) -> tuple[int, str]:
+        """One pass over the file: what is hashed is what was checked."""
+        digest = hashlib.sha256()
+        with self._store.open(f"{self._version.staging}/{_WEIGHTS}") as body:
+            stream = _WatchedStream(body, digest.update)
+            self._step("header", "running")
+            try:
+                header = read_header(stream, size=size)
+            except HeaderError as error:
+                raise RefusedError(f"{_WEIGHTS} is not a whole safetensors file: {error}") from error
+            self._step("header", "done", f"{len(header.tensors)} tensors")
+            self._step("tensors", "running")
+            modules = {name: (out, into) for name, (out, into) in self._base_model.modules.items()}
+            rank = check_tensors(header, config, modules)
+            self._step("tensors", "done", f"largest rank {rank}")
+            self._step("values", "running")
+            check_values(stream, header, progress=self._beat)
+            self._step("values", "done")
+        return rank, digest.hexdigest()
+
+    def _publish(self, digest: str, rank: int, size: int, config: LoraConfig) -> None:
+        self._step("publish", "running")
+        version, folder = self._version, f"adapters/{digest}"
+        # Before the transaction, which on SQLite holds the one write lock: a copy takes as long as the
+        # files are large. Dying after it leaves files without a row under the address of their content,
+        # where the next attempt's copy finds them.
+        self._store.copy(version.staging, folder, progress=self._beat)
+        steps = set_step(version.steps, "publish", "done", "callable within a second")
+        with transaction.atomic():
+            adapter = Adapter.objects.select_for_update(of=("self",)).filter(pk=version.adapter_id).first()
+            if adapter is None:
+                raise SupersededError
+            # Under this lock nobody registers a base model, so the name cannot be taken meanwhile.
+            route_lock()
+            if BaseModel.objects.filter(name=adapter.name).exists():
+                raise RefusedError(
+                    f"a base model is now called {adapter.name!r}: register under another name"
+                )
+            self._update(
+                status=AdapterVersion.Status.READY, steps=steps, sha256=digest, uri=self._store.uri(folder),
+                rank=rank, size_bytes=size, config=config.raw,
+            )  # fmt: skip
+            adapter_publish(adapter=adapter)
+
+    def _step(self, name: str, status: StepStatus, detail: str = "") -> None:
+        self._version.steps = set_step(self._version.steps, name, status, detail)
+        self._beaten = timezone.now()
+        self._update(steps=self._version.steps, heartbeat_at=self._beaten)
+
+    def _beat(self) -> None:
+        """Says that this attempt lives, at most every few seconds."""
+        if timezone.now() - self._beaten > timedelta(seconds=5):
+            self._beaten = timezone.now()
+            self._update(heartbeat_at=self._beaten)
+
+    def _update(self, **values: Any) -> None:
+        # An attempt that was taken for dead may wake up: the count it claimed with keeps it out.
+        claim = {"status": AdapterVersion.Status.VALIDATING, "attempts": self._version.attempts}
+        if not AdapterVersion.objects.filter(pk=self._version.pk, **claim).update(**values):
+            raise SupersededError
+
+
+class _WatchedStream:
+    """Shows what is read through it to `watch`."""
+
+    def __init__(self, stream: ByteStream, watch: Callable[[bytes], object]) -> None:
+        self._stream, self._watch = stream, watch
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self._watch(data)
+        return data

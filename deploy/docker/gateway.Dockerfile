@@ -1,0 +1,20 @@
+# The gateway: no Django, no torch, no boto3.
+FROM python:3.11-slim
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# The log's folder belongs to the user: a new named volume takes over the owner of what it covers.
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
+ && install -d -o graftwork -g graftwork /wal
+WORKDIR /app
+ARG PIP_FIND_LINKS
+COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+RUN python requirements.py gateway > /tmp/requirements.txt \
+ && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
+
+COPY deploy/docker/health.py deploy/docker/health.py
+COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
+COPY gateway gateway
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
+USER graftwork
+EXPOSE 8001
+CMD ["python", "-m", "gateway"]

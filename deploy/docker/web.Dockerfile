@@ -1,0 +1,34 @@
+# The control plane: web, Celery worker, beat, route publisher and usage ingest are one image with five commands.
+FROM python:3.11-slim AS web
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    DJANGO_SETTINGS_MODULE=controlplane.settings
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
+ && install -d -o graftwork -g graftwork /app/var /models /state
+WORKDIR /app
+ARG PIP_FIND_LINKS
+COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+RUN python requirements.py controlplane > /tmp/requirements.txt \
+ && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
+
+COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
+# Of the other planes only their wire contracts: an import of anything else fails here, not in production.
+COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
+COPY gateway/__init__.py gateway/wire.py gateway/
+COPY manage.py ./
+COPY templates templates
+COPY static static
+COPY controlplane controlplane
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
+USER graftwork
+EXPOSE 8000
+CMD ["granian", "--interface", "asginl", "--host", "0.0.0.0", "--port", "8000", "controlplane.asgi:application"]
+
+# What fills a fresh installation with the demo's tenants and adapters.
+FROM web AS seed
+USER root
+COPY deploy/docker/seed.py deploy/docker/
+COPY demo demo
+RUN chmod -R a+rX /app
+USER graftwork
+CMD ["python", "deploy/docker/seed.py"]

@@ -1,0 +1,22 @@
+# The worker on an NVIDIA GPU: torch's wheels bring CUDA, so the host needs only the driver and its container toolkit.
+FROM python:3.11-slim
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility TRITON_CACHE_DIR=/cache/triton
+# Triton compiles a small launcher in C for each kernel at its first use.
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
+ && install -d -o graftwork -g graftwork /models /cache
+WORKDIR /app
+ARG PIP_FIND_LINKS
+COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+RUN python requirements.py worker > /tmp/requirements.txt \
+ && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
+
+COPY deploy/docker/health.py deploy/docker/health.py
+COPY kernels kernels
+COPY worker_engine worker_engine
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
+USER graftwork
+EXPOSE 8002
+ENTRYPOINT ["python", "-m", "worker_engine"]

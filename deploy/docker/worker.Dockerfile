@@ -1,0 +1,33 @@
+# The worker on CPU. By default pip takes the CUDA build of torch, which runs on CPU too and is several GB larger:
+# build with --build-arg TORCH_INDEX=<index of CPU wheels>, or PIP_FIND_LINKS=<folder of wheels in the base image>.
+FROM python:3.11-slim AS worker
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
+ && install -d -o graftwork -g graftwork /models /cache
+WORKDIR /app
+ARG PIP_FIND_LINKS
+ARG TORCH_INDEX
+COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+RUN python requirements.py worker > /tmp/requirements.txt \
+ && pip install --root-user-action ignore ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
+    -c constraints.txt -r /tmp/requirements.txt
+
+COPY deploy/docker/health.py deploy/docker/health.py
+COPY kernels kernels
+COPY worker_engine worker_engine
+# A checkout made under a strict umask is not readable to the image's user.
+RUN chmod -R a+rX /app
+USER graftwork
+EXPOSE 8002
+ENTRYPOINT ["python", "-m", "worker_engine"]
+
+# What downloads and converts the demo model into the /models volume: transformers stays out of the worker.
+FROM worker AS model
+USER root
+RUN python requirements.py demo > /tmp/requirements.txt \
+ && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt \
+ && install -d /app/var && ln -s /models /app/var/models
+COPY demo demo
+RUN chmod -R a+rX /app
+USER graftwork
+ENTRYPOINT ["python", "-m", "demo.model"]

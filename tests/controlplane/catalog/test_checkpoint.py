@@ -1,0 +1,53 @@
+"""Broken base checkpoints are refused, naming the file and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.services import base_model_register
+from controlplane.errors import InvalidInputError
+from tests.controlplane.conftest import write_checkpoint
+
+pytestmark = pytest.mark.django_db
+SHARD = "model-1.safetensors"
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+    return apply
+
+
+def write(name: str, text: str) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), r"cannot read .*config\.json"),
+        (lambda folder: (folder / SHARD).unlink(), rf"cannot read .*{SHARD}.*give a folder with safetensors"),
+        (cut(SHARD, 5), rf"{SHARD} is not a safetensors file: it has 5 bytes"),
+        (cut(SHARD, 40), rf"{SHARD} is not a safetensors file: its header claims"),
+        (cut(SHARD, -1), rf"{SHARD} is not a safetensors file: .*but the file holds"),
+        (write("config.json", "{"), r"config\.json is not JSON"),
+        (write("config.json", "{}"), "names no architecture"),
+        (write("model.safetensors.index.json", '{"weight_map": {"a": "../b"}}'), "not a file beside it"),
+    ],
+)
+def test_a_broken_checkpoint_is_refused_by_name(
+    tmp_path: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    folder = write_checkpoint(tmp_path / "base")
+    damage(folder)
+    with pytest.raises(InvalidInputError, match=reason):
+        base_model_register(name="tiny-base", source=folder)
+    assert not BaseModel.objects.exists()

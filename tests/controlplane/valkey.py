@@ -1,0 +1,38 @@
+"""A Valkey server that a test stops and starts."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import redis
+
+from demo.valkey import server_command
+from tests.conftest import free_port, stop
+
+
+class Valkey:
+    """Not running until `start`; what it held is gone after `stop`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        command = server_command(port=self._port, folder=self._folder)
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with redis.Redis(port=self._port) as client:
+            for _ in range(200):
+                try:
+                    client.ping()
+                    return
+                except redis.exceptions.ConnectionError:
+                    time.sleep(0.05)
+        raise RuntimeError("valkey did not start")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            stop(self._process)
+            self._process = None

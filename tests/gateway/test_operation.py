@@ -1,0 +1,246 @@
+"""The gateway under an operator's hands: a full disk, silence of Redis, several processes, a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import redis
+
+from demo.valkey import server_command
+from gateway.app import Gateway
+from gateway.settings import Settings
+from gateway.wal import Slot, Wal
+from gateway.wal_records import CLOSED
+from gateway.wire import ROUTES_VERSION, UsageEvent
+from tests.conftest import free_port, stop
+from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
+from tests.gateway.test_app import ask, post
+from tests.gateway.test_faults import HEADERS
+
+
+def serving(gateway: GatewayProcess) -> list[int]:
+    """Process ids of the serving processes."""
+    assert gateway.process is not None
+    pid = gateway.process.pid
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def no_room(gateway: GatewayProcess) -> Iterator[None]:
+    """The kernel refuses every write to a file by the serving processes, as a full disk would."""
+    before = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in serving(gateway)}
+    for pid, (_, hard) in before.items():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        for pid, limits in before.items():
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits another process by prlimit(2)")
+def test_a_full_disk_holds_back_ends_and_refuses_new_work(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.start()
+    plain = {"model": "bot", "messages": ask(tokens=5, delay=0.2)}
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(post, own_gateway, plain)
+        stream = pool.submit(post, own_gateway, {**plain, "stream": True})
+        time.sleep(0.4)
+        with no_room(own_gateway):
+            wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 503)
+            refused = wait_for(lambda: post_refused(own_gateway, plain))
+            assert refused.json()["error"]["code"] == "usage_log_unavailable"
+            assert refused.headers["retry-after"]
+            # Both are through at the backend by now; what is not durable is not shown as whole.
+            time.sleep(1.5)
+            assert not answer.done()
+            assert not stream.done()
+        assert answer.result(10).status_code == 200
+        assert stream.result(10).text.endswith("data: [DONE]\n\n")
+    wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
+    assert {event.status for event in control_plane.wait_events(2)} == {"ok"}
+
+
+def post_refused(gateway: GatewayProcess, body: dict[str, Any]) -> httpx.Response | None:
+    answer = post(gateway, body)
+    return answer if answer.status_code == 503 else None
+
+
+@contextmanager
+def valkey(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    folder.mkdir()
+    server = subprocess.Popen(server_command(port=port, folder=folder), stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(port=port) as client:
+            wait_for(lambda: answers(client))
+        yield server
+    finally:
+        stop(server)
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.exceptions.ConnectionError:
+        return False
+
+
+def test_routes_too_old_are_refused_and_a_stop_without_redis_ends(
+    own_gateway: GatewayProcess, tmp_path: Path, upstream: str
+) -> None:
+    port = free_port()
+    own_gateway.redis_url = f"redis://127.0.0.1:{port}/0"
+    own_gateway.environ["GRAFTWORK_GATEWAY_STALE_SECONDS"] = "3"
+    plain = {"model": "bot", "messages": ask(tokens=1)}
+    with valkey(tmp_path / "valkey", port) as server:
+        with redis.Redis(port=port) as client:
+            ControlPlane(client).publish(route_table(upstream))
+        own_gateway.start()
+        server.kill()
+        server.wait()
+        assert post(own_gateway, plain).status_code == 200, "a short absence is waited out"
+        refused = wait_for(lambda: post_refused(own_gateway, plain))
+        assert refused.json()["error"]["code"] == "routes_unavailable"
+        assert refused.headers["retry-after"]
+    assert own_gateway.process is not None
+    started = time.monotonic()
+    own_gateway.process.terminate()
+    assert own_gateway.process.wait(25) == 0
+    assert time.monotonic() - started < 20
+
+
+def test_two_processes_lose_nothing(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.environ["GRAFTWORK_GATEWAY_PROCESSES"] = "2"
+    own_gateway.start()
+    wait_for(lambda: sorted(path.name for path in own_gateway.wal_dir.iterdir()) == ["000", "001"])
+    time.sleep(1)
+    body = {"model": "bot", "messages": ask(tokens=1)}
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: post(own_gateway, body), range(60)))
+    assert {answer.status_code for answer in replies} == {200}
+    events = control_plane.wait_events(60)
+    assert {event.request_id for event in events} == {answer.headers["x-request-id"] for answer in replies}
+    used = [b"event_id" in path.read_bytes() for path in own_gateway.wal_dir.glob("*/*.wal")]
+    assert sum(used) == 2, "both served"
+
+
+def test_an_abandoned_log_is_shipped(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    left = Slot.hold(own_gateway.wal_dir / "007")
+    assert left is not None
+    log = Wal(left)
+    event = UsageEvent(
+        event_id="e", tenant="acme", project="", key_id="k1", request_id="left", attempt=1,
+        requested_model="bot", alias="", arm="", adapter="", base_model="base", backend="worker",
+        endpoint="c", status="ok", error_code="", prompt_tokens=1, cached_tokens=0, completion_tokens=2,
+        estimated=False, ttft_ms=None, duration_ms=1.5, started_at=control_plane.since, gateway_id="gone",
+    )  # fmt: skip
+    log.append(CLOSED, orjson.dumps(event))
+    log.close()
+    own_gateway.start()
+    [shipped] = control_plane.wait_events(1)
+    assert shipped == event
+    # Shipped whole, it is not opened again every minute.
+    wait_for(lambda: not list(left.folder.glob("*.wal")))
+
+
+def test_abandoned_logs_wait_for_room(
+    redis_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        gateway = Gateway(Settings(redis_url=redis_url, fleet_token="t", wal_dir=tmp_path / "w"))
+        gateway._open()
+        left = Slot.hold(tmp_path / "w" / "007")
+        assert left is not None
+        Wal(left).close()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            await asyncio.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        free = Slot.hold(tmp_path / "w" / "007")
+        assert free is not None, "the slot was given back"
+        free.release()
+        assert not [task for task in gateway._tasks if task.done()]
+        await gateway._close()
+
+    asyncio.run(work())
+    assert "waits for room" in caplog.text
+
+
+def test_background_work_that_dies_makes_the_gateway_unready(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.start()
+    # What nobody foresaw: a version that is no number.
+    control_plane.client.set(ROUTES_VERSION, "nonsense")
+    url = own_gateway.url + "/readyz"
+    wait_for(lambda: httpx.get(url).status_code == 503)
+    assert httpx.get(url).json()["reasons"] == ["The route feed has ended; restart the gateway."]
+    assert "invalid literal" in own_gateway.log.read_text()
+
+
+def test_an_openai_server_gets_its_own_key_and_the_adapter_by_name(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream, kind="openai_http"))
+    own_gateway.environ["GRAFTWORK_OPENAI_HTTP_KEY"] = "theirs"
+    own_gateway.start()
+    body = {"model": "bot", "messages": ask(tokens=2)}
+    answer = post(own_gateway, body)
+    assert answer.json()["model"] == "bot"
+    request_id = answer.headers["x-request-id"]
+    [seen] = [item for item in httpx.get(upstream + "/log").json() if item["id"] == request_id]
+    assert seen["key"] == "Bearer theirs"
+    assert seen["body"] == {
+        "model": reference("acme", "bot").name,
+        "messages": body["messages"],
+        "cache_salt": "aa11",
+    }
+    streamed = post(own_gateway, {**body, "stream": True})
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    assert {event.completion_tokens for event in control_plane.wait_events(2)} == {2}
+
+
+def test_a_stop_cuts_a_stream_that_does_not_end(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(route_table(upstream))
+    own_gateway.start()
+    body = {"model": "bot", "stream": True, "messages": ask(tokens=3000, delay=0.05)}
+    url = own_gateway.url + "/v1/chat/completions"
+    assert own_gateway.process is not None
+    with httpx.Client(timeout=60) as api, api.stream("POST", url, json=body, headers=HEADERS) as answer:
+        lines = answer.iter_lines()
+        assert json.loads(next(lines).removeprefix("data: "))["choices"]
+        started = time.monotonic()
+        own_gateway.process.terminate()
+        own_gateway.process.wait(45)
+        assert time.monotonic() - started < 40
+    own_gateway.start()
+    [event] = control_plane.wait_events(1)
+    assert event.status in ("interrupted", "cancelled")
+    assert event.completion_tokens > 0

@@ -1,0 +1,18 @@
+"""The worker's command line refuses what would be unsafe."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker_engine.__main__ import parse_config
+from worker_engine.errors import ConfigError
+
+FLAGS = ["--model", "m", "--served-model-name", "m"]
+
+
+def test_no_token_no_outside_address() -> None:
+    with pytest.raises(ConfigError, match="GRAFTWORK_FLEET_TOKEN"):
+        parse_config([*FLAGS, "--host", "0.0.0.0"], {})
+    assert parse_config(FLAGS, {}).fleet_token == ""
+    served = parse_config([*FLAGS, "--host", "0.0.0.0"], {"GRAFTWORK_FLEET_TOKEN": "t"})
+    assert served.fleet_token == "t"
