@@ -1,13 +1,34 @@
 """Multi-LoRA: y += (x A^T) B, each row of the batch with its own adapter or none.
 
 `apply_lora` is the public operation. `reference.py` says what it means, one row at a time; an
-implementation for a device is one module with the same signature as `cpu.apply_lora`, chosen here.
+implementation for a device is one module with the same signature as `cpu.apply_lora`, chosen here:
+`gpu.py` for CUDA, whose kernels are loaded with its first call, `cpu.py` for everything else.
 """
 
 from __future__ import annotations
 
-from kernels.lora.cpu import apply_lora
+import torch
+
+from kernels.lora import cpu
 from kernels.lora.segments import Segments
 from kernels.lora.weights import LoraPair, LoraWeights, Owners, concatenate
 
 __all__ = ["LoraPair", "LoraWeights", "Owners", "Segments", "apply_lora", "concatenate"]
+
+
+def apply_lora(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segments: Segments) -> None:
+    """Adds each row's adapter to `out` in place; rows without adapter keep their bits.
+
+    Args:
+        out: [rows, columns], last dimension contiguous; base output.
+        x: [rows, in], same dtype and device.
+
+    Raises:
+        ValueError: on CUDA, arguments whose shapes, dtypes or devices do not fit each other.
+    """
+    if out.is_cuda:
+        from kernels.lora import gpu
+
+        gpu.apply_lora(out, x, weights, segments)
+    else:
+        cpu.apply_lora(out, x, weights, segments)

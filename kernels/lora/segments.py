@@ -45,6 +45,10 @@ class Segments:
     short_adapters: tuple[torch.Tensor, ...]
     masks: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict, compare=False, repr=False)
     """Column masks by (short range, id of a column layout): layers of one layout share them."""
+    adapters: tuple[int, ...] = ()
+    """`row_adapter` as the host knows it."""
+    plans: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+    """What a device's implementation worked out for these rows, by layer shape."""
 
     @classmethod
     def of(cls, row_adapter: Sequence[int], device: torch.device | str = "cpu") -> Segments:
@@ -53,7 +57,8 @@ class Segments:
         runs = _runs(row_adapter)
         short = _merge(runs)
         long = tuple(run for run in runs if run.long and run.adapter >= 0)
-        return cls(rows, long, short, tuple(rows[part].unsqueeze(1) for part in short))
+        short_adapters = tuple(rows[part].unsqueeze(1) for part in short)
+        return cls(rows, long, short, short_adapters, adapters=tuple(row_adapter))
 
     @property
     def empty(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -54,11 +54,13 @@ class LoraWeights:
         a: [sum of ranks over slices and adapters, in], slice-major.
         owner: int64 [sum of ranks], adapter index of each row of `a`; layers of one layout share it.
         slices: the slices that some adapter changes.
+        kept: what a device's implementation derived from the weights, by its own name.
     """
 
     a: torch.Tensor
     owner: torch.Tensor
     slices: tuple[SliceWeights, ...]
+    kept: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
 
 Layout = tuple[tuple[int, ...], ...]

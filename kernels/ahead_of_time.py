@@ -1,0 +1,116 @@
+"""`python -m kernels.ahead_of_time [--capability N]...`: compiles every kernel without a GPU.
+
+One JSON line per kernel and architecture: registers a thread, bytes spilled, shared memory, and whether
+weights are loaded 16 bytes at a time. A kernel that does not compile ends the run with its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import kernels.attention.variants
+import kernels.lora.variants
+from kernels.variant import Variant
+
+CAPABILITIES: Final = (80, 90, 100)
+PTXAS: Final = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the compiler made of a variant; sizes in bytes, registers per thread."""
+
+    name: str
+    capability: int
+    registers: int
+    spilled: int
+    shared: int
+    wide_loads: int
+    """Global loads of 16 bytes, by plain load or asynchronous copy."""
+    dependent_launch: bool
+    """Whether it holds an instruction of programmatic dependent launch."""
+
+
+def variants() -> Iterator[Variant]:
+    """Every kernel of every op."""
+    yield from kernels.lora.variants.variants()
+    yield from kernels.attention.variants.variants()
+
+
+def compile_variant(variant: Variant, capability: int) -> Compiled:
+    """Compiles down to machine code.
+
+    Raises:
+        triton.compiler.errors.CompilationError: the kernel does not compile.
+        subprocess.CalledProcessError: the assembler refuses it.
+    """
+    kernel = variant.kernel
+    names = kernel.arg_names
+    constants = dict(variant.constants)
+    if variant.pdl_from is not None:
+        constants["PDL"] = capability >= variant.pdl_from
+    source = ASTSource(
+        fn=kernel,
+        signature={name: variant.types.get(name, "constexpr") for name in names},
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in variant.aligned},
+    )
+    options = {"num_warps": variant.warps, "num_stages": variant.stages}
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    ptx: str = compiled.asm["ptx"]
+    registers, spilled = _resources(ptx, capability)
+    wide = len(re.findall(r"ld\.global\S*\.v4\.b32|ld\.global\S*\.v2\.b64|cp\.async\.cg", ptx))
+    return Compiled(
+        variant.name, capability, registers, spilled, _shared(compiled), wide, "griddepcontrol" in ptx
+    )
+
+
+def _shared(compiled: Any) -> int:
+    return int(compiled.metadata.shared)
+
+
+def _resources(ptx: str, capability: int) -> tuple[int, int]:
+    """(registers, spilled bytes) as the assembler of Triton reports them."""
+    blackwell = PTXAS / "ptxas-blackwell"
+    assembler = blackwell if capability >= 100 and blackwell.exists() else PTXAS / "ptxas"
+    target = re.search(r"\.target (\w+)", ptx)
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(ptx)
+        file.flush()
+        command = [str(assembler), "-v", "--gpu-name", target[1] if target else f"sm_{capability}"]
+        done = subprocess.run(
+            [*command, file.name, "-o", os.devnull], check=True, capture_output=True, text=True
+        )
+    registers = re.search(r"Used (\d+) registers", done.stderr)
+    spills = re.findall(r"(\d+) bytes spill stores", done.stderr)
+    if registers is None:
+        raise ValueError(f"the assembler's report has no register count: {done.stderr!r}")
+    return int(registers[1]), sum(map(int, spills))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m kernels.ahead_of_time", description=__doc__)
+    parser.add_argument("--capability", type=int, action="append", choices=CAPABILITIES)
+    parser.add_argument("--only", default="", help="names that contain this")
+    arguments = parser.parse_args()
+    for variant in variants():
+        if arguments.only in variant.name:
+            for capability in arguments.capability or CAPABILITIES:
+                print(json.dumps(asdict(compile_variant(variant, capability))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

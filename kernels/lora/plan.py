@@ -1,0 +1,169 @@
+"""A batch's worklists on the device: written once per change of the batch, read by every layer.
+
+Worklists are written on the host and copied without waiting for the device. A plan with fixed capacity
+keeps its tensors, so that a captured graph reads whatever the latest `load` wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+
+from kernels.lora.rank_rows import Bounds, RankRows
+from kernels.lora.tile import Tile, tile_for
+from kernels.lora.worklist import FIELDS, RowGroups, Worklist, build
+
+
+@dataclass(slots=True)
+class Part:
+    """The segments of a batch that one tile suits, and what their launches need.
+
+    Attributes:
+        tile: sizes of the blocks.
+        atomic: parts of a split product add up in place; `shrunk` is then cleared before each launch.
+        even_outer: no block reaches past its slice's last column.
+        items: int32 [capacity, FIELDS], see worklist.py.
+        row_index: int32 [capacity], rows in adapter order.
+        shrunk: float32 [capacity].
+        counts: int32 [5], what `fused_kernel` reads.
+        flags: int32 [2 + capacity], zero between launches.
+        shrinks, expands, splits, inner_blocks: the counts as the host knows them.
+    """
+
+    tile: Tile
+    atomic: bool
+    even_outer: bool
+    items: torch.Tensor
+    row_index: torch.Tensor
+    shrunk: torch.Tensor
+    counts: torch.Tensor
+    flags: torch.Tensor
+    shrinks: int = 0
+    expands: int = 0
+    splits: int = 1
+    inner_blocks: int = 1
+
+    def load(self, work: Worklist, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        """Takes over a worklist.
+
+        Raises:
+            ValueError: it does not fit; nothing was changed.
+        """
+        needs = (("items", len(work.items)), ("row_index", len(rows)), ("shrunk", work.shrunk))
+        for name, size in (*needs, ("flags", work.flags + 2)):
+            held = getattr(self, name).shape[0]
+            if size > held:
+                raise ValueError(f"{name} has capacity {held}; this batch needs {size}")
+        _copy(self.items, work.items)
+        _copy(self.row_index, rows.astype(np.int32))
+        self.shrinks, self.expands = work.shrinks, len(work.items) - work.shrinks
+        self.splits, self.inner_blocks = work.splits, work.inner_blocks
+        numbers = [work.shrinks, len(work.items), work.splits, work.inner_blocks, work.flags]
+        _copy(self.counts, np.array(numbers, dtype=np.int32))
+
+
+def _copy(target: torch.Tensor, source: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> None:
+    host = torch.from_numpy(source)
+    if target.is_cuda:
+        # Only from pinned memory does the copy not wait; the allocator keeps it until the copy is done.
+        host = host.pin_memory()
+    target[: len(source)].copy_(host, non_blocking=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Room of a plan whose tensors must stay where they are.
+
+    Attributes:
+        rows: rows of the batch.
+        items: entries, shrinks and expands together.
+        shrunk: float32 values: sum over rows of ranks, times splits.
+    """
+
+    rows: int
+    items: int
+    shrunk: int
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "items", "shrunk"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to launch for one batch and one shape of layer (bounds, columns, inner)."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(
+        cls,
+        row_adapter: Sequence[int],
+        rows: RankRows,
+        *,
+        deterministic: bool = True,
+        choose: Callable[[int, int], Tile] = tile_for,
+    ) -> Self:
+        """Plans a batch: segments of one row, of few and of many each take their own kind of block.
+
+        Args:
+            row_adapter: adapter index of each row, -1 for none.
+            deterministic: parts of a split product are summed in a fixed order; else by atomics.
+            choose: the tile for a segment of so many rows, with weights of so many bytes an element.
+        """
+        groups = RowGroups.of(row_adapter)
+        size = rows.memory.element_size()
+        tiles = [choose(int(count), size) for count in groups.count]
+        parts: list[Part] = []
+        for tile in dict.fromkeys(tiles):
+            chosen = groups.where(np.array([other == tile for other in tiles], dtype=bool))
+            work = build(chosen, rows.bounds, rows.columns, rows.inner, tile, atomic=not deterministic)
+            if len(work.items):
+                room = Capacity(len(groups.rows), len(work.items), work.shrunk)
+                part = _part(tile, rows, room, work.flags, atomic=not deterministic)
+                part.load(work, groups.rows)
+                parts.append(part)
+        return cls(tuple(parts))
+
+
+class GraphPlan:
+    """A plan of fixed tensors for captured graphs; one per layer shape, or per layer where they differ."""
+
+    def __init__(self, rows: RankRows, tile: Tile, capacity: Capacity) -> None:
+        """Makes room; the batch is empty until `load`."""
+        self.part = _part(tile, rows, capacity, capacity.items, atomic=False)
+        self._columns, self._inner = rows.columns, rows.inner
+        self.load([], rows.bounds)
+
+    def load(self, row_adapter: Sequence[int], bounds: Bounds) -> None:
+        """Takes over a batch; graphs that were captured before replay this one.
+
+        Args:
+            row_adapter: adapter index of each row, -1 for none; any number up to the capacity.
+            bounds: of the row table as it is now; adapters may have come and gone since the capture.
+
+        Raises:
+            ValueError: the batch does not fit; the former one stays.
+        """
+        groups = RowGroups.of(row_adapter)
+        work = build(groups, bounds, self._columns, self._inner, self.part.tile, atomic=False)
+        self.part.load(work, groups.rows)
+
+
+def _part(tile: Tile, rows: RankRows, room: Capacity, flags: int, *, atomic: bool) -> Part:
+    device = rows.memory.device
+    return Part(
+        tile,
+        atomic,
+        not any((piece.stop - piece.start) % tile.outer for piece in rows.columns),
+        torch.empty((room.items, FIELDS), dtype=torch.int32, device=device),
+        torch.empty(max(room.rows, 1), dtype=torch.int32, device=device),
+        torch.empty(room.shrunk, dtype=torch.float32, device=device),
+        torch.zeros(5, dtype=torch.int32, device=device),
+        torch.zeros(2 + flags, dtype=torch.int32, device=device),
+    )

@@ -1,0 +1,104 @@
+"""Every specialization of the multi-LoRA kernels that a serving process launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernels.lora.tile import tile_for
+from kernels.lora.triton_kernels import expand_kernel, fused_kernel, shrink_kernel
+from kernels.variant import Variant
+
+ROWS = {"single": 1, "few": 8, "many": 1000}
+"""Rows of a segment that takes each kind of block."""
+
+SHRINK_TYPES = {
+    "items": "*i32",
+    "x": "*{}",
+    "x_stride": "i32",
+    "row_index": "*i32",
+    "memory": "*{}",
+    "a_offsets": "*i64",
+    "scale": "*fp32",
+    "shrunk": "*fp32",
+    "inner_blocks": "i32",
+}
+EXPAND_TYPES = {
+    "items": "*i32",
+    "first": "i32",
+    "out": "*{}",
+    "out_stride": "i32",
+    "row_index": "*i32",
+    "memory": "*{}",
+    "b_offsets": "*i64",
+    "shrunk": "*fp32",
+    "splits": "i32",
+    "gain": "*fp32",
+    "gain_stride": "i32",
+    "bias": "*{}",
+}
+FUSED_TYPES = {
+    **SHRINK_TYPES,
+    **EXPAND_TYPES,
+    "plan": "*i32",
+    "flags": "*i32",
+}
+
+
+def variants() -> Iterator[Variant]:
+    """Two-byte weights on whole blocks as serving has them, fp32 on uneven shapes, DoRA, both split-K modes.
+
+    Long segments never take the fused kernel: it would hold the registers of both halves.
+    """
+    for dtype in ("bf16", "fp16", "fp32"):
+        for name in ROWS:
+            yield from _of(name, dtype, even=dtype != "fp32", atomic=dtype == "fp16", gain=dtype == "fp32")
+    yield from _of("single", "bf16", even=False, atomic=True, gain=True)
+
+
+def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> Iterator[Variant]:
+    tile = tile_for(ROWS[tile_name], 4 if dtype == "fp32" else 2)
+    suffix = f"{tile_name}.{dtype}" + ("" if even else ".uneven")
+    inner = 4096 if even else 2049
+    common = {"ROWS": tile.rows, "RANKS": tile.ranks, "ALIGNED": even}
+    shrink = {"INNER": inner, "BLOCK_INNER": tile.inner, "EVEN_INNER": even}
+    expand = {"BLOCK_OUTER": tile.outer, "EVEN_OUTER": even, "GAIN": gain, "BIAS": gain}
+    sizes = (tile.warps, tile.stages)
+    yield Variant(
+        f"lora.shrink.{suffix}",
+        shrink_kernel,
+        _typed(SHRINK_TYPES, dtype),
+        common | shrink | {"ATOMIC": atomic},
+        _aligned(SHRINK_TYPES, even),
+        *sizes,
+        pdl_from=90,
+    )
+    if dtype == "fp16":
+        return  # split-K by atomics is the shrink's alone; the other kernels are those of bf16
+    yield Variant(
+        f"lora.expand.{suffix}",
+        expand_kernel,
+        _typed(EXPAND_TYPES, dtype),
+        common | expand,
+        _aligned(EXPAND_TYPES, even),
+        *sizes,
+        pdl_from=90,
+    )
+    if tile.rows > 16:
+        return
+    types = {name: FUSED_TYPES[name] for name in fused_kernel.arg_names if name in FUSED_TYPES}
+    yield Variant(
+        f"lora.fused.{suffix}",
+        fused_kernel,
+        _typed(types, dtype),
+        common | shrink | expand,
+        _aligned(types, even),
+        *sizes,
+    )
+
+
+def _typed(types: dict[str, str], dtype: str) -> dict[str, str]:
+    return {name: kind.format(dtype) for name, kind in types.items()}
+
+
+def _aligned(types: dict[str, str], even: bool) -> tuple[str, ...]:
+    return tuple(name for name, kind in types.items() if kind[0] == "*" or (even and name.endswith("stride")))

@@ -1,0 +1,47 @@
+"""Every kernel compiles for every architecture, without a GPU, as it was meant to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.ahead_of_time import CAPABILITIES, variants
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def compiled() -> list[dict[str, Any]]:
+    """What `python -m kernels.ahead_of_time` prints; in a process without Triton's interpreter."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "kernels.ahead_of_time"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_variant_on_every_architecture(compiled: list[dict[str, Any]]) -> None:
+    expected = {(variant.name, capability) for variant in variants() for capability in CAPABILITIES}
+    assert {(one["name"], one["capability"]) for one in compiled} == expected
+
+
+def test_nothing_spills(compiled: list[dict[str, Any]]) -> None:
+    assert [one for one in compiled if one["spilled"]] == []
+
+
+def test_dependent_launch_is_compiled_for_sm_90_and_later_only(compiled: list[dict[str, Any]]) -> None:
+    with_pdl = {variant.name for variant in variants() if variant.pdl_from is not None}
+    for one in compiled:
+        assert one["dependent_launch"] == (one["name"] in with_pdl and one["capability"] >= 90)
+
+
+def test_aligned_weights_are_loaded_sixteen_bytes_at_a_time(compiled: list[dict[str, Any]]) -> None:
+    for one in compiled:
+        if "combine" not in one["name"]:  # a few floats a thread, none of them weights or keys
+            assert (one["wide_loads"] > 0) == ("uneven" not in one["name"]), one
