@@ -2,10 +2,13 @@
 
 `apply_lora` is the public operation. `reference.py` says what it means, one row at a time; an
 implementation for a device is one module with the same signature as `cpu.apply_lora`, chosen here:
-`gpu.py` for CUDA, whose kernels are loaded with its first call, `cpu.py` for everything else.
+`gpu.py` for CUDA where GRAFTWORK_WORKER_TRITON=1 asks for it, `cpu.py` (plain GEMMs) for everything else.
 """
 
 from __future__ import annotations
+
+import os
+from typing import Final
 
 import torch
 
@@ -14,6 +17,11 @@ from kernels.lora.segments import Segments
 from kernels.lora.weights import LoraPair, LoraWeights, Owners, concatenate
 
 __all__ = ["LoraPair", "LoraWeights", "Owners", "Segments", "apply_lora", "concatenate"]
+
+
+TRITON: Final = os.environ.get("GRAFTWORK_WORKER_TRITON") == "1"
+"""Whether CUDA rows take the Triton kernels. Off unless asked for: they are compiled and tested in Triton's
+interpreter, which runs programs one after another, but have not run on a GPU yet."""
 
 
 def apply_lora(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segments: Segments) -> None:
@@ -26,7 +34,7 @@ def apply_lora(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segment
     Raises:
         ValueError: on CUDA, arguments whose shapes, dtypes or devices do not fit each other.
     """
-    if out.is_cuda:
+    if TRITON and out.is_cuda:
         from kernels.lora import gpu
 
         gpu.apply_lora(out, x, weights, segments)
