@@ -51,7 +51,7 @@ def _calm_openmp() -> None:
     thread waits for. Measured on 2 cores shared with others, SmolLM2-135M in bf16, four adapters: 21 instead
     of 10 tokens/s at 1 stream and 124 instead of 70 at 8, for 32 instead of 48 and 53 instead of 67 ms of CPU
     time a step; with one core burnt by another process 28 instead of 13 and 113 instead of 100. Short spins
-    (GOMP_SPINCOUNT 1,000 and 10,000) lie between; one thread gains on neither.
+    (GOMP_SPINCOUNT 1,000 and 10,000) were better or worse from case to case; one thread gains on neither.
     """
     if "GOMP_SPINCOUNT" not in os.environ:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
