@@ -13,7 +13,7 @@ from benchmarks.figure import Figure
 from benchmarks.machine import facts
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
-NAMES: Final = ("gateway", "engine")
+NAMES: Final = ("gateway", "engine", "kernels")
 
 
 def run(name: str) -> list[Figure]:
