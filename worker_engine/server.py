@@ -14,7 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
-from worker_engine import metrics, openai_schema
+from worker_engine import metrics
 from worker_engine.errors import (
     BodyTooLarge,
     ContextLengthExceeded,
@@ -26,8 +26,9 @@ from worker_engine.errors import (
     RouteNotFound,
     Unauthorized,
 )
-from worker_engine.openai_render import DONE, Renderer, event
-from worker_engine.openai_schema import CompletionRequest
+from worker_engine.openai import schema
+from worker_engine.openai.render import DONE, Renderer, event
+from worker_engine.openai.schema import CompletionRequest
 from worker_engine.protocol import GenerateRequest, SamplingParams, TokenDelta
 from worker_engine.service import Service
 
@@ -131,7 +132,7 @@ async def _completions(request: web.Request) -> web.StreamResponse:
 
 async def _serve(request: web.Request, *, chat: bool) -> web.StreamResponse:
     service = request.app[_SERVICE]
-    body = openai_schema.parse(await request.read(), chat=chat)
+    body = schema.parse(await request.read(), chat=chat)
     _check_model(service, body)
     prompt = await _tokenize(service, body)
     sampling = _sampling(service, body, len(prompt), chat=chat)
