@@ -1,0 +1,87 @@
+"""One timed row of an op: its time on rotating inputs, what that is of the ceilings, and the peer's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import lora_inputs
+from benchmarks.gpu.lora_inputs import LoraInputs, Work
+from benchmarks.gpu.peers import PeerAbsent, VllmOps
+from benchmarks.gpu.shapes import PACKED, Batch, Layer, ranks_of
+from benchmarks.gpu.task import Bench, Row, Task
+from benchmarks.gpu.timing import Timing, host_us, time_calls
+from kernels.lora.rank_rows import RankRows
+
+
+def others(quick: bool) -> list[list[Task]]:
+    """Rows of the ops beside multi-LoRA, by op."""
+    return []
+
+
+def against_ceilings(bench: Bench, timing: Timing, work: Work) -> Row:
+    """The figures that every timed row has."""
+    seconds = timing.median_us * 1e-6
+    roofline = bench.ceilings.roofline_us(work.nbytes, work.flops)
+    return {
+        "time_us": timing.to_json(),
+        "bytes": work.nbytes,
+        "flops": work.flops,
+        "bandwidth_fraction": round(work.nbytes / seconds / bench.ceilings.bandwidth, 4),
+        "matmul_fraction": round(work.flops / seconds / bench.ceilings.matmul, 4),
+        "roofline_us": round(roofline, 3),
+        "roofline_ratio": round(timing.median_us / roofline, 3),
+    }
+
+
+def lora(bench: Bench, layer: Layer, ranks: str, batch: Batch) -> Row:
+    """Multi-LoRA on one layer and batch, in bf16, beside vLLM's on the same values."""
+    device, row_adapter = bench.device, batch.row_adapter()
+    by_adapter = ranks_of(ranks, batch.adapters, quick=bench.quick)
+    shape = (by_adapter, layer.widths, layer.inner, row_adapter)
+    work = Work.of(*shape, torch.bfloat16.itemsize)
+    count = lora_inputs.sets_needed(work.nbytes, device, quick=bench.quick)
+    sets = [LoraInputs.draw(*shape, dtype=torch.bfloat16, device=device) for _ in range(count)]
+    groups, peer = [lora_inputs.calls(sets)], _peer(bench, sets)
+    if "calls" in peer:
+        groups.append(peer.pop("calls"))
+    timings = time_calls(groups, device, rounds=3 if bench.quick else 20)
+    rows = RankRows.stacked(sets[0].weights)
+    result = against_ceilings(bench, timings[0], work)
+    result["input_sets"] = count
+    result["plan_us"] = round(host_us(lambda: lora_inputs.planned(sets[0], rows), device), 1)
+    if len(timings) > 1:
+        peer |= _compared(timings[0].median_us, timings[1].median_us, result, peer, layer)
+        peer["time_us"] = timings[1].to_json()
+    return result | {"peer": peer}
+
+
+def _compared(mine: float, theirs: float, row: Row, peer: Row, layer: Layer) -> Row:
+    """Speed-ups of the kernels alone, and with each side's preparation of a step shared out.
+
+    Theirs serves every packed layer of a step, ours every layer of one shape.
+    """
+    mine_prepared = mine + row["plan_us"] / layer.copies
+    theirs_prepared = theirs + peer["metadata_us"] / (layer.copies * PACKED)
+    return {
+        "speedup": round(theirs / mine, 3),
+        "speedup_with_preparation": round(theirs_prepared / mine_prepared, 3),
+    }
+
+
+def _peer(bench: Bench, sets: list[LoraInputs]) -> dict[str, Any]:
+    """vLLM's calls and what they prepare once a step, or why they are not here."""
+    if bench.device.type != "cuda":
+        return {"absent": "Triton kernels are not timed on a CPU"}
+    try:
+        ops = VllmOps.load()
+    except PeerAbsent as error:
+        return {"absent": str(error)}
+    calls = ops.calls(sets)
+    return {
+        "name": "vllm",
+        "source": ops.source,
+        "metadata_us": round(host_us(lambda: ops.prepare(sets[0]), bench.device), 1),
+        "calls": calls,
+    }

@@ -1,0 +1,132 @@
+"""Runs a part's tasks one after another in a process of their own, within a budget of time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from benchmarks.gpu.report import Report
+from benchmarks.gpu.task import Ceilings, Row, Task
+from benchmarks.gpu.worker import CEILINGS
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+CEILINGS_LIMIT_S: Final = 120.0
+
+
+@dataclass
+class Budget:
+    """Seconds for a whole part, counted from `start`; a row begins only where the longest so far fits."""
+
+    seconds: float
+    start: float = field(default_factory=time.monotonic)
+    longest: float = 2.0
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.monotonic() - self.start)
+
+    @property
+    def allows_another(self) -> bool:
+        return self.left > 1.2 * self.longest
+
+    def spent(self, seconds: float) -> None:
+        self.longest = max(self.longest, seconds)
+
+
+class Worker:
+    """A process that runs tasks; started when there is something to run, and again after it was lost."""
+
+    def __init__(self, part: str, device: str, quick: bool) -> None:
+        self._arguments = [part, device, "quick" if quick else "full"]
+        self._environment: dict[str, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def run(
+        self,
+        key: str,
+        ceilings: Ceilings | None,
+        *,
+        environment: Mapping[str, str],
+        limit_s: float,
+    ) -> Row:
+        """The task's row, or one that says how the process was lost."""
+        if self._environment != dict(environment):
+            self.stop()
+            self._environment = dict(environment)
+        connection = self._connection or self._start()
+        connection.send((key, ceilings))
+        if not connection.poll(limit_s):
+            self.stop()
+            return {"key": key, "passed": False, "error": f"no answer within {limit_s:.0f} s: hung, killed"}
+        try:
+            row: Row = connection.recv()
+        except EOFError:
+            code = self._process.wait() if self._process else None
+            self.stop()
+            return {"key": key, "passed": False, "error": f"the process ended with code {code}"}
+        if row.pop("broken", False):
+            self.stop()
+        return row
+
+    def stop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = self._connection = None
+
+    def _start(self) -> Connection:
+        ours, theirs = Pipe()
+        command = [sys.executable, "-m", "benchmarks.gpu.worker", str(theirs.fileno()), *self._arguments]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | self._environment, pass_fds=[theirs.fileno()]
+        )
+        theirs.close()
+        self._connection = ours
+        return ours
+
+
+def run_part(tasks: Sequence[Task], report: Report, worker: Worker, budget: Budget) -> None:
+    """Adds a row for each task that the report lacks, as far as the budget goes; `report.left` has the rest.
+
+    Raises:
+        RuntimeError: not even the ceilings could be measured.
+    """
+    todo = [task for task in tasks if task.key not in report.keys]
+    report.left = [task.key for task in todo]
+    if not todo:
+        report.write()
+        return
+    measured = worker.run(CEILINGS, None, environment=todo[0].environment, limit_s=CEILINGS_LIMIT_S)
+    if "error" in measured:
+        raise RuntimeError(f"cannot measure the device: {measured['error']}")
+    ceilings = report.begin(measured)
+    for task in todo:
+        if not budget.allows_another:
+            break
+        begun = time.monotonic()
+        limit_s = min(task.limit_s, max(budget.left, 1.0))
+        row = worker.run(task.key, ceilings, environment=task.environment, limit_s=limit_s)
+        budget.spent(time.monotonic() - begun)
+        report.left.remove(task.key)
+        report.add({"inputs": dict(task.inputs), "measured_on": report.measured_on} | row)
+    report.runs[-1]["seconds"] = round(budget.seconds - budget.left, 1)
+    report.write()
