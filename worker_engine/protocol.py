@@ -114,12 +114,51 @@ class FinishReason(enum.StrEnum):
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
     ERROR = "error"
+
+
+class GrammarKind(enum.StrEnum):
+    """What language a grammar's text is written in."""
+
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    LARK = "lark"
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a completion must match as a whole.
+
+    Attributes:
+        text: the JSON schema, regular expression or Lark grammar.
+        strict: of a JSON schema: a keyword that cannot be enforced is refused, not left out.
+    """
+
+    kind: GrammarKind
+    text: str
+    strict: bool = True
+
+
+GREEDY_TEMPERATURE: Final = 1e-5
+"""Temperatures below this take the most likely token."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How tokens are drawn. `temperature` 0 is greedy; `seed` None draws a fresh one per request."""
+    """How tokens are drawn and when to stop. Penalties and truncation are vLLM's, in its order.
+
+    Attributes:
+        temperature: below `GREEDY_TEMPERATURE` the most likely token is taken.
+        top_k: 0 keeps all tokens.
+        min_p: least probability kept, as a share of the most likely token's.
+        seed: None draws a fresh one per request.
+        choice: which of a request's `n` choices this is; each has its own random stream.
+        stop: strings that end the text; they are shown only with `include_stop`.
+        min_tokens: tokens before which neither end-of-sequence nor a stop ends the text.
+        bad_words: token sequences that are never completed.
+        logprobs: None for none, else how many likely alternatives are told beside each token.
+    """
 
     max_tokens: int
     temperature: float = 1.0
@@ -127,6 +166,24 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    choice: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+    min_tokens: int = 0
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    logprobs: int | None = None
+    grammar: Grammar | None = None
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_TEMPERATURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +194,22 @@ class GenerateRequest:
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     adapter: AdapterRef | None = None
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural logarithms of probabilities at one position, of the model's own distribution.
+
+    That is before penalties, biases, temperature, truncation and grammar.
+
+    Attributes:
+        top: the most likely (token id, logprob), best first.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +219,7 @@ class TokenDelta:
     Attributes:
         text: new text, never half a UTF-8 character, never part of a stop string.
         completion_tokens: tokens generated so far for this request.
+        logprobs: one entry per token id, when asked for.
         error: a sentence for the caller, only with `FinishReason.ERROR`.
     """
 
@@ -157,3 +231,4 @@ class TokenDelta:
     completion_tokens: int = 0
     finish_reason: FinishReason | None = None
     error: str | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
