@@ -187,6 +187,27 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asks, and how much it matters: what scheduling and the prefix cache need to know.
+
+    The gateway sets it; clients cannot.
+
+    Attributes:
+        tenant: whose share of the worker pays; "" is a tenant like any other.
+        tenant_weight: the tenant's share relative to others'.
+        priority: higher goes first; 0 is ordinary.
+        cache_salt: requests share computed prefixes only when their salts are the same.
+        timeout: seconds from the request's arrival after which its answer is useless; None never.
+    """
+
+    tenant: str = ""
+    tenant_weight: float = 1.0
+    priority: int = 0
+    cache_salt: str = ""
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One sequence to generate: token ids in, token deltas out."""
 
