@@ -23,6 +23,7 @@ from triton.compiler import ASTSource
 
 import kernels.attention.variants
 import kernels.lora.variants
+import kernels.norm.variants
 from kernels.variant import Variant
 
 CAPABILITIES: Final = (80, 90, 100)
@@ -48,6 +49,7 @@ def variants() -> Iterator[Variant]:
     """Every kernel of every op."""
     yield from kernels.lora.variants.variants()
     yield from kernels.attention.variants.variants()
+    yield from kernels.norm.variants.variants()
 
 
 def compile_variant(variant: Variant, capability: int) -> Compiled:

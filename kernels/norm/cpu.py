@@ -1,0 +1,43 @@
+"""Root-mean-square normalisation in few passes of plain PyTorch, for CPUs and devices without kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch.nn import functional
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    *,
+    residual: torch.Tensor | None = None,
+    offset: float = 0.0,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """x [rows, hidden] with weight [hidden], or [rows, heads, head_dim] with [heads, head_dim].
+
+    On CPU `torch.nn.functional.rms_norm` is eight passes, with a square of x and a float32 copy of the
+    result among them. The norm reduces x without its square; the rest works in place.
+    """
+    if residual is not None:
+        x = residual.add_(x)
+    if out is None:
+        out = x.new_empty(x.shape)
+    if x.device.type != "cpu" and weight.dim() == 1 and weight.dtype == x.dtype and not offset:
+        return out.copy_(functional.rms_norm(x, weight.shape, weight, eps))
+    gain = weight.float() + offset if offset else weight.float()
+    wide = x.float()
+    norm = torch.linalg.vector_norm(wide, 2, -1, True)
+    scale = torch.addcmul(_scalar(eps, x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
+    if wide is x:
+        return torch.mul(x, scale, out=out).mul_(gain)
+    return torch.mul(wide.mul_(scale), gain, out=out)
+
+
+@cache
+def _scalar(value: float, device: torch.device) -> torch.Tensor:
+    """Made once: creating it costs as much as a pass over a decode batch."""
+    return torch.tensor(value, device=device)
