@@ -26,8 +26,9 @@ class EngineConfig:
         max_num_batched_tokens: rows of one step; longer prompts are prefilled in chunks. 0 takes what suits
             the device.
         max_waiting: requests accepted beyond the running ones; more are refused with 503.
-        kv_cache_gib: memory for the KV cache.
-        adapter_cache_gib: memory for adapter weights; unused adapters leave it, oldest first.
+        max_adapters_per_batch: adapters that sequences of one batch may use; others wait their turn.
+        memory_gib: the engine's one pool: KV pages, cached prefixes, and the adapters of the running batch.
+        adapter_cache_gib: host memory for adapters that requests may need; unused ones leave, oldest first.
         max_adapter_mib: size over which an adapter's file is refused.
         num_threads: CPU threads of the model; 0 takes all cores that this process may use.
     """
@@ -42,7 +43,8 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 0
     max_waiting: int = 1024
-    kv_cache_gib: float = 1.0
+    max_adapters_per_batch: int = 32
+    memory_gib: float = 1.0
     adapter_cache_dir: Path = Path("var/adapters")
     adapter_cache_gib: float = 1.0
     max_adapter_mib: int = 2048
@@ -57,7 +59,7 @@ class EngineConfig:
             raise ConfigError(f"--device must be auto, cpu or cuda, got {self.device!r}")
         if self.dtype not in ("auto", "float32", "bfloat16"):
             raise ConfigError(f"--dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
-        for name in ("max_num_seqs", "max_adapter_mib", "kv_cache_gib"):
+        for name in ("max_num_seqs", "max_adapter_mib", "memory_gib", "max_adapters_per_batch"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
         for name in (

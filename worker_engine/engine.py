@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from typing import Final
 
 import torch
 
+from worker_engine.adapter_batch import SLACK
 from worker_engine.adapter_loader import Adapter
+from worker_engine.adapter_memory import AdapterMemory
 from worker_engine.config import PAGE_SIZE, EngineConfig, ModelConfig
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.model_runner import ModelRunner
@@ -44,18 +47,28 @@ class Engine:
         *,
         dtype: torch.dtype,
         device: torch.device,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Loads the checkpoint. Raises ConfigError, CheckpointError."""
+        self._clock = clock
         self._tokenizer = tokenizer
         self._eos = frozenset(model.eos_token_ids)
         self._runner = ModelRunner(config, model, dtype=dtype, device=device)
         self.max_model_len = self._runner.max_model_len
         self.pool = MemoryPool(self._runner.num_pages)
+        adapters = AdapterMemory(
+            self.pool,
+            page_bytes=self._runner.page_bytes,
+            max_adapters=config.max_adapters_per_batch,
+            copies=SLACK,
+        )
         self.scheduler = Scheduler(
             self.pool,
             max_num_seqs=config.max_num_seqs,
             max_num_batched_tokens=config.max_num_batched_tokens
             or max(STEP_TOKENS[device.type], config.max_num_seqs),
+            adapters=adapters,
+            clock=clock,
         )
         self._sequences: dict[str, Sequence] = {}
         self.num_generated_tokens = 0
@@ -65,19 +78,26 @@ class Engine:
     def idle(self) -> bool:
         return self.scheduler.idle
 
-    def fits(self, num_tokens: int) -> bool:
-        """Whether a prompt and completion of `num_tokens` can ever be held, all others gone."""
-        return num_tokens <= self.pool_tokens
+    def fits(self, num_tokens: int, adapter: Adapter | None = None) -> bool:
+        """Whether a prompt and completion of `num_tokens` can ever be held beside the adapter alone."""
+        return self.scheduler.fits(num_tokens, adapter)
 
     @property
     def pool_tokens(self) -> int:
         """Tokens that the whole KV cache holds."""
         return self.pool.capacity * PAGE_SIZE
 
-    def add_request(self, request: GenerateRequest, adapter: Adapter | None) -> None:
-        """Queues a request; `request.request_id` must be new."""
+    def add_request(
+        self, request: GenerateRequest, adapter: Adapter | None, *, arrived: float | None = None
+    ) -> None:
+        """Queues a request; `request.request_id` must be new.
+
+        Args:
+            arrived: when, on this engine's clock, its deadline and its latencies begin; now by default.
+        """
         detokenizer = Detokenizer(self._tokenizer, request.sampling.stop)
-        sequence = Sequence(request, detokenizer, adapter)
+        arrived = self._clock() if arrived is None else arrived
+        sequence = Sequence(request, detokenizer, adapter, arrived=arrived)
         self._sequences[request.request_id] = sequence
         self.scheduler.add(sequence)
 
@@ -85,13 +105,18 @@ class Engine:
         """Stops a request and frees its pages; unknown or finished ones are ignored."""
         sequence = self._sequences.pop(request_id, None)
         if sequence is not None:
+            sequence.finish_reason = sequence.finish_reason or FinishReason.CANCELLED
             self.scheduler.finish(sequence)
 
     def step(self) -> list[TokenDelta]:
-        """One forward pass; returns what it added to each request."""
+        """One forward pass; returns what it added to each request, and the ends of those whose time is up."""
+        late = [self._time_out(sequence) for sequence in self.scheduler.expired()]
         chunks = self.scheduler.schedule()
+        if not chunks:
+            return late
         logits, sampled = self._runner.run(chunks, self.pool.take_fresh())
-        return self._postprocess(chunks, sampled, sample(logits, sampled) if sampled else [])
+        self.scheduler.commit(chunks)
+        return late + self._postprocess(chunks, sampled, sample(logits, sampled) if sampled else [])
 
     def fail_all(self, message: str) -> list[TokenDelta]:
         """Ends every request with an error."""
@@ -121,6 +146,12 @@ class Engine:
             reason = FinishReason.LENGTH
         return self._delta(sequence, text, (token_id,), reason)
 
+    def _time_out(self, sequence: Sequence) -> TokenDelta:
+        made = sequence.num_completion_tokens
+        state = f"after {made} tokens" if made else "before its first token"
+        message = f"the request's time limit of {sequence.request.origin.timeout:g} s passed {state}"
+        return self._delta(sequence, "", (), FinishReason.TIMEOUT, error=message)
+
     def _fail(self, sequence: Sequence, message: str) -> TokenDelta:
         return self._delta(sequence, "", (), FinishReason.ERROR, error=message)
 
@@ -134,12 +165,14 @@ class Engine:
         error: str | None = None,
     ) -> TokenDelta:
         if reason is not None:
+            sequence.finish_reason = reason
             self.abort(sequence.request.request_id)
         return TokenDelta(
             request_id=sequence.request.request_id,
             text=text,
             token_ids=token_ids,
             prompt_tokens=sequence.num_prompt_tokens,
+            cached_tokens=sequence.cached_tokens,
             completion_tokens=sequence.num_completion_tokens,
             finish_reason=reason,
             error=error,

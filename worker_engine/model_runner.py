@@ -51,11 +51,11 @@ class ModelRunner:
                 f"--max-model-len {self.max_model_len} is more than the checkpoint's "
                 f"{model.max_position_embeddings} positions"
             )
-        page_bytes = 2 * model.num_layers * model.num_kv_heads * PAGE_SIZE * model.head_dim * dtype.itemsize
-        most = engine.max_num_seqs * pages_for(self.max_model_len)
-        self.num_pages = 1 + min(most, int(engine.kv_cache_gib * 2**30 / page_bytes))
+        token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * dtype.itemsize
+        self.page_bytes = token_bytes * PAGE_SIZE
+        self.num_pages = 1 + int(engine.memory_gib * 2**30 / self.page_bytes)
         if self.num_pages < 2:
-            raise ConfigError(f"--kv-cache-gib {engine.kv_cache_gib} does not hold a single page of KV cache")
+            raise ConfigError(f"--memory-gib {engine.memory_gib} does not hold a single page of KV cache")
         self._device = device
         with Checkpoint(engine.model, dtype=dtype, device=device) as checkpoint:
             self._model = Llama(

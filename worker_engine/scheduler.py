@@ -1,12 +1,25 @@
-"""Which tokens the next step computes: first come, first served, as far as rows and pages reach."""
+"""Which tokens the next step computes: decoding first, then prompts in whose turn it is, within a budget."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import time
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from worker_engine.memory_pool import MemoryPool
+from worker_engine.adapter_loader import Adapter
+from worker_engine.adapter_memory import AdapterMemory
+from worker_engine.config import PAGE_SIZE
+from worker_engine.fairness import Account, Accounts
+from worker_engine.memory_pool import MemoryPool, pages_for
+from worker_engine.prefix_cache import PrefixCache
 from worker_engine.sequence import Sequence
+from worker_engine.waiting_queue import WaitingQueue, rank
+
+MAX_BYPASSED = 16
+"""Sequences that may enter before one whose turn it is but whose adapter the full batch cannot take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,74 +36,247 @@ class Chunk:
 
 
 class Scheduler:
-    """Continuous batching with chunked prefill, and preemption by recompute.
+    """Continuous batching with chunked prefill, fair among tenants, and preemption by recompute.
 
-    A sequence enters only when pages for all of its tokens are free, and takes them at once; after that
-    only decoding asks for more, one page at a time. When none is left, the youngest running sequence
-    gives its pages back and waits at the head of the queue to be computed again. The oldest is never the
-    victim while another runs, and no request larger than the pool is accepted, so the oldest always ends.
+    A sequence enters only when pages for all of its tokens and its adapter can be had, and takes them at
+    once; after that only decoding asks for more, one page at a time. When there is none, the sequence of the
+    lowest priority that entered last gives its pages back and waits at the head of its tenant's requests.
+    The first of the highest priority is never the victim while another runs, and no request larger than the
+    pool is accepted, so it always ends.
+
+    When all rows are taken, a tenant with fewer than its share of them gets one from a tenant with more. What
+    the victim has computed stays in the prefix cache, so as a rule that costs it one page of recomputing.
     """
 
-    def __init__(self, pool: MemoryPool, *, max_num_seqs: int, max_num_batched_tokens: int) -> None:
-        self._pool = pool
+    def __init__(
+        self,
+        pool: MemoryPool,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        adapters: AdapterMemory | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`adapters` None bounds neither their number nor their memory."""
+        self._pool, self._clock = pool, clock
         self._max_num_seqs, self._max_tokens = max_num_seqs, max_num_batched_tokens
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
+        self.adapters = adapters or AdapterMemory(pool, page_bytes=0, max_adapters=max_num_seqs)
+        self.prefixes = PrefixCache(pool)
+        self.accounts = Accounts()
+        self.waiting = WaitingQueue(self.accounts)
+        # A dict for its order of entry and its quick removal; the values mean nothing.
+        self.running: dict[Sequence, None] = {}
+        self._deadlines: list[tuple[float, int, Sequence]] = []
+        self._numbers = itertools.count()
         self.num_preemptions = 0
 
     @property
     def idle(self) -> bool:
         return not self.waiting and not self.running
 
+    def fits(self, num_tokens: int, adapter: Adapter | None = None) -> bool:
+        """Whether `num_tokens` and the adapter can ever be held, all others gone."""
+        return pages_for(num_tokens) + self.adapters.pages_of(adapter) <= self._pool.capacity
+
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        self.waiting.add(sequence, self._clock())
+        if sequence.request.origin.timeout is not None:
+            self._forget_deadlines()
+            heapq.heappush(self._deadlines, (sequence.deadline, next(self._numbers), sequence))
+
+    def expired(self) -> list[Sequence]:
+        """Sequences, waiting or running, whose deadline has passed; each is named once."""
+        late: list[Sequence] = []
+        while self._deadlines and self._deadlines[0][0] <= self._clock():
+            sequence = heapq.heappop(self._deadlines)[2]
+            if sequence.finish_reason is None:
+                late.append(sequence)
+        return late
+
+    def _forget_deadlines(self) -> None:
+        """Lets go of sequences that ended long before their deadline, once they are the greater part."""
+        if len(self._deadlines) > 2 * (len(self.running) + len(self.waiting)) + 64:
+            self._deadlines = [item for item in self._deadlines if item[2].finish_reason is None]
+            heapq.heapify(self._deadlines)
 
     def schedule(self) -> list[Chunk]:
-        """The next step's chunks: decoding sequences first, then prefills, then newcomers."""
-        chunks = self._schedule_decodes()
-        budget = self._max_tokens - len(chunks)
-        for sequence in self.running:
-            if sequence.num_remaining > 1 and budget > 0:
-                chunks.append(Chunk(sequence, min(sequence.num_remaining, budget)))
-                budget -= chunks[-1].count
-        while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
-            if not self._pool.can_allocate(self.waiting[0].num_missing_pages):
-                break
-            sequence = self.waiting.popleft()
-            sequence.pages += self._pool.allocate(sequence.num_missing_pages)
-            self.running.append(sequence)
-            chunks.append(Chunk(sequence, min(sequence.num_remaining, budget)))
-            budget -= chunks[-1].count
+        """The next step's chunks: decoding sequences first, then prompts, those running and those new."""
+        now = self._clock()
+        if self.waiting:
+            self._give_way(now)
+        chunks = self._schedule_decodes(now)
+        chunks += self._schedule_prefills(self._max_tokens - len(chunks), now)
+        for chunk in chunks:
+            if chunk.samples:
+                chunk.sequence.account.charge_output()
         return chunks
 
-    def _schedule_decodes(self) -> list[Chunk]:
-        """One token of each decoding sequence, oldest first, so that a victim is never scheduled yet."""
-        chunks = []
-        for sequence in list(self.running):
-            if sequence.num_remaining != 1 or sequence not in self.running:
-                continue
-            while sequence in self.running and not self._pool.can_allocate(sequence.num_missing_pages):
-                self._preempt(self.running[-1])
-            if sequence in self.running:
-                sequence.pages += self._pool.allocate(sequence.num_missing_pages)
-                chunks.append(Chunk(sequence, 1))
-        return chunks
-
-    def _preempt(self, victim: Sequence) -> None:
-        self.running.remove(victim)
-        self._release(victim)
-        self.waiting.appendleft(victim)
-        self.num_preemptions += 1
+    def commit(self, chunks: Iterable[Chunk]) -> None:
+        """After the step: makes the pages that it filled known to the prefix cache."""
+        for chunk in chunks:
+            sequence = chunk.sequence
+            full = sequence.num_computed // PAGE_SIZE
+            if full > sequence.num_known_pages:
+                hashes = sequence.chain.extend(sequence.token_ids, full)
+                for index in range(sequence.num_known_pages, full):
+                    self.prefixes.insert(hashes[index], sequence.pages[index])
+                sequence.num_known_pages = full
 
     def finish(self, sequence: Sequence) -> None:
         """Takes a sequence out, wherever it stands, and frees its pages."""
         if sequence in self.running:
-            self.running.remove(sequence)
+            self._leave(sequence)
         else:
             self.waiting.remove(sequence)
-        self._release(sequence)
 
-    def _release(self, sequence: Sequence) -> None:
-        self._pool.free(sequence.pages)
+    def _schedule_decodes(self, now: float) -> list[Chunk]:
+        """One token of each decoding sequence, possible victims last, so that none is scheduled yet."""
+        chunks = []
+        ordered = sorted(self.running, key=lambda sequence: -sequence.request.origin.priority)
+        victims = list(ordered)
+        for sequence in ordered:
+            if sequence.num_remaining != 1 or sequence not in self.running:
+                continue
+            if missing := sequence.num_missing_pages:
+                while sequence in self.running and not self._pool.can_allocate(missing):
+                    self._preempt(victims.pop(), now)
+                if sequence not in self.running:
+                    continue
+                sequence.pages += self._pool.allocate(missing)
+            chunks.append(Chunk(sequence, 1))
+        return chunks
+
+    def _schedule_prefills(self, budget: int, now: float) -> list[Chunk]:
+        """Prompts in whose turn it is: a newcomer of a tenant served less goes before a running one."""
+        chunks: list[Chunk] = []
+        highest = self.waiting.highest_priority
+        prefilling = [sequence for sequence in self.running if sequence.num_remaining > 1]
+        started = deque(sorted(prefilling, key=lambda sequence: _rank(sequence, now, highest)))
+        newcomers = bool(self.waiting)
+        while budget > 0 and (started or newcomers):
+            sequence = None
+            if newcomers:
+                before = _rank(started[0], now, highest) if started else None
+                sequence, newcomers = self._admit_next(now, before)
+            if sequence is None and started:
+                sequence = started.popleft()
+            if sequence is not None:
+                chunks.append(Chunk(sequence, min(sequence.num_remaining, budget)))
+                budget -= chunks[-1].count
+        return chunks
+
+    def _admit_next(
+        self, now: float, before: tuple[float, float, int] | None
+    ) -> tuple[Sequence | None, bool]:
+        """Admits the sequence whose turn it is, unless a running prompt's rank `before` precedes it.
+
+        Returns it, or None, and whether asking again can help. One that lacks memory lets nobody pass; one
+        whose adapter finds the batch full of others lets `MAX_BYPASSED` pass.
+        """
+        if len(self.running) >= self._max_num_seqs:
+            return None, False
+        highest, held_up = self.waiting.highest_priority, []
+        for group, sequence in self.waiting.in_turn(now):
+            if before is not None and before <= group.rank(now, highest):
+                return None, True
+            if not self.adapters.has_slot(sequence.adapter):
+                if sequence.num_bypassed >= MAX_BYPASSED:
+                    return None, False
+                held_up.append(sequence)
+                continue
+            if not self._enter(sequence, now):
+                return None, False
+            for other in held_up:
+                other.num_bypassed += 1
+            return sequence, True
+        return None, False
+
+    def _enter(self, sequence: Sequence, now: float) -> bool:
+        """Takes pages and a row; its last token, at least, is left to compute. False when pages lack."""
+        total = len(sequence.token_ids)
+        known = self.prefixes.acquire(sequence.chain.extend(sequence.token_ids, (total - 1) // PAGE_SIZE))
+        missing = pages_for(total) - len(known)
+        if not self._pool.can_allocate(missing + self.adapters.num_missing_pages(sequence.adapter)):
+            self.prefixes.release(known)
+            return False
+        self.adapters.acquire(sequence.adapter)
+        sequence.pages = known + self._pool.allocate(missing)
+        sequence.num_computed = len(known) * PAGE_SIZE
+        sequence.num_known_pages = len(known)
+        self.waiting.remove(sequence, admitted_at=now)
+        self.running[sequence] = None
+        sequence.account.num_running += 1
+        if sequence.admitted is None:
+            sequence.admitted, sequence.cached_tokens = now, sequence.num_computed
+            self.prefixes.count(total, sequence.num_computed)
+            sequence.account.charge_input(total - sequence.num_computed)
+        return True
+
+    def _give_way(self, now: float) -> None:
+        """Rows and adapter slots go from tenants above their share of rows to those below it that wait.
+
+        Only as far as both then stand on the right side of their shares, so that none goes to and fro.
+        """
+        share = self.accounts.row_shares(self._max_num_seqs)
+        if len(share) < 2:
+            return
+        full = len(self.running) >= self._max_num_seqs
+        for group in self.waiting.groups(now):
+            sequence = group.sequences[0]
+            has_slot = self.adapters.has_slot(sequence.adapter)
+            if group.account.num_running + 1 > share[group.account] or (has_slot and not full):
+                continue
+            victims = self._victims(sequence, share, whole_adapter=not has_slot)
+            if victims and self._memory_after(victims, sequence):
+                for victim in victims:
+                    self._preempt(victim, now)
+                self._enter(sequence, now)
+                full = len(self.running) >= self._max_num_seqs
+
+    def _victims(
+        self, sequence: Sequence, share: Mapping[Account, float], *, whole_adapter: bool
+    ) -> list[Sequence]:
+        """Who makes room for `sequence`: the youngest of the most served, or all that use one adapter."""
+        units: dict[object, list[Sequence]] = {}
+        for other in reversed(self.running):
+            lower = other.request.origin.priority <= sequence.request.origin.priority
+            if other.account is not sequence.account and lower and not (whole_adapter and not other.adapter):
+                units.setdefault((_sha256(other), other.account) if whole_adapter else other, []).append(
+                    other
+                )
+        open_units = [
+            unit
+            for unit in units.values()
+            if unit[0].account.num_running - len(unit) >= share[unit[0].account]
+            and (not whole_adapter or len(unit) == self.adapters.num_users(unit[0].adapter))
+        ]
+        return min(open_units, key=lambda unit: (len(unit), -unit[0].account.served), default=[])
+
+    def _memory_after(self, victims: Iterable[Sequence], sequence: Sequence) -> bool:
+        """Whether `sequence` finds pages once the victims are gone, whatever the prefix cache holds of it."""
+        freed = sum(self._pool.holders(page) == 1 for victim in victims for page in victim.pages)
+        needed = pages_for(len(sequence.token_ids)) + self.adapters.num_missing_pages(sequence.adapter)
+        return needed <= self._pool.num_free + freed
+
+    def _preempt(self, victim: Sequence, now: float) -> None:
+        self._leave(victim)
+        self.waiting.put_back(victim, now)
+        self.num_preemptions += 1
+
+    def _leave(self, sequence: Sequence) -> None:
+        del self.running[sequence]
+        sequence.account.num_running -= 1
+        self.prefixes.release(sequence.pages)
+        self.adapters.release(sequence.adapter)
         sequence.pages = []
-        sequence.num_computed = 0
+        sequence.num_computed = sequence.num_known_pages = 0
+
+
+def _rank(sequence: Sequence, now: float, highest: int) -> tuple[float, float, int]:
+    """A running prompt's turn among those that wait."""
+    waited = now - (sequence.admitted or now)
+    return rank(sequence.account, sequence.request.origin.priority, waited, highest)
+
+
+def _sha256(sequence: Sequence) -> str:
+    return sequence.adapter.sha256 if sequence.adapter is not None else ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 
 from worker_engine.adapter_loader import Adapter
+from worker_engine.fairness import Account
 from worker_engine.memory_pool import pages_for
+from worker_engine.prefix_cache import HashChain
 from worker_engine.protocol import FinishReason, GenerateRequest
 from worker_engine.tokenizer import Detokenizer
 
@@ -18,6 +21,11 @@ class Sequence:
     Attributes:
         token_ids: prompt, then completion.
         num_computed: tokens whose keys and values stand in `pages`.
+        cached_tokens: prompt tokens whose keys and values were found when it first entered the batch.
+        chain: hashes of its full pages; the first `num_known_pages` pages are in the prefix cache.
+        account: its tenant's, from when it is queued.
+        deadline: on the scheduler's clock, as are `arrived` and `admitted`; infinite when there is none.
+        num_bypassed: sequences admitted while this one's turn was held up by its adapter.
         rng: source of this request's draws; one per sampled token, so neighbours never shift it.
     """
 
@@ -25,14 +33,25 @@ class Sequence:
     detokenizer: Detokenizer
     adapter: Adapter | None = None
     token_ids: list[int] = field(init=False)
+    arrived: float = 0.0
     num_computed: int = 0
     pages: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     rng: random.Random = field(init=False)
+    chain: HashChain = field(init=False)
+    num_known_pages: int = 0
+    cached_tokens: int = 0
+    account: Account = field(init=False)
+    deadline: float = field(init=False)
+    admitted: float | None = None
+    num_bypassed: int = 0
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
         self.rng = random.Random(self.request.sampling.seed)  # noqa: S311 - sampling, not secrecy
+        origin = self.request.origin
+        self.chain = HashChain(origin.cache_salt, self.adapter.sha256 if self.adapter is not None else "")
+        self.deadline = math.inf if origin.timeout is None else self.arrived + origin.timeout
 
     @property
     def num_prompt_tokens(self) -> int:

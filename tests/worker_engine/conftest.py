@@ -169,7 +169,7 @@ def make_engine(tmp_path: Path) -> EngineFactory:
     """Builds an fp32 CPU engine on a checkpoint folder, with any of EngineConfig's fields changed."""
 
     def build(model: Path, **changes: Any) -> Engine:
-        values: dict[str, Any] = {"kv_cache_gib": 0.05, "adapter_cache_dir": tmp_path / "cache"}
+        values: dict[str, Any] = {"memory_gib": 0.05, "adapter_cache_dir": tmp_path / "cache"}
         config = EngineConfig(model, "base", **(values | changes))
         return Engine(
             config,

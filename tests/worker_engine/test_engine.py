@@ -39,7 +39,7 @@ def test_preemption_recomputes_and_ends(tiny_model: Path, make_engine: EngineFac
         alone.add_request(request(str(index), prompt, 60, temperature=1.0, seed=index), None)
         expected |= {name: tokens(deltas) for name, deltas in drain(alone).items()}
     page_bytes = 2 * 3 * 2 * 16 * 12 * 4
-    engine = make_engine(tiny_model, kv_cache_gib=18 * page_bytes / 2**30)
+    engine = make_engine(tiny_model, memory_gib=18 * page_bytes / 2**30)
     for index, prompt in enumerate(prompts(6)):
         engine.add_request(request(str(index), prompt, 60, temperature=1.0, seed=index), None)
     results = {name: tokens(deltas) for name, deltas in drain(engine).items()}

@@ -87,7 +87,7 @@ def run_worker(model: Path, folder: Path, *flags: str) -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with run_worker(tiny_model, tmp_path_factory.mktemp("worker"), "--kv-cache-gib", "0.01") as worker:
+    with run_worker(tiny_model, tmp_path_factory.mktemp("worker"), "--memory-gib", "0.01") as worker:
         yield worker
 
 
@@ -353,7 +353,7 @@ def test_sigterm_ends_cleanly_with_a_stream_open(tiny_model: Path, tmp_path: Pat
         (["--model", "/nowhere"], "config.json"),
         (["--dtype", "int3"], "--dtype"),
         (["--max-model-len", "9999"], "--max-model-len"),
-        (["--kv-cache-gib", "0.00000001"], "--kv-cache-gib"),
+        (["--memory-gib", "0.00000001"], "--memory-gib"),
     ],
 )
 def test_a_wrong_start_says_why(tiny_model: Path, flags: list[str], wanted: str) -> None:

@@ -16,7 +16,7 @@ from tests.worker_engine.test_server import TOKEN, run_worker
 @pytest.mark.model
 def test_a_hang_up_during_a_long_prefill_stops_it(demo_model: Path, tmp_path: Path) -> None:
     """1,900 tokens are prefilled in chunks, so that the wait is one chunk's, not the prompt's."""
-    with run_worker(demo_model, tmp_path, "--kv-cache-gib", "0.2") as worker:
+    with run_worker(demo_model, tmp_path, "--memory-gib", "0.2") as worker:
         warm = worker.complete(max_tokens=1)
         assert warm[0] == 200
         connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)

@@ -25,7 +25,7 @@ def serve(tiny_model: Path, tmp_path: Path) -> Callable[[Scenario], None]:
     def run(scenario: Scenario) -> None:
         async def main() -> None:
             config = EngineConfig(
-                tiny_model, "tiny", device="cpu", kv_cache_gib=0.01, max_num_seqs=2, max_waiting=1,
+                tiny_model, "tiny", device="cpu", memory_gib=0.01, max_num_seqs=2, max_waiting=1,
                 adapter_cache_dir=tmp_path / "cache", num_threads=1,
             )  # fmt: skip
             service = Service(config)

@@ -1,0 +1,80 @@
+"""The pages that the batch's adapters take from the pool, at their real rank, and how many may be at once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from worker_engine.adapter_loader import Adapter
+from worker_engine.memory_pool import MemoryPool
+
+
+class AdapterMemory:
+    """Which adapters the running sequences use; one that none uses keeps its pages parked.
+
+    On the CPU the weights themselves lie in the stack of `AdapterBatch`, outside of the pool's tensor: the
+    pages taken here count it against the one budget (`copies` is the stack's bound over the adapters in
+    use), so that adapters push out cached prefixes and the reverse, but no byte is stored in them.
+    """
+
+    def __init__(self, pool: MemoryPool, *, page_bytes: int, max_adapters: int, copies: float = 1.0) -> None:
+        """`page_bytes` 0 counts adapters as nothing."""
+        self._pool, self._page_bytes, self._copies = pool, page_bytes, copies
+        self._users: dict[str, int] = {}
+        self._pages: dict[str, list[int]] = {}
+        self.max_adapters: Final = max_adapters
+
+    @property
+    def num_active(self) -> int:
+        return len(self._users)
+
+    @property
+    def num_resident(self) -> int:
+        """Adapters with pages, parked ones among them."""
+        return len(self._pages)
+
+    @property
+    def num_pages(self) -> int:
+        return sum(len(pages) for pages in self._pages.values())
+
+    def pages_of(self, adapter: Adapter | None) -> int:
+        """Pages that the adapter takes while a sequence uses it."""
+        if adapter is None or not self._page_bytes:
+            return 0
+        return -(-int(adapter.nbytes * self._copies) // self._page_bytes)
+
+    def num_users(self, adapter: Adapter | None) -> int:
+        """Running sequences that use the adapter."""
+        return 0 if adapter is None else self._users.get(adapter.sha256, 0)
+
+    def has_slot(self, adapter: Adapter | None) -> bool:
+        """Whether the adapter may join the batch's."""
+        return adapter is None or adapter.sha256 in self._users or len(self._users) < self.max_adapters
+
+    def num_missing_pages(self, adapter: Adapter | None) -> int:
+        """Free pages that `acquire` uses up; its parked ones count as free until then."""
+        return 0 if self.num_users(adapter) else self.pages_of(adapter)
+
+    def acquire(self, adapter: Adapter | None) -> None:
+        """One more running sequence with it. Raises ValueError when the pool has not enough pages."""
+        if adapter is None:
+            return
+        sha256 = adapter.sha256
+        if sha256 not in self._users:
+            if sha256 in self._pages:
+                self._pool.unpark(sha256)
+            else:
+                self._pages[sha256] = self._pool.allocate(self.pages_of(adapter))
+        self._users[sha256] = self._users.get(sha256, 0) + 1
+
+    def release(self, adapter: Adapter | None) -> None:
+        """One running sequence less; the last one's leave parks the pages."""
+        if adapter is None:
+            return
+        sha256 = adapter.sha256
+        self._users[sha256] -= 1
+        if not self._users[sha256]:
+            del self._users[sha256]
+            self._pool.park(sha256, self._pages[sha256], lambda: self._forget(sha256))
+
+    def _forget(self, sha256: str) -> None:
+        del self._pages[sha256]

@@ -1,0 +1,95 @@
+"""Whose turn it is: tenants' shares of the worker, counted in virtual tokens.
+
+Sheng et al. 2024, "Fairness in Serving Large Language Models" (arXiv:2401.00588): each tenant's counter grows
+with the tokens that it is served, over its weight, and the smallest counter goes next. A tenant that was away
+comes back at the smallest counter of those that wait, so that an idle hour is not saved up as credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+INPUT_WEIGHT: Final = 1.0
+OUTPUT_WEIGHT: Final = 2.0
+"""What a prompt token that is computed and a generated token cost, as in the paper."""
+MAX_ACCOUNTS: Final = 4096
+"""Beyond this many, tenants without requests whom the lift would raise anyway are forgotten."""
+
+
+class Account:
+    """One tenant's counter, and how many of its requests run and wait at this moment."""
+
+    __slots__ = ("num_running", "num_waiting", "served", "tenant", "weight")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.weight = 1.0
+        self.served = 0.0
+        self.num_running = self.num_waiting = 0
+
+    @property
+    def active(self) -> bool:
+        return bool(self.num_running or self.num_waiting)
+
+    def charge_input(self, tokens: int) -> None:
+        self.served += INPUT_WEIGHT * tokens / self.weight
+
+    def charge_output(self) -> None:
+        self.served += OUTPUT_WEIGHT / self.weight
+
+
+class Accounts:
+    """The accounts of all tenants that have, or lately had, requests."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, Account] = {}
+        self._last_queued: Account | None = None
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def enqueue(self, tenant: str, weight: float) -> Account:
+        """The tenant's account with one more waiting request, lifted if it had none."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            self._forget_idle()
+            account = self._accounts[tenant] = Account(tenant)
+        account.weight = weight
+        self.requeue(account)
+        return account
+
+    def requeue(self, account: Account) -> None:
+        """One more waiting request."""
+        if not account.num_waiting:
+            account.served = max(account.served, self._level())
+        account.num_waiting += 1
+
+    def dequeue(self, account: Account) -> None:
+        """One waiting request less."""
+        account.num_waiting -= 1
+        self._last_queued = account
+
+    def row_shares(self, rows: int) -> dict[Account, float]:
+        """How many of `rows` are each tenant's, by weight, among tenants that run or wait."""
+        active = [account for account in self if account.active]
+        total = sum(account.weight for account in active)
+        return {account: rows * account.weight / total for account in active}
+
+    def _level(self) -> float:
+        """What a tenant that comes back starts from: the least served of those that wait, or, when none
+        does, the one that waited last."""
+        waiting = [account.served for account in self if account.num_waiting]
+        if waiting:
+            return min(waiting)
+        return self._last_queued.served if self._last_queued is not None else 0.0
+
+    def _forget_idle(self) -> None:
+        if len(self._accounts) >= MAX_ACCOUNTS:
+            level = self._level()
+            for account in list(self):
+                if not account.active and account.served <= level:
+                    del self._accounts[account.tenant]

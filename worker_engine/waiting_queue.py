@@ -1,0 +1,110 @@
+"""Sequences that wait: the highest priority first, then the tenant served least, then who came first."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from worker_engine.fairness import Account, Accounts
+from worker_engine.sequence import Sequence
+
+AGING_SECONDS: Final = 10.0
+"""A tenant's requests of one priority gain one step for each such time in which none of them was admitted."""
+LOOKAHEAD: Final = 64
+"""Requests of one tenant and priority looked at when the first cannot run beside the batch's adapters."""
+
+
+class Group:
+    """One tenant's waiting requests of one priority, in their order."""
+
+    __slots__ = ("account", "priority", "sequences", "since")
+
+    def __init__(self, account: Account, priority: int, since: float) -> None:
+        self.account, self.priority, self.since = account, priority, since
+        self.sequences: deque[Sequence] = deque()
+
+    def rank(self, now: float, highest: int) -> tuple[float, float, int]:
+        """Smaller goes first. `highest`: the greatest priority that anyone asks for."""
+        return rank(self.account, self.priority, now - self.since, highest)
+
+
+def rank(account: Account, priority: int, waited: float, highest: int) -> tuple[float, float, int]:
+    """Smaller goes first.
+
+    Age counts from the group's last admission, not from a request's arrival, and lifts to the highest
+    priority in sight at most: else the backlog of a tenant that floods would outrank everybody by its age.
+    """
+    aged = min(priority + int(waited / AGING_SECONDS), max(highest, priority))
+    return (-aged, account.served, account.num_running)
+
+
+class WaitingQueue:
+    """Not bounded by itself: the service refuses before it grows too long."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._groups: dict[tuple[str, int], Group] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, sequence: object) -> bool:
+        return any(sequence in group.sequences for group in self._groups.values())
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (sequence for group in self._groups.values() for sequence in group.sequences)
+
+    def add(self, sequence: Sequence, now: float) -> None:
+        """Opens the tenant's account and appends a new sequence."""
+        origin = sequence.request.origin
+        sequence.account = self._accounts.enqueue(origin.tenant, origin.tenant_weight)
+        self._group(sequence, now).sequences.append(sequence)
+        self._length += 1
+
+    def put_back(self, sequence: Sequence, now: float) -> None:
+        """A sequence that ran already goes before its tenant's others."""
+        self._accounts.requeue(sequence.account)
+        self._group(sequence, now).sequences.appendleft(sequence)
+        self._length += 1
+
+    def remove(self, sequence: Sequence, *, admitted_at: float | None = None) -> None:
+        """Raises ValueError when it does not wait here."""
+        key = (sequence.account.tenant, sequence.request.origin.priority)
+        group = self._groups.get(key)
+        if group is None:
+            raise ValueError(f"request {sequence.request.request_id} does not wait")
+        group.sequences.remove(sequence)
+        self._length -= 1
+        self._accounts.dequeue(sequence.account)
+        if not group.sequences:
+            del self._groups[key]
+        elif admitted_at is not None:
+            group.since = admitted_at
+
+    @property
+    def highest_priority(self) -> int:
+        return max((group.priority for group in self._groups.values()), default=0)
+
+    def groups(self, now: float) -> list[Group]:
+        """All groups, in whose turn it is."""
+        if len(self._groups) < 2:
+            return list(self._groups.values())
+        highest = self.highest_priority
+        return sorted(self._groups.values(), key=lambda group: group.rank(now, highest))
+
+    def in_turn(self, now: float) -> Iterator[tuple[Group, Sequence]]:
+        """Sequences in whose turn it is; the queue must not change meanwhile."""
+        for group in self.groups(now):
+            for sequence in islice(group.sequences, LOOKAHEAD):
+                yield group, sequence
+
+    def _group(self, sequence: Sequence, now: float) -> Group:
+        priority = sequence.request.origin.priority
+        key = (sequence.account.tenant, priority)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(sequence.account, priority, now)
+        return group
