@@ -1,18 +1,22 @@
-"""`python -m kernels.ahead_of_time [--capability N]...`: compiles every kernel without a GPU.
+"""`python -m kernels.ahead_of_time [--capability N]... [--out DIR]`: compiles every kernel without a GPU.
 
 One JSON line per kernel and architecture: registers a thread, bytes spilled, shared memory, and whether
-weights are loaded 16 bytes at a time. A kernel that does not compile ends the run with its name.
+weights are loaded 16 bytes at a time; with `--out` also as DIR/compiled.json. A kernel that does not compile
+ends the run with its name. An op joins by a `variants.py` in its folder, with a function `variants`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import multiprocessing
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +25,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-import kernels.attention.variants
-import kernels.lora.variants
-import kernels.norm.variants
 from kernels.variant import Variant
 
 CAPABILITIES: Final = (80, 90, 100)
@@ -47,9 +48,8 @@ class Compiled:
 
 def variants() -> Iterator[Variant]:
     """Every kernel of every op."""
-    yield from kernels.lora.variants.variants()
-    yield from kernels.attention.variants.variants()
-    yield from kernels.norm.variants.variants()
+    for file in sorted(Path(__file__).parent.glob("*/variants.py")):
+        yield from importlib.import_module(f"kernels.{file.parent.name}.variants").variants()
 
 
 def compile_variant(variant: Variant, capability: int) -> Compiled:
@@ -103,15 +103,38 @@ def _resources(ptx: str, capability: int) -> tuple[int, int]:
     return int(registers[1]), sum(map(int, spills))
 
 
+def compile_all(only: str, capabilities: Sequence[int]) -> Iterator[Compiled]:
+    """Compiles the variants whose names contain `only`, on all processors this process may use."""
+    jobs = [(one.name, capability) for one in variants() if only in one.name for capability in capabilities]
+    # Forked, so that the workers have Triton and the kernels loaded; nothing here has threads yet.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
+        yield from pool.map(_compile, *zip(*jobs, strict=True))
+
+
+def _compile(name: str, capability: int) -> Compiled:
+    (variant,) = (one for one in variants() if one.name == name)
+    try:
+        return compile_variant(variant, capability)
+    except Exception as error:
+        # The compiler's own errors do not survive the way between processes.
+        raise RuntimeError(f"{name} for sm_{capability}: {error}") from None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kernels.ahead_of_time", description=__doc__)
     parser.add_argument("--capability", type=int, action="append", choices=CAPABILITIES)
     parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--out", type=Path, help="folder for compiled.json")
     arguments = parser.parse_args()
-    for variant in variants():
-        if arguments.only in variant.name:
-            for capability in arguments.capability or CAPABILITIES:
-                print(json.dumps(asdict(compile_variant(variant, capability))), flush=True)
+    lines: list[str] = []
+    for compiled in compile_all(arguments.only, arguments.capability or CAPABILITIES):
+        lines.append(json.dumps(asdict(compiled)))
+        print(lines[-1], flush=True)
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        text = f'{{"triton": "{triton.__version__}", "kernels": [\n' + ",\n".join(lines) + "\n]}\n"
+        (arguments.out / "compiled.json").write_text(text)
 
 
 if __name__ == "__main__":

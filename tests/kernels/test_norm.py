@@ -78,7 +78,7 @@ def test_gemmas_gain_is_one_more_than_its_weight(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(("heads", "head_dim"), [(1, 64), (5, 42), (12, 123)])
 @pytest.mark.parametrize("rows", SIZES[:4])
 def test_heads_of_a_packed_qkv(rows: int, heads: int, head_dim: int, dtype: torch.dtype) -> None:
-    qkv = strided(rows, (heads + 2) * head_dim, dtype, 4).unflatten(1, (heads + 2, head_dim))
+    qkv = strided(rows, (heads + 2) * head_dim, dtype, 4).view(rows, heads + 2, head_dim)
     before, weight = qkv.clone(), weight_of(heads, head_dim, dtype=dtype)
     exact = reference.rms_norm(before[:, :heads].double(), weight.double(), EPS)
     head_rms_norm_(qkv[:, :heads], weight, EPS)
@@ -104,9 +104,11 @@ def test_zero_rows_stay_zero_and_need_eps() -> None:
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, torch.Tensor], message: str) -> None:
-    given = {"x": torch.ones(2, 8), "weight": torch.ones(8), **arguments}
+    weight, residual, out = (arguments.get(name) for name in ("weight", "residual", "out"))
     with pytest.raises(ValueError, match=message):
-        rms_norm(given.pop("x"), given.pop("weight"), EPS, **given)
+        rms_norm(
+            torch.ones(2, 8), torch.ones(8) if weight is None else weight, EPS, residual=residual, out=out
+        )
 
 
 def test_bad_heads_are_named() -> None:

@@ -66,7 +66,7 @@ def test_output_in_place_of_the_input() -> None:
 @pytest.mark.parametrize(("rows", "heads", "head_dim"), [(1, 1, 16), (6, 5, 42), (3, 40, 128), (2, 71, 64)])
 def test_heads(rows: int, heads: int, head_dim: int, dtype: torch.dtype) -> None:
     torch.manual_seed(heads)
-    qkv = strided(rows, (heads + 2) * head_dim, dtype).unflatten(1, (heads + 2, head_dim))
+    qkv = strided(rows, (heads + 2) * head_dim, dtype).view(rows, heads + 2, head_dim)
     before, weight = qkv.clone(), torch.randn(heads, head_dim)
     gpu.head_rms_norm_(qkv[:, :heads], weight, EPS)
     assert torch.equal(qkv[:, heads:], before[:, heads:])

@@ -1,0 +1,40 @@
+"""Specializations of the activation kernel over the feed-forward sizes of the models that are served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernels.activation.gpu import BLOCK
+from kernels.activation.triton_kernels import gated_kernel
+from kernels.variant import Variant
+
+TYPES = {
+    "gate_up": "*{}",
+    "gate_up_stride": "i32",
+    "out": "*{}",
+    "out_stride": "i32",
+    "alpha": "fp32",
+    "limit": "fp32",
+}
+
+
+def variants() -> Iterator[Variant]:
+    """Each kind in bf16 in both layouts, SwiGLU of SmolLM2-135M and Llama-3.1-8B, fp32, an uneven size."""
+    for kind in ("silu", "gelu_tanh", "clamped_swiglu"):
+        for interleaved in (False, True):
+            yield _of(14336, kind, "bf16", interleaved=interleaved)
+    yield _of(1536, "silu", "bf16")
+    yield _of(14336, "silu", "fp32")
+    yield _of(2049, "silu", "bf16")
+
+
+def _of(inter: int, kind: str, dtype: str, *, interleaved: bool = False) -> Variant:
+    even = inter % 16 == 0
+    layout = ".interleaved" if interleaved else ""
+    return Variant(
+        f"activation.{kind}.{inter}{layout}.{dtype}" + ("" if even else ".uneven"),
+        gated_kernel,
+        {name: type_.format(dtype) for name, type_ in TYPES.items()},
+        {"INTER": inter, "BLOCK": BLOCK, "KIND": kind, "INTERLEAVED": interleaved},
+        tuple(name for name, type_ in TYPES.items() if type_[0] == "*" or (even and name.endswith("stride"))),
+    )
