@@ -1,4 +1,4 @@
-"""Forms of multi-LoRA that only the kernels have: pages of a pool, mixes, DoRA, graphs of changing batches."""
+"""Forms of multi-LoRA that only the kernels have: pages of a pool, mixes, DoRA, graphs replayed on others."""
 
 from __future__ import annotations
 

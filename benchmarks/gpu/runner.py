@@ -96,9 +96,9 @@ class Worker:
     def _start(self) -> Connection:
         ours, theirs = Pipe()
         command = [sys.executable, "-m", "benchmarks.gpu.worker", str(theirs.fileno()), *self._arguments]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | self._environment, pass_fds=[theirs.fileno()]
-        )
+        # As the worker sets it for itself: idle threads that spin slow down what is measured.
+        environment = {"OMP_WAIT_POLICY": "passive"} | os.environ | self._environment
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
         theirs.close()
         self._connection = ours
         return ours

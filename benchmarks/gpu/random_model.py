@@ -1,0 +1,147 @@
+"""A Llama of random weights, made on the device and written to no file, and random adapters for it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import string
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from kernels.lora import LoraPair
+from worker_engine.adapter_loader import Adapter
+from worker_engine.config import LORA_MODULES, EngineConfig, ModelConfig
+from worker_engine.engine import Engine
+from worker_engine.tokenizer import ChatTokenizer
+
+LLAMA_8B: Final = {
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+}
+"""Llama-3.1-8B's shape; its rope scaling changes no time and is left out."""
+TINY: Final = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}
+ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+class RandomCheckpoint:
+    """Stands in for `worker_engine.checkpoint.Checkpoint`: every name has a tensor of the wanted shape."""
+
+    def __init__(self, folder: Path, *, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype, self._device = dtype, device
+
+    def __enter__(self) -> RandomCheckpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __contains__(self, name: str) -> bool:
+        return not name.endswith("bias")
+
+    def get(self, name: str, *shape: int) -> torch.Tensor:
+        """Matrices of variance 1/in, vectors (norms' weights) near one."""
+        drawn = torch.randn(shape, dtype=self._dtype, device=self._device)
+        return drawn.mul_(shape[-1] ** -0.5) if len(shape) > 1 else drawn.mul_(0.1).add_(1)
+
+
+def build_engine(quick: bool, device: torch.device, **config: Any) -> tuple[Engine, ModelConfig]:
+    """An engine on random weights in bf16; `config` are fields of EngineConfig."""
+    shape = TINY if quick else LLAMA_8B
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "config.json").write_text(json.dumps(_config(shape)))
+        _write_tokenizer(folder, int(shape["vocab_size"]))
+        model = ModelConfig.load(folder)
+        options = EngineConfig(folder, "base", **config)
+        # The engine opens a checkpoint by folder; nothing of this size shall be written to a disk.
+        with mock.patch("worker_engine.model_runner.Checkpoint", RandomCheckpoint):
+            engine = Engine(options, model, ChatTokenizer(folder), dtype=torch.bfloat16, device=device)
+    return engine, model
+
+
+def _config(shape: dict[str, Any]) -> dict[str, Any]:
+    return shape | {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "torch_dtype": "bfloat16",
+        "tie_word_embeddings": False,
+        "eos_token_id": 1,
+    }
+
+
+def _write_tokenizer(folder: Path, size: int) -> None:
+    """Every id is a token: the bytes, then words of letters, so that detokenizing costs what it does."""
+    vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+    vocabulary += itertools.islice(words, size - len(vocabulary))
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(vocabulary)}, merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def random_adapter(
+    index: int, model: ModelConfig, rank: int, device: torch.device, modules: Sequence[str] = LORA_MODULES
+) -> Adapter:
+    """An adapter of all layers, as the loader would hand it to the engine, small enough to stay finite."""
+    layers: list[dict[str, LoraPair]] = []
+    for _ in range(model.num_layers):
+        pairs = {}
+        for module in modules:
+            wide, inner = model.linear_shapes[module]
+            a = torch.randn(rank, inner, dtype=torch.bfloat16, device=device).mul_(inner**-0.5)
+            b = torch.randn(rank, wide, dtype=torch.bfloat16, device=device).mul_(0.1 * rank**-0.5)
+            pairs[module] = LoraPair(a, b)
+        layers.append(pairs)
+    name = hashlib.sha256(f"{index} {rank} {' '.join(modules)}".encode()).hexdigest()
+    nbytes = sum(pair.nbytes for pairs in layers for pair in pairs.values())
+    return Adapter(name, tuple(layers), nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class StepBytes:
+    """What one decode step cannot do without.
+
+    Attributes:
+        base: every weight that a token meets: linear layers, norms, the head.
+        kv: keys and values of one token in all layers.
+    """
+
+    base: int
+    kv: int
+
+    @classmethod
+    def of(cls, model: ModelConfig, element_size: int = 2) -> StepBytes:
+        linear = sum(wide * inner for wide, inner in model.linear_shapes.values())
+        norms = 2 * model.hidden_size
+        base = model.num_layers * (linear + norms) + model.hidden_size * (model.vocab_size + 1)
+        kv = 2 * model.num_layers * model.num_kv_heads * model.head_dim
+        return cls(base * element_size, kv * element_size)
+
+    def of_step(self, contexts: Sequence[int], adapters_bytes: int) -> int:
+        """Base + keys and values of every sequence's context + the weights of the active adapters."""
+        return self.base + self.kv * sum(contexts) + adapters_bytes
