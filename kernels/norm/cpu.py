@@ -24,10 +24,11 @@ def rms_norm(
     """
     if residual is not None:
         x = residual.add_(x)
+    if x.device.type != "cpu" and weight.dim() == 1 and weight.dtype == x.dtype and not offset:
+        result = functional.rms_norm(x, weight.shape, weight, eps)  # one kernel there
+        return result if out is None else out.copy_(result)
     if out is None:
         out = x.new_empty(x.shape)
-    if x.device.type != "cpu" and weight.dim() == 1 and weight.dtype == x.dtype and not offset:
-        return out.copy_(functional.rms_norm(x, weight.shape, weight, eps))
     gain = weight.float() + offset if offset else weight.float()
     wide = x.float()
     norm = torch.linalg.vector_norm(wide, 2, -1, True)

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from kernels.rotary import rotate_
 from worker_engine.config import ModelConfig, RopeScaling
 
 
@@ -20,7 +21,6 @@ class Rotary:
         if config.rope_scaling is not None:
             inv_freq = _scale(inv_freq, config.rope_scaling)
         angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), inv_freq)
-        self._half = config.head_dim // 2
         self._cos = torch.cat((angles.cos(), angles.cos()), dim=-1).to(device, dtype)
         self._sin = torch.cat((-angles.sin(), angles.sin()), dim=-1).to(device, dtype)
 
@@ -28,10 +28,9 @@ class Rotary:
         """cos and signed sin, each [rows, 1, head_dim], once per step for all layers."""
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 
-    def rotate(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        """[rows, heads, head_dim] -> rotated; the halves are swapped by one roll, the sign is in sin."""
-        cos, sin = angles
-        return torch.addcmul(x * cos, torch.roll(x, self._half, -1), sin)
+    def rotate_(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Turns [rows, heads, head_dim] in place."""
+        rotate_(x, *angles)
 
 
 def _scale(inv_freq: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:

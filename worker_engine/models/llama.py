@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import embedding, silu
+from torch.nn.functional import embedding
 
+from kernels.activation import gated
 from kernels.lora import LoraWeights, Segments
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config import ModelConfig
@@ -83,11 +84,11 @@ class DecoderLayer:
         qkv = self._qkv.forward(self._input_norm(x), lora.get("qkv"), batch.segments)
         qkv = qkv.view(x.shape[0], heads + 2 * kv_heads, self._config.head_dim)
         turned = heads + kv_heads
-        qkv[:, :turned] = self._rotary.rotate(qkv[:, :turned], angles)
+        self._rotary.rotate_(qkv[:, :turned], angles)
         mixed = self._attention(cache, self._index, qkv[:, :heads], qkv[:, heads:], batch.attention)
         x = self._o.forward(mixed, lora.get("o"), batch.segments, residual=x)
-        gate, up = self._gate_up.forward(self._mlp_norm(x), lora.get("gate_up"), batch.segments).chunk(2, -1)
-        return self._down.forward(silu(gate).mul_(up), lora.get("down"), batch.segments, residual=x)
+        gate_up = self._gate_up.forward(self._mlp_norm(x), lora.get("gate_up"), batch.segments)
+        return self._down.forward(gated(gate_up), lora.get("down"), batch.segments, residual=x)
 
 
 class Llama:
