@@ -1,4 +1,4 @@
-"""What one block does: shrink or expand one entry of the worklist. The kernels of `launch.py` call these.
+"""What one block does with one entry of the worklist; the kernels of `triton_kernels.py` call these.
 
 Types: x, the weights and out have one dtype, products accumulate in float32, the shrunk activations stay
 float32. A block of one row multiplies without tensor cores, whose least tile has 16 rows: it would read
@@ -23,8 +23,8 @@ def shrink_block(
     a_offsets,
     scale,
     shrunk,
+    inner_total,
     inner_blocks,
-    INNER: tl.constexpr,
     ROWS: tl.constexpr,
     RANKS: tl.constexpr,
     BLOCK_INNER: tl.constexpr,
@@ -41,7 +41,7 @@ def shrink_block(
     stride = tl.load(item + 5)
     # Not loaded but computed, so that the compiler sees that the part starts on a whole block.
     first = tl.load(item + 6) * inner_blocks * BLOCK_INNER
-    last = tl.minimum(first + inner_blocks * BLOCK_INNER, INNER)
+    last = tl.minimum(first + inner_blocks * BLOCK_INNER, inner_total)
 
     ranks = tl.arange(0, RANKS)
     live = ranks < rank_count
@@ -54,21 +54,31 @@ def shrink_block(
     if ROWS == 1:
         row = tl.load(row_index + row_first).to(tl.int64)
         x_row = x + row * x_stride
-        partial = tl.zeros((RANKS, BLOCK_INNER), dtype=tl.float32)
+        # Eight products that one thread holds are added at once: an eighth of the registers, and one sum
+        # over threads at the end instead of one a step.
+        partial = tl.zeros((RANKS, BLOCK_INNER // 8), dtype=tl.float32)
         for k in range(first, last, BLOCK_INNER):
             inner = k + columns
+            # Segments of one row read their weights once: these shall not displace what others reread.
             if EVEN_INNER:
                 x_tile = tl.load(x_row + inner)
-                a_tile = tl.load(memory + offsets[:, None] + inner[None, :], mask=live[:, None], other=0.0)
+                a_tile = tl.load(
+                    memory + offsets[:, None] + inner[None, :],
+                    mask=live[:, None],
+                    other=0.0,
+                    eviction_policy="evict_first",
+                )
             else:
-                inside = inner < INNER
+                inside = inner < inner_total
                 x_tile = tl.load(x_row + inner, mask=inside, other=0.0)
                 a_tile = tl.load(
                     memory + offsets[:, None] + inner[None, :],
                     mask=live[:, None] & inside[None, :],
                     other=0.0,
+                    eviction_policy="evict_first",
                 )
-            partial += a_tile.to(tl.float32) * x_tile.to(tl.float32)[None, :]
+            products = a_tile.to(tl.float32) * x_tile.to(tl.float32)[None, :]
+            partial += tl.sum(tl.reshape(products, (RANKS, BLOCK_INNER // 8, 8)), axis=2)
         total = tl.sum(partial, axis=1) * factor
         if ATOMIC:
             tl.atomic_add(shrunk + base + ranks, total, mask=live, sem="relaxed")
@@ -86,7 +96,7 @@ def shrink_block(
                 x_tile = tl.load(x_rows + inner[None, :], mask=present[:, None], other=0.0)
                 a_tile = tl.load(memory + offsets[:, None] + inner[None, :], mask=live[:, None], other=0.0)
             else:
-                inside = inner < INNER
+                inside = inner < inner_total
                 x_tile = tl.load(x_rows + inner[None, :], mask=present[:, None] & inside[None, :], other=0.0)
                 a_tile = tl.load(
                     memory + offsets[:, None] + inner[None, :],
@@ -104,6 +114,39 @@ def shrink_block(
 
 
 @triton.jit
+def look_up_block(
+    item,
+    token_ids,
+    row_index,
+    memory,
+    a_offsets,
+    scale,
+    shrunk,
+    ROWS: tl.constexpr,
+    RANKS: tl.constexpr,
+):
+    """shrunk[rows, ranks] = A[ranks, token of row] * scale[ranks]: a one-hot x picks a column of A."""
+    row_first = tl.load(item)
+    row_count = tl.load(item + 1)
+    rank_first = tl.load(item + 2)
+    rank_count = tl.load(item + 3)
+    base = tl.load(item + 4)
+    stride = tl.load(item + 5)
+
+    ranks = tl.arange(0, RANKS)
+    live = ranks < rank_count
+    offsets = tl.load(a_offsets + rank_first + ranks, mask=live, other=0)
+    factor = tl.load(scale + rank_first + ranks, mask=live, other=0.0)
+    rows = tl.arange(0, ROWS)
+    present = rows < row_count
+    row = tl.load(row_index + row_first + rows, mask=present, other=0).to(tl.int64)
+    token = tl.load(token_ids + row, mask=present, other=0).to(tl.int64)
+    mask = present[:, None] & live[None, :]
+    values = tl.load(memory + offsets[None, :] + token[:, None], mask=mask, other=0.0).to(tl.float32)
+    tl.store(shrunk + base + rows[:, None] * stride + ranks[None, :], values * factor[None, :], mask=mask)
+
+
+@triton.jit
 def load_b(
     memory,
     b_offsets,
@@ -112,12 +155,13 @@ def load_b(
     start,
     column,
     inside,
-    RANKS: tl.constexpr,
+    DEPTH: tl.constexpr,
     EVEN_OUTER: tl.constexpr,
     ALIGNED: tl.constexpr,
+    ONCE: tl.constexpr,
 ):
     """B[ranks from start, columns of the block]; zero past the last rank."""
-    ranks = start + tl.arange(0, RANKS)
+    ranks = start + tl.arange(0, DEPTH)
     live = ranks < rank_count
     offsets = tl.load(b_offsets + rank_first + ranks, mask=live, other=0)
     if ALIGNED:
@@ -125,11 +169,49 @@ def load_b(
     mask = live[:, None]
     if not EVEN_OUTER:
         mask = mask & inside[None, :]
-    return tl.load(memory + offsets[:, None] + column[None, :], mask=mask, other=0.0)
+    place = memory + offsets[:, None] + column[None, :]
+    if ONCE:
+        return tl.load(place, mask=mask, other=0.0, eviction_policy="evict_first")
+    else:  # noqa: RET505 - the compiler needs both branches of a constexpr spelled out
+        return tl.load(place, mask=mask, other=0.0)
 
 
 @triton.jit
-def expand_block(  # noqa: C901 - branches of constexpr, of which one is compiled
+def load_shrunk(
+    place,
+    split_stride,
+    splits,
+    start,
+    row_count,
+    rank_count,
+    stride,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """The parts of shrunk[rows, ranks from start], added in a fixed order: [ROWS, DEPTH].
+
+    Past L1 (.cg): other blocks wrote these values, and L1 is not kept coherent.
+    """
+    ranks = start + tl.arange(0, DEPTH)
+    lines = tl.arange(0, ROWS)
+    mask = (lines < row_count)[:, None] & (ranks < rank_count)[None, :]
+    place += lines[:, None] * stride + ranks[None, :]
+    if ROWS * DEPTH * SPLITS <= 4096:
+        # All parts are requested at once: one trip to the L2 cache instead of one a part.
+        parts = tl.arange(0, SPLITS)
+        places = place[None, :, :] + (parts * split_stride)[:, None, None]
+        asked = mask[None, :, :] & (parts < splits)[:, None, None]
+        sums = tl.sum(tl.load(places, mask=asked, other=0.0, cache_modifier=".cg"), axis=0)
+    else:
+        sums = tl.zeros((ROWS, DEPTH), dtype=tl.float32)
+        for split in range(splits):
+            sums += tl.load(place + split * split_stride, mask=mask, other=0.0, cache_modifier=".cg")
+    return sums
+
+
+@triton.jit
+def expand_block(
     item,
     out,
     out_stride,
@@ -143,8 +225,9 @@ def expand_block(  # noqa: C901 - branches of constexpr, of which one is compile
     gain_stride,
     bias,
     ROWS: tl.constexpr,
-    RANKS: tl.constexpr,
+    DEPTH: tl.constexpr,
     BLOCK_OUTER: tl.constexpr,
+    SPLITS: tl.constexpr,
     EVEN_OUTER: tl.constexpr,
     ALIGNED: tl.constexpr,
     GAIN: tl.constexpr,
@@ -154,7 +237,8 @@ def expand_block(  # noqa: C901 - branches of constexpr, of which one is compile
 ):
     """out[rows, columns] += (sum of the parts of shrunk[rows, :]) B[:, columns], times the gain if any.
 
-    B's first ranks are requested before the block waits for the shrink, which does not change them.
+    B's first ranks and the base output are requested before the block waits for the shrink, which
+    changes neither.
     """
     row_first = tl.load(item)
     row_count = tl.load(item + 1)
@@ -173,7 +257,28 @@ def expand_block(  # noqa: C901 - branches of constexpr, of which one is compile
     inside = lanes < column_count
     column = column_in_slice + lanes
 
-    b_tile = load_b(memory, b_offsets, rank_first, rank_count, 0, column, inside, RANKS, EVEN_OUTER, ALIGNED)
+    b_tile = load_b(
+        memory,
+        b_offsets,
+        rank_first,
+        rank_count,
+        0,
+        column,
+        inside,
+        DEPTH,
+        EVEN_OUTER,
+        ALIGNED,
+        ROWS == 1,
+    )
+    rows = tl.arange(0, ROWS)
+    present = rows < row_count
+    row = tl.load(row_index + row_first + rows, mask=present, other=0).to(tl.int64)
+    place = out + row[:, None] * out_stride + (column_first + lanes)[None, :]
+    mask = present[:, None]
+    if not EVEN_OUTER:
+        mask = mask & inside[None, :]
+    before = tl.load(place, mask=mask, other=0.0)
+
     if AFTER_GRID:
         gdc_wait()
     if AFTER_FLAG:
@@ -182,71 +287,47 @@ def expand_block(  # noqa: C901 - branches of constexpr, of which one is compile
         while tl.atomic_add(flag, 0, sem="acquire", scope="gpu") < target:
             pass
 
-    # Past L1 (.cg): other blocks wrote these values, and L1 is not kept coherent.
-    if ROWS == 1:
-        partial = tl.zeros((RANKS, BLOCK_OUTER), dtype=tl.float32)
-        for start in range(0, rank_count, RANKS):
-            ranks = start + tl.arange(0, RANKS)
-            live = ranks < rank_count
-            total = tl.zeros((RANKS,), dtype=tl.float32)
-            for split in range(splits):
-                place = shrunk + base + split * split_stride + ranks
-                total += tl.load(place, mask=live, other=0.0, cache_modifier=".cg")
-            partial += b_tile.to(tl.float32) * total[:, None]
-            b_tile = load_b(
-                memory,
-                b_offsets,
-                rank_first,
-                rank_count,
-                start + RANKS,
-                column,
-                inside,
-                RANKS,
-                EVEN_OUTER,
-                ALIGNED,
-            )
-        delta = tl.sum(partial, axis=0)[None, :]
-    else:
-        delta = tl.zeros((ROWS, BLOCK_OUTER), dtype=tl.float32)
-        lines = tl.arange(0, ROWS)
-        for start in range(0, rank_count, RANKS):
-            ranks = start + tl.arange(0, RANKS)
-            mask = (lines < row_count)[:, None] & (ranks < rank_count)[None, :]
-            sums = tl.zeros((ROWS, RANKS), dtype=tl.float32)
-            for split in range(splits):
-                place = shrunk + base + split * split_stride + lines[:, None] * stride + ranks[None, :]
-                sums += tl.load(place, mask=mask, other=0.0, cache_modifier=".cg")
-            delta = tl.dot(sums.to(b_tile.dtype), b_tile, delta, input_precision="ieee")
-            b_tile = load_b(
-                memory,
-                b_offsets,
-                rank_first,
-                rank_count,
-                start + RANKS,
-                column,
-                inside,
-                RANKS,
-                EVEN_OUTER,
-                ALIGNED,
-            )
-
-    rows = tl.arange(0, ROWS)
-    mask = (rows < row_count)[:, None]
-    if not EVEN_OUTER:
-        mask = mask & inside[None, :]
-    row = tl.load(row_index + row_first + rows, mask=rows < row_count, other=0).to(tl.int64)
-    place = out + row[:, None] * out_stride + (column_first + lanes)[None, :]
-    result = tl.load(place, mask=mask, other=0.0).to(tl.float32)
-    if GAIN:
-        if BIAS:
-            shift = tl.load(bias + column_first + lanes, mask=inside, other=0.0).to(tl.float32)[None, :]
+    result = before.to(tl.float32)
+    shift = tl.zeros((1, BLOCK_OUTER), dtype=tl.float32)
+    if GAIN and BIAS:
+        shift = tl.load(bias + column_first + lanes, mask=inside, other=0.0).to(tl.float32)[None, :]
+        result -= shift
+    # Not pipelined: B is requested ahead by hand, and copies of shrunk to shared memory would only take room.
+    for start in tl.range(0, rank_count, DEPTH, num_stages=1):
+        sums = load_shrunk(
+            shrunk + base,
+            split_stride,
+            splits,
+            start,
+            row_count,
+            rank_count,
+            stride,
+            ROWS,
+            DEPTH,
+            SPLITS,
+        )
+        if ROWS == 1:
+            products = b_tile.to(tl.float32) * tl.reshape(sums, (DEPTH, 1))
+            result += tl.sum(products, axis=0)[None, :]
         else:
-            shift = tl.zeros((1, BLOCK_OUTER), dtype=tl.float32)
+            result = tl.dot(sums.to(b_tile.dtype), b_tile, result, input_precision="ieee")
+        b_tile = load_b(
+            memory,
+            b_offsets,
+            rank_first,
+            rank_count,
+            start + DEPTH,
+            column,
+            inside,
+            DEPTH,
+            EVEN_OUTER,
+            ALIGNED,
+            ROWS == 1,
+        )
+    if GAIN:
         adapter = tl.load(item + 11).to(tl.int64)
         factor = tl.load(gain + adapter * gain_stride + column_first + lanes, mask=inside, other=0.0)
-        result = (result - shift + delta) * factor[None, :] + shift
-    else:
-        result += delta
+        result = result * factor[None, :] + shift
     tl.store(place, result.to(out.dtype.element_ty), mask=mask)
 
 

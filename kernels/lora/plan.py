@@ -7,14 +7,15 @@ keeps its tensors, so that a captured graph reads whatever the latest `load` wro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
 
-from kernels.lora.rank_rows import Bounds, RankRows
-from kernels.lora.tile import Tile, tile_for
+from kernels.lora.rank_rows import Bounds, LayerShape, RankRows
+from kernels.lora.tile import Tile
+from kernels.lora.tuned_tiles import kind, tuned_tiles
 from kernels.lora.worklist import FIELDS, RowGroups, Worklist, build
 
 
@@ -96,9 +97,17 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to launch for one batch and one shape of layer (bounds, columns, inner)."""
+    """What to launch for one batch and one shape of layer.
+
+    Attributes:
+        parts: by kind of segment; none where no row has an adapter.
+        rows: rows of the batch, with adapter or without.
+        shape: of the layers that it serves.
+    """
 
     parts: tuple[Part, ...]
+    rows: int
+    shape: LayerShape
 
     @classmethod
     def of(
@@ -107,28 +116,38 @@ class Plan:
         rows: RankRows,
         *,
         deterministic: bool = True,
-        choose: Callable[[int, int], Tile] = tile_for,
+        choose: Callable[[int, int], Tile] | None = None,
+        embedding: bool = False,
     ) -> Self:
         """Plans a batch: segments of one row, of few and of many each take their own kind of block.
 
         Args:
             row_adapter: adapter index of each row, -1 for none.
             deterministic: parts of a split product are summed in a fixed order; else by atomics.
-            choose: the tile for a segment of so many rows, with weights of so many bytes an element.
+            choose: the tile for segments of so many rows (their mean over the kind), with weights of so
+                many bytes an element; by default the tuned one, see `tuned_tiles.py`.
+            embedding: the shrink looks columns of A up, so that it has nothing to split.
+
+        Raises:
+            ValueError: an adapter that the table lacks, more than 2^31 places, a malformed tuned file.
         """
         groups = RowGroups.of(row_adapter)
         size = rows.memory.element_size()
-        tiles = [choose(int(count), size) for count in groups.count]
+        choose = choose or tuned_tiles(rows, len(groups.count))
         parts: list[Part] = []
-        for tile in dict.fromkeys(tiles):
-            chosen = groups.where(np.array([other == tile for other in tiles], dtype=bool))
+        kinds = np.array([kind(int(count)) for count in groups.count])
+        for present in np.unique(kinds):
+            chosen = groups.where(kinds == present)
+            tile = choose(round(float(chosen.count.mean())), size)
+            if embedding:
+                tile = replace(tile, splits=1, fused=False)
             work = build(chosen, rows.bounds, rows.columns, rows.inner, tile, atomic=not deterministic)
             if len(work.items):
                 room = Capacity(len(groups.rows), len(work.items), work.shrunk)
                 part = _part(tile, rows, room, work.flags, atomic=not deterministic)
                 part.load(work, groups.rows)
                 parts.append(part)
-        return cls(tuple(parts))
+        return cls(tuple(parts), len(row_adapter), rows.shape)
 
 
 class GraphPlan:
@@ -138,6 +157,7 @@ class GraphPlan:
         """Makes room; the batch is empty until `load`."""
         self.part = _part(tile, rows, capacity, capacity.items, atomic=False)
         self._columns, self._inner = rows.columns, rows.inner
+        self.rows = 0
         self.load([], rows.bounds)
 
     def load(self, row_adapter: Sequence[int], bounds: Bounds) -> None:
@@ -153,6 +173,7 @@ class GraphPlan:
         groups = RowGroups.of(row_adapter)
         work = build(groups, bounds, self._columns, self._inner, self.part.tile, atomic=False)
         self.part.load(work, groups.rows)
+        self.rows = len(row_adapter)
 
 
 def _part(tile: Tile, rows: RankRows, room: Capacity, flags: int, *, atomic: bool) -> Part:

@@ -1,4 +1,4 @@
-"""Where each rank's weights lie in device memory: in a stacked tensor, or in pages of a pool.
+"""Where each rank's weights lie in device memory: in tensors of their own, or in pages of a pool.
 
 A rank of an adapter is one row of A and one row of B. The kernels find both through a table of element
 offsets, so that weights need neither a common rank nor a common place: loading an adapter writes its
@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from kernels.lora.weights import LoraWeights
@@ -19,10 +22,32 @@ ALIGNMENT: Final = 8
 """Elements; with 2-byte weights it makes every row start on 16 bytes, what one load instruction takes."""
 
 Bounds = tuple[tuple[tuple[int, int], ...], ...]
-"""By slice, then by adapter: (first, last + 1) row of the table; equal where the adapter has no weights."""
+"""By slice, then by adapter: (first, last + 1) row of the table; equal where the adapter has no weights.
+
+An adapter's ranks lie side by side, slice by slice: one shrink then serves all its slices, which have the
+same x, and a new adapter's ranks follow those that are there.
+"""
 
 Pages = tuple[Sequence[int], Sequence[int]]
 """The pages of an adapter's A and B for one slice, in rank order."""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerShape:
+    """All that a plan needs of a layer; one object for all layers alike, so that it is a cheap key."""
+
+    bounds: Bounds
+    columns: tuple[tuple[int, int], ...]
+    inner: int
+    element_size: int
+
+    def same(self, other: LayerShape) -> bool:
+        return self is other or all(getattr(self, n) == getattr(other, n) for n in LayerShape.__slots__)
+
+
+_shared_shape = lru_cache(maxsize=4096)(LayerShape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +59,7 @@ class RankRows:
         a: int64 [ranks], offset of each rank's row of A, which has `inner` elements.
         b: int64 [ranks], offset of each rank's row of B, as long as its slice has columns.
         scale: float32 [ranks], what the rank's product is multiplied with.
-        bounds: see `Bounds`.
+        shape: what plans are made for.
         columns: each slice's columns of the output.
         inner: columns of the layer's input.
         aligned: every offset and every slice's first column is a multiple of `ALIGNMENT`, so that rows are
@@ -46,11 +71,15 @@ class RankRows:
     a: torch.Tensor
     b: torch.Tensor
     scale: torch.Tensor
-    bounds: Bounds
+    shape: LayerShape
     columns: tuple[slice, ...]
     inner: int
     aligned: bool
     sources: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.shape.bounds
 
     @property
     def widest(self) -> int:
@@ -59,22 +88,33 @@ class RankRows:
 
     @classmethod
     def stacked(cls, weights: LoraWeights) -> RankRows:
-        """The table of adapters that stand side by side; B's tensors are reached relative to A's."""
-        a = weights.a
-        inner = a.shape[1]
-        b_offsets = [
-            (piece.b.data_ptr() - a.data_ptr()) // a.element_size() + row * piece.b.shape[1]
-            for piece in weights.slices
-            for row in range(piece.b.shape[0])
-        ]
-        bounds = tuple(
-            tuple((piece.ranks.start + first, piece.ranks.start + last) for first, last in piece.offsets)
-            for piece in weights.slices
+        """The table of a batch's adapters, read where their tensors lie: nothing is copied."""
+        inner, columns = weights.layout.inner, weights.layout.columns
+        widths = [piece.stop - piece.start for piece in columns]
+        by_adapter = zip(*weights.pairs, strict=True)
+        pairs = [(pair, width) for row in by_adapter for pair, width in zip(row, widths, strict=True)]
+        live = [(pair, width) for pair, width in pairs if pair is not None and pair.rank]
+        held = [(pair.a.contiguous(), pair.b.contiguous()) for pair, _ in live]
+        memory = held[0][0]
+        start, size = memory.data_ptr(), memory.element_size()
+        a = [(matrix.data_ptr() - start) // size for matrix, _ in held]
+        b = [(matrix.data_ptr() - start) // size for _, matrix in held]
+        ranks = np.array([pair.rank for pair, _ in live], dtype=np.int64)
+        ends = np.cumsum([pair.rank if pair else 0 for pair, _ in pairs]).reshape(-1, len(columns)).T.tolist()
+        starts = np.cumsum(ranks) - ranks
+        within: Ints = np.arange(int(ranks.sum())) - np.repeat(starts, ranks)
+        row_of_b = np.repeat(np.array([width for _, width in live], dtype=np.int64), ranks)
+        first = [[0, *ends[-1][:-1]], *ends[:-1]]  # a slice begins where the one before it ends
+        return cls._of(
+            memory,
+            np.repeat(np.array(a, dtype=np.int64), ranks) + within * inner,
+            np.repeat(np.array(b, dtype=np.int64), ranks) + within * row_of_b,
+            np.ones(len(within), dtype=np.float32),
+            tuple(tuple(zip(low, high, strict=True)) for low, high in zip(first, ends, strict=True)),
+            tuple(columns),
+            inner,
+            tuple(matrix for both in held for matrix in both),
         )
-        columns = tuple(piece.columns for piece in weights.slices)
-        a_offsets = [row * inner for row in range(a.shape[0])]
-        sources = tuple(piece.b for piece in weights.slices)
-        return cls._of(a, a_offsets, b_offsets, [1.0] * len(a_offsets), bounds, columns, inner, sources)
 
     @classmethod
     def paged(
@@ -102,36 +142,45 @@ class RankRows:
         a_offsets: list[int] = []
         b_offsets: list[int] = []
         scale: list[float] = []
-        bounds: list[tuple[tuple[int, int], ...]] = []
-        for by_adapter, by_rank, piece in zip(pages, ranks, columns, strict=True):
-            row: list[tuple[int, int]] = []
-            for held, rank, factor in zip(by_adapter, by_rank, scales, strict=True):
-                first = len(a_offsets)
+        bounds: list[list[tuple[int, int]]] = [[] for _ in columns]
+        for adapter, factor in enumerate(scales):
+            for row, by_adapter, by_rank, piece in zip(bounds, pages, ranks, columns, strict=True):
+                first, held, rank = len(a_offsets), by_adapter[adapter], by_rank[adapter]
                 if held is not None and rank:
                     a_offsets += _paged_offsets("A", pool, held[0], rank, inner)
                     b_offsets += _paged_offsets("B", pool, held[1], rank, piece.stop - piece.start)
                     scale += [factor] * rank
                 row.append((first, len(a_offsets)))
-            bounds.append(tuple(row))
-        return cls._of(pool, a_offsets, b_offsets, scale, tuple(bounds), tuple(columns), inner, ())
+        return cls._of(
+            pool,
+            np.array(a_offsets, dtype=np.int64),
+            np.array(b_offsets, dtype=np.int64),
+            np.array(scale, dtype=np.float32),
+            tuple(map(tuple, bounds)),
+            tuple(columns),
+            inner,
+            (),
+        )
 
     @classmethod
     def _of(
         cls,
         memory: torch.Tensor,
-        a: Sequence[int],
-        b: Sequence[int],
-        scale: Sequence[float],
+        a: Ints,
+        b: Ints,
+        scale: npt.NDArray[np.float32],
         bounds: Bounds,
         columns: tuple[slice, ...],
         inner: int,
         sources: tuple[torch.Tensor, ...],
     ) -> RankRows:
-        places = (*a, *b, *(piece.start for piece in columns))
-        aligned = memory.data_ptr() % 16 == 0 and not any(place % ALIGNMENT for place in places)
-        table = torch.tensor([a, b], dtype=torch.int64).to(memory.device, non_blocking=True)
-        factors = torch.tensor(scale, dtype=torch.float32).to(memory.device, non_blocking=True)
-        return cls(memory, table[0], table[1], factors, bounds, columns, inner, aligned, sources)
+        places = (a, b, np.array([piece.start for piece in columns], dtype=np.int64))
+        aligned = memory.data_ptr() % 16 == 0 and not any((place % ALIGNMENT).any() for place in places)
+        table = torch.from_numpy(np.stack([a, b])).to(memory.device, non_blocking=True)
+        factors = torch.from_numpy(scale).to(memory.device, non_blocking=True)
+        spans = tuple((piece.start, piece.stop) for piece in columns)  # a slice has no hash before 3.12
+        shape = _shared_shape(bounds, spans, inner, memory.element_size())
+        return cls(memory, table[0], table[1], factors, shape, columns, inner, aligned, sources)
 
     def mixed(self, mixes: Sequence[Sequence[tuple[int, float]]]) -> RankRows:
         """Adds one adapter per mix, which applies several adapters with weights to the same row.
@@ -145,20 +194,20 @@ class RankRows:
         """
         rows: list[int] = list(range(self.a.shape[0]))
         weight: list[float] = [1.0] * len(rows)
-        bounds: list[tuple[tuple[int, int], ...]] = []
-        for by_adapter in self.bounds:
-            row = list(by_adapter)
-            for mix in mixes:
+        bounds = [list(by_adapter) for by_adapter in self.bounds]
+        for mix in mixes:
+            for row in bounds:
                 first = len(rows)
                 for member, factor in mix:
-                    picked = range(*by_adapter[member])
+                    picked = range(*row[member])
                     rows += picked
                     weight += [factor] * len(picked)
                 row.append((first, len(rows)))
-            bounds.append(tuple(row))
         index = torch.tensor(rows, dtype=torch.int64, device=self.a.device)
         scale = self.scale[index] * torch.tensor(weight, dtype=torch.float32, device=self.a.device)
-        return replace(self, a=self.a[index], b=self.b[index], scale=scale, bounds=tuple(bounds))
+        held = self.shape
+        shape = _shared_shape(tuple(map(tuple, bounds)), held.columns, held.inner, held.element_size)
+        return replace(self, a=self.a[index], b=self.b[index], scale=scale, shape=shape)
 
 
 def _paged_offsets(name: str, pool: torch.Tensor, pages: Sequence[int], rank: int, length: int) -> list[int]:

@@ -2,62 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Sizes of one launch; each is a power of two.
+    """Sizes of one launch; the numbers are powers of two, but for `stages`.
+
+    Shrink and expand share `rows`, since an expand waits for the shrink of its rows; so one tile holds both.
 
     Attributes:
         rows: rows of a block. 1 multiplies without tensor cores; else at least 16, their least.
-        ranks: ranks of a block.
+        ranks: ranks of a block of the shrink, of all slices together.
         inner: input columns that the shrink takes at a time.
         outer: output columns of a block of the expand.
+        depth: ranks that the expand takes at a time.
         splits: at most so many blocks share the input columns of one product.
+        blocks: the shrink is split until it has so many blocks.
         group: row chunks that read the same columns of B one after another, out of the L2 cache.
         warps: warps of a block.
         stages: depth of the software pipeline.
+        fused: shrink and expand are one launch.
     """
 
     rows: int
     ranks: int
     inner: int
     outer: int
-    splits: int
+    depth: int = 16
+    splits: int = 8
+    blocks: int = 512
     group: int = 8
     warps: int = 4
     stages: int = 3
+    fused: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("rows", "ranks", "inner", "outer", "splits", "group", "warps"):
+        for name in ("rows", "ranks", "inner", "outer", "depth", "splits", "blocks", "group", "warps"):
             value = getattr(self, name)
-            if value < 1 or value & (value - 1):
-                raise ValueError(f"{name} is {value}; expected a power of two")
-        if self.rows > 1 and min(self.rows, self.ranks, self.inner, self.outer) < 16:
-            raise ValueError(f"rows, ranks, inner and outer of {self} must be at least 16 when rows is not 1")
+            if type(value) is not int or value < 1 or value & (value - 1):
+                raise ValueError(f"{name} is {value!r}; expected a power of two")
+        if type(self.stages) is not int or not 1 <= self.stages <= 8:
+            raise ValueError(f"stages is {self.stages!r}; expected 1 to 8")
+        if type(self.fused) is not bool:
+            raise ValueError(f"fused is {self.fused!r}; expected true or false")
+        if self.inner < VECTOR:
+            raise ValueError(f"inner is {self.inner}; expected at least {VECTOR}")
+        if self.rows > 1 and min(self.rows, self.ranks, self.inner, self.outer, self.depth) < 16:
+            names = "rows, ranks, inner, outer and depth"
+            raise ValueError(f"{names} of {self} must be at least 16 when rows is not 1")
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> Tile:
+        """The tile that a configuration file describes.
+
+        Raises:
+            ValueError: an unknown or missing name, or a size that no tile has.
+        """
+        names = {field.name for field in fields(cls)}
+        if unknown := sorted(values.keys() - names):
+            raise ValueError(f"unknown {', '.join(unknown)}; expected some of {', '.join(sorted(names))}")
+        if missing := sorted({"rows", "ranks", "inner", "outer"} - values.keys()):
+            raise ValueError(f"{', '.join(missing)} missing")
+        return cls(**values)  # type: ignore[arg-type]  # __post_init__ checks the types
+
+    def written(self) -> dict[str, int | bool]:
+        """What `parse` reads."""
+        return asdict(self)
 
 
-# Untuned on hardware; chosen so that a block of the first kind holds 8 KB of weights in flight (16 x 256
-# of 2 bytes, what hides the latency of device memory at 8 blocks a multiprocessor) and so that no kind
-# spills registers (the ahead-of-time test holds that for sm_80, sm_90 and sm_100).
-SINGLE = Tile(rows=1, ranks=16, inner=256, outer=256, splits=16)
+FEW_ROWS = 16
+"""Most rows of a segment that counts as few: those of one tensor core tile."""
+VECTOR = 8
+"""Elements that a thread of a one-row block holds side by side: 16 bytes of 2-byte weights."""
+
+# Reasoned, not measured (see README.md): device memory is kept busy by about 40 KB in flight on each
+# multiprocessor, so blocks of which four fit hold 16 KB of weights each. No kind spills registers.
+SINGLE = Tile(rows=1, ranks=16, inner=512, outer=512)
 """Segments of one row: decode with an adapter per row. Bound by reading the weights."""
-FEW = Tile(rows=16, ranks=16, inner=128, outer=128, splits=16)
+FEW = Tile(rows=16, ranks=16, inner=128, outer=256, stages=4)
 """Segments of 2 to 16 rows: decode where tenants have several requests in flight."""
-MANY = Tile(rows=64, ranks=32, inner=64, outer=128, splits=8)
-"""Longer segments: prefill. Bound by the tensor cores and by reading x."""
-
-
-MANY_WIDE = Tile(rows=32, ranks=16, inner=32, outer=64, splits=8)
-"""As `MANY`, of 4-byte weights: exact float32 products run without tensor cores, from registers, and at
-64 x 128 they spilled 13 KB a thread."""
+FEW_WIDE = Tile(rows=16, ranks=16, inner=128, outer=64)
+"""As `FEW`, of 4-byte weights: exact float32 products run without tensor cores, from registers, and with
+64 rows x 128 columns they spilled 13 KB a thread."""
+MANY = Tile(rows=64, ranks=64, inner=64, outer=128, blocks=256, warps=8, stages=4)
+"""Longer segments: prefill. Bound by reading x and the base output; q, k and v's ranks fit one block."""
+MANY_WIDE = Tile(rows=32, ranks=16, inner=32, outer=64, blocks=256)
+"""As `MANY`, of 4-byte weights."""
 
 
 def tile_for(rows: int, element_size: int = 2) -> Tile:
-    """The tile of a segment of so many rows, with weights of so many bytes an element."""
+    """The tile of a segment of so many rows, of weights of so many bytes an element, if none is tuned."""
     if rows == 1:
         return SINGLE
-    if rows <= FEW.rows:
-        return FEW
+    if rows <= FEW_ROWS:
+        return FEW if element_size <= 2 else FEW_WIDE
     return MANY if element_size <= 2 else MANY_WIDE

@@ -1,17 +1,26 @@
-"""The kernels: shrink, expand, and both in one launch. Each walks the flat worklist of `worklist.py`."""
+"""The kernels: shrink, look-up, expand, and shrink and expand in one launch.
+
+Each walks the flat worklist of `worklist.py`.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from kernels.lora.blocks import expand_block, launch_dependents, release, shrink_block
+from kernels.lora.blocks import (
+    expand_block,
+    launch_dependents,
+    look_up_block,
+    release,
+    shrink_block,
+)
 from kernels.lora.worklist import FIELDS
 
 ITEM: tl.constexpr = tl.constexpr(FIELDS)
 
 
-@triton.jit(do_not_specialize=["inner_blocks"])
+@triton.jit(do_not_specialize=["inner", "inner_blocks"])
 def shrink_kernel(
     items,
     x,
@@ -21,8 +30,8 @@ def shrink_kernel(
     a_offsets,
     scale,
     shrunk,
+    inner,
     inner_blocks,
-    INNER: tl.constexpr,
     ROWS: tl.constexpr,
     RANKS: tl.constexpr,
     BLOCK_INNER: tl.constexpr,
@@ -44,8 +53,8 @@ def shrink_kernel(
         a_offsets,
         scale,
         shrunk,
+        inner,
         inner_blocks,
-        INNER,
         ROWS,
         RANKS,
         BLOCK_INNER,
@@ -53,6 +62,26 @@ def shrink_kernel(
         ALIGNED,
         ATOMIC,
     )
+
+
+@triton.jit
+def look_up_kernel(
+    items,
+    token_ids,
+    row_index,
+    memory,
+    a_offsets,
+    scale,
+    shrunk,
+    ROWS: tl.constexpr,
+    RANKS: tl.constexpr,
+    PDL: tl.constexpr,
+):
+    """The embedding's shrink: one block per entry."""
+    if PDL:
+        launch_dependents()
+    item = items + tl.program_id(0) * ITEM
+    look_up_block(item, token_ids, row_index, memory, a_offsets, scale, shrunk, ROWS, RANKS)
 
 
 @triton.jit(do_not_specialize=["first", "splits"])
@@ -70,8 +99,9 @@ def expand_kernel(
     gain_stride,
     bias,
     ROWS: tl.constexpr,
-    RANKS: tl.constexpr,
+    DEPTH: tl.constexpr,
     BLOCK_OUTER: tl.constexpr,
+    SPLITS: tl.constexpr,
     EVEN_OUTER: tl.constexpr,
     ALIGNED: tl.constexpr,
     GAIN: tl.constexpr,
@@ -94,8 +124,9 @@ def expand_kernel(
         gain_stride,
         bias,
         ROWS,
-        RANKS,
+        DEPTH,
         BLOCK_OUTER,
+        SPLITS,
         EVEN_OUTER,
         ALIGNED,
         GAIN,
@@ -105,7 +136,7 @@ def expand_kernel(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["inner"])
 def fused_kernel(
     items,
     plan,
@@ -123,11 +154,13 @@ def fused_kernel(
     gain,
     gain_stride,
     bias,
-    INNER: tl.constexpr,
+    inner,
     ROWS: tl.constexpr,
     RANKS: tl.constexpr,
+    DEPTH: tl.constexpr,
     BLOCK_INNER: tl.constexpr,
     BLOCK_OUTER: tl.constexpr,
+    SPLITS: tl.constexpr,
     EVEN_INNER: tl.constexpr,
     EVEN_OUTER: tl.constexpr,
     ALIGNED: tl.constexpr,
@@ -162,8 +195,8 @@ def fused_kernel(
                 a_offsets,
                 scale,
                 shrunk,
+                inner,
                 inner_blocks,
-                INNER,
                 ROWS,
                 RANKS,
                 BLOCK_INNER,
@@ -187,8 +220,9 @@ def fused_kernel(
                 gain_stride,
                 bias,
                 ROWS,
-                RANKS,
+                DEPTH,
                 BLOCK_OUTER,
+                SPLITS,
                 EVEN_OUTER,
                 ALIGNED,
                 GAIN,

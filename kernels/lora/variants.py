@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernels.lora.tile import tile_for
-from kernels.lora.triton_kernels import expand_kernel, fused_kernel, shrink_kernel
+from kernels.lora.triton_kernels import expand_kernel, fused_kernel, look_up_kernel, shrink_kernel
 from kernels.variant import Variant
 
 ROWS = {"single": 1, "few": 8, "many": 1000}
@@ -20,7 +20,17 @@ SHRINK_TYPES = {
     "a_offsets": "*i64",
     "scale": "*fp32",
     "shrunk": "*fp32",
+    "inner": "i32",
     "inner_blocks": "i32",
+}
+LOOK_UP_TYPES = {
+    "items": "*i32",
+    "token_ids": "*i64",
+    "row_index": "*i32",
+    "memory": "*{}",
+    "a_offsets": "*i64",
+    "scale": "*fp32",
+    "shrunk": "*fp32",
 }
 EXPAND_TYPES = {
     "items": "*i32",
@@ -58,10 +68,10 @@ def variants() -> Iterator[Variant]:
 def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> Iterator[Variant]:
     tile = tile_for(ROWS[tile_name], 4 if dtype == "fp32" else 2)
     suffix = f"{tile_name}.{dtype}" + ("" if even else ".uneven")
-    inner = 4096 if even else 2049
-    common = {"ROWS": tile.rows, "RANKS": tile.ranks, "ALIGNED": even}
-    shrink = {"INNER": inner, "BLOCK_INNER": tile.inner, "EVEN_INNER": even}
-    expand = {"BLOCK_OUTER": tile.outer, "EVEN_OUTER": even, "GAIN": gain, "BIAS": gain}
+    common = {"ROWS": tile.rows, "ALIGNED": even}
+    shrink = {"RANKS": tile.ranks, "BLOCK_INNER": tile.inner, "EVEN_INNER": even}
+    expand = {"DEPTH": tile.depth, "BLOCK_OUTER": tile.outer, "SPLITS": tile.splits, "EVEN_OUTER": even}
+    expand |= {"GAIN": gain, "BIAS": gain}
     sizes = (tile.warps, tile.stages)
     yield Variant(
         f"lora.shrink.{suffix}",
@@ -74,6 +84,16 @@ def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> 
     )
     if dtype == "fp16":
         return  # split-K by atomics is the shrink's alone; the other kernels are those of bf16
+    if even:
+        yield Variant(
+            f"lora.look_up.{suffix}",
+            look_up_kernel,
+            _typed(LOOK_UP_TYPES, dtype),
+            {"ROWS": tile.rows, "RANKS": tile.ranks},
+            _aligned(LOOK_UP_TYPES, even),
+            *sizes,
+            pdl_from=90,
+        )
     yield Variant(
         f"lora.expand.{suffix}",
         expand_kernel,
@@ -83,7 +103,7 @@ def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> 
         *sizes,
         pdl_from=90,
     )
-    if tile.rows > 16:
+    if tile_name == "many":
         return
     types = {name: FUSED_TYPES[name] for name in fused_kernel.arg_names if name in FUSED_TYPES}
     yield Variant(

@@ -23,9 +23,6 @@ FIELDS: Final = 16
 column_count, flag, target, adapter, column_in_slice, three unused: 64 bytes, two memory sectors. The
 order is part of the kernels."""
 
-BLOCKS_WANTED: Final = 512
-"""The shrink is split until it has so many blocks: about four on each of 132 multiprocessors."""
-
 
 @dataclass(frozen=True, slots=True)
 class Worklist:
@@ -37,7 +34,7 @@ class Worklist:
         splits: parts into which the input columns are cut, each a whole number of `tile.inner`.
         inner_blocks: steps of `tile.inner` in one part.
         shrunk: float32 elements that the shrunk activations take; a part's are its own unless `atomic`.
-        flags: counters that the fused kernel needs, one per product and row chunk.
+        flags: counters that the fused kernel needs, one per segment and row chunk.
     """
 
     items: npt.NDArray[np.int32]
@@ -78,55 +75,80 @@ class RowGroups:
 def build(
     groups: RowGroups, bounds: Bounds, columns: Sequence[slice], inner: int, tile: Tile, *, atomic: bool
 ) -> Worklist:
-    """Cuts the products of every segment and slice into entries.
+    """Cuts the products of every segment into entries: the shrink of all its slices at once, as they have
+    the same x, and the expand slice by slice.
 
     Args:
         bounds: rows of the layer's row table by slice, then adapter.
         atomic: parts of a split product add to one place instead of each having its own.
+
+    Raises:
+        ValueError: an adapter that the table lacks or whose ranks do not lie side by side in it, or a
+            batch whose places need more than 31 bits.
     """
-    product = _products(groups, bounds, columns)
-    row_chunks = -(-product["rows"] // tile.rows)
-    rank_chunks = -(-product["rank"] // tile.ranks)
-    splits, inner_blocks = _splits(int((row_chunks * rank_chunks).sum()), inner, tile)
-    places = 1 if atomic else splits
-    product["base"] = _starts(product["rows"] * product["rank"] * places)
-    product["flag"] = _starts(row_chunks)
-    shrunk = int((product["rows"] * product["rank"] * places).sum())
-    if shrunk >= 2**31:
-        raise ValueError(f"row_adapter needs {shrunk} shrunk values; expected fewer than 2^31 in one batch")
-    shrink = _shrink_items(product, row_chunks, rank_chunks, splits, tile, atomic)
-    expand = _expand_items(product, row_chunks, rank_chunks * splits, tile)
-    items = np.concatenate([shrink, expand]).astype(np.int32)
-    return Worklist(items, len(shrink), splits, inner_blocks, shrunk, int(row_chunks.sum()))
-
-
-def _products(groups: RowGroups, bounds: Bounds, columns: Sequence[slice]) -> dict[str, Ints]:
-    """One entry per (segment, slice) whose adapter has weights there."""
     table = np.asarray(bounds, dtype=np.int64).reshape(len(columns), -1, 2)
+    shrink = _shrink_products(groups, table)
+    row_chunks = -(-shrink["rows"] // tile.rows)
+    rank_chunks = -(-shrink["rank"] // tile.ranks)
+    splits, inner_blocks = _splits(int((row_chunks * rank_chunks).sum()), inner, tile)
+    sizes = shrink["rows"] * shrink["rank"] * (1 if atomic else splits)
+    shrink |= {"base": _starts(sizes), "flag": _starts(row_chunks)}
+    shrink |= {"row_chunks": row_chunks, "rank_chunks": rank_chunks, "target": rank_chunks * splits}
+    expand = _expand_products(shrink, table, columns)
+    items = np.concatenate([_shrink_items(shrink, splits, tile, atomic=atomic), _expand_items(expand, tile)])
+    if max(int(sizes.sum()), items.size) >= 2**31:
+        raise ValueError(
+            f"row_adapter needs {sizes.sum()} shrunk values and {len(items)} entries of {FIELDS}; "
+            "expected fewer than 2^31 of each in one batch"
+        )
+    shrinks = int(shrink["target"] @ row_chunks)
+    return Worklist(
+        items.astype(np.int32), shrinks, splits, inner_blocks, int(sizes.sum()), int(row_chunks.sum())
+    )
+
+
+def _shrink_products(groups: RowGroups, table: Ints) -> dict[str, Ints]:
+    """One entry per segment whose adapter has weights in some slice."""
     if groups.adapter.size and groups.adapter.max() >= table.shape[1]:
         raise ValueError(f"row_adapter names adapter {groups.adapter.max()}; there are {table.shape[1]}")
-    segment, piece = (index.reshape(-1) for index in np.indices((len(groups.adapter), len(columns))))
-    adapter = groups.adapter[segment]
-    first, last = table[piece, adapter].T if len(adapter) else np.empty((2, 0), dtype=np.int64)
-    live = last > first
+    used = table[:, groups.adapter]
+    if (used[1:, :, 0] != used[:-1, :, 1]).any():
+        raise ValueError(
+            "bounds separate an adapter's slices; expected its ranks side by side, slice by slice"
+        )
+    first, last = used[0, :, 0], used[-1, :, 1]
+    whole = {
+        "adapter": groups.adapter,
+        "row": groups.first,
+        "rows": groups.count,
+        "rank_row": first,
+        "rank": last - first,
+    }
+    return {name: values[last > first] for name, values in whole.items()}
+
+
+def _expand_products(shrink: dict[str, Ints], table: Ints, columns: Sequence[slice]) -> dict[str, Ints]:
+    """One entry per (segment, slice) whose adapter has weights there."""
+    segment, piece = (index.reshape(-1) for index in np.indices((len(shrink["row"]), len(columns))))
+    first, last = np.moveaxis(table[piece, shrink["adapter"][segment]], -1, 0)
     starts = np.array([c.start for c in columns], dtype=np.int64)
     widths = np.array([c.stop - c.start for c in columns], dtype=np.int64)
-    whole = {
-        "adapter": adapter,
+    whole = {name: values[segment] for name, values in shrink.items()} | {
         "piece": piece,
-        "row": groups.first[segment],
-        "rows": groups.count[segment],
+        "stride": shrink["rank"][segment],
         "rank_row": first,
         "rank": last - first,
         "column": starts[piece],
         "width": widths[piece],
     }
-    return {name: values[live] for name, values in whole.items()}
+    whole["base"] = whole["base"] + first - shrink["rank_row"][segment]
+    return {name: values[last > first] for name, values in whole.items()}
 
 
 def _splits(blocks: int, inner: int, tile: Tile) -> tuple[int, int]:
+    """(parts, steps of one part): until there are `tile.blocks` blocks, if there are so many steps."""
     steps = -(-inner // tile.inner)
-    wanted = min(tile.splits, steps, -(-BLOCKS_WANTED // max(blocks, 1)))
+    wanted = min(tile.splits, steps, -(-tile.blocks // max(blocks, 1)))
     per_split = -(-steps // (1 << (wanted.bit_length() - 1)))
     return -(-steps // per_split), per_split
 
@@ -141,12 +163,11 @@ def _repeat(counts: Ints) -> tuple[Ints, Ints]:
     return owner, np.arange(len(owner)) - _starts(counts)[owner]
 
 
-def _shrink_items(
-    product: dict[str, Ints], row_chunks: Ints, rank_chunks: Ints, splits: int, tile: Tile, atomic: bool
-) -> Ints:
-    owner, number = _repeat(row_chunks * rank_chunks * splits)
-    split, rest = np.divmod(number, (row_chunks * rank_chunks)[owner])
-    row_chunk, rank_chunk = np.divmod(rest, rank_chunks[owner])
+def _shrink_items(product: dict[str, Ints], splits: int, tile: Tile, *, atomic: bool) -> Ints:
+    blocks = product["row_chunks"] * product["rank_chunks"]
+    owner, number = _repeat(blocks * splits)
+    split, rest = np.divmod(number, blocks[owner])
+    row_chunk, rank_chunk = np.divmod(rest, product["rank_chunks"][owner])
     p = {name: values[owner] for name, values in product.items()}
     row, rank = row_chunk * tile.rows, rank_chunk * tile.ranks
     base = p["base"] + row * p["rank"] + rank
@@ -161,14 +182,14 @@ def _shrink_items(
     items[:, 5] = p["rank"]
     items[:, 6] = split
     items[:, 9] = p["flag"] + row_chunk
-    # Neighbours in this order share x (slices, rank chunks) or A (row chunks): they hit the L2 cache.
-    order = np.lexsort((rank_chunk, p["piece"], row_chunk, split, p["adapter"]))
+    # Neighbours in this order share x (rank chunks) or A (row chunks): they hit the L2 cache.
+    order = np.lexsort((rank_chunk, row_chunk, split, p["adapter"]))
     return items[order]
 
 
-def _expand_items(product: dict[str, Ints], row_chunks: Ints, targets: Ints, tile: Tile) -> Ints:
+def _expand_items(product: dict[str, Ints], tile: Tile) -> Ints:
     blocks = -(-product["width"] // tile.outer)
-    owner, number = _repeat(row_chunks * blocks)
+    owner, number = _repeat(product["row_chunks"] * blocks)
     row_chunk, block = np.divmod(number, blocks[owner])
     p = {name: values[owner] for name, values in product.items()}
     row, column = row_chunk * tile.rows, block * tile.outer
@@ -177,13 +198,13 @@ def _expand_items(product: dict[str, Ints], row_chunks: Ints, targets: Ints, til
     items[:, 1] = np.minimum(p["rows"] - row, tile.rows)
     items[:, 2] = p["rank_row"]
     items[:, 3] = p["rank"]
-    items[:, 4] = p["base"] + row * p["rank"]
-    items[:, 5] = p["rank"]
-    items[:, 6] = p["rows"] * p["rank"]
+    items[:, 4] = p["base"] + row * p["stride"]
+    items[:, 5] = p["stride"]
+    items[:, 6] = p["rows"] * p["stride"]
     items[:, 7] = p["column"] + column
     items[:, 8] = np.minimum(p["width"] - column, tile.outer)
     items[:, 9] = p["flag"] + row_chunk
-    items[:, 10] = targets[owner]
+    items[:, 10] = p["target"]
     items[:, 11] = p["adapter"]
     items[:, 12] = column
     # A group of row chunks reads the same columns of B one after another.
