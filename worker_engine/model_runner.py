@@ -11,8 +11,7 @@ from worker_engine.adapter_batch import AdapterBatch
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config import PAGE_SIZE, EngineConfig, ModelConfig
 from worker_engine.errors import ConfigError
-from worker_engine.layers.attention import AttentionPlan, DecodeRows, KVCache, PrefillRows
-from worker_engine.memory_pool import pages_for
+from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.models.llama import Batch, Llama
 from worker_engine.scheduler import Chunk
 from worker_engine.sequence import Sequence
@@ -86,7 +85,6 @@ class ModelRunner:
     def _batch(self, chunks: Items[Chunk]) -> Batch:
         token_ids: list[int] = []
         positions: list[int] = []
-        slots: list[int] = []
         logit_rows: list[int] = []
         row_adapter: list[int] = []
         adapters = self._adapters.select([chunk.sequence.adapter for chunk in chunks])
@@ -95,7 +93,6 @@ class ModelRunner:
             span = range(start, start + chunk.count)
             token_ids += sequence.token_ids[start : start + chunk.count]
             positions += span
-            slots += [sequence.pages[at // PAGE_SIZE] * PAGE_SIZE + at % PAGE_SIZE for at in span]
             row_adapter += [adapter] * chunk.count
             if chunk.samples:
                 logit_rows.append(len(token_ids) - 1)
@@ -104,42 +101,17 @@ class ModelRunner:
         return Batch(
             token_ids=self._tensor(token_ids),
             positions=self._tensor(positions),
-            attention=AttentionPlan(self._tensor(slots), self._decode(chunks), self._prefill(chunks)),
+            attention=AttentionPlan.of(
+                [chunk.count for chunk in chunks],
+                [chunk.sequence.num_computed + chunk.count for chunk in chunks],
+                [chunk.sequence.pages for chunk in chunks],
+                page_size=PAGE_SIZE,
+                device=self._device,
+            ),
             logit_rows=None if every_row else self._tensor(logit_rows),
             lora=() if segments.empty else self._adapters.layers,
             segments=segments,
         )
-
-    def _decode(self, chunks: Items[Chunk]) -> DecodeRows | None:
-        rows = [chunk.sequence for chunk in chunks if chunk.count == 1]
-        if not rows:
-            return None
-        lengths = [sequence.num_computed + 1 for sequence in rows]
-        width = pages_for(max(lengths))
-        table = [page for sequence in rows for page in (sequence.pages + [0] * width)[:width]]
-        columns = torch.arange(width * PAGE_SIZE, device=self._device)
-        beyond = columns >= self._tensor(lengths).unsqueeze(1)
-        bias = torch.zeros(beyond.shape, dtype=self._cache.dtype, device=self._device)
-        bias.masked_fill_(beyond, float("-inf"))
-        return DecodeRows(
-            len(rows), self._tensor(table), bias.unsqueeze(1).repeat(self._cache.num_kv_heads, 1, 1)
-        )
-
-    def _prefill(self, chunks: Items[Chunk]) -> tuple[PrefillRows, ...]:
-        parts: list[PrefillRows] = []
-        row = 0
-        for chunk in chunks:
-            if chunk.count > 1:
-                start = chunk.sequence.num_computed
-                length = start + chunk.count
-                table = self._tensor(chunk.sequence.pages[: pages_for(length)])
-                mask = None
-                if start:
-                    at = torch.arange(length, device=self._device)
-                    mask = at <= at[start:].unsqueeze(1)
-                parts.append(PrefillRows(row, row + chunk.count, table, length, mask))
-            row += chunk.count
-        return tuple(parts)
 
     def _tensor(self, values: Items[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)

@@ -1,113 +1,324 @@
-"""Paged attention on CUDA: checks the arguments and launches the kernels of a plan."""
+"""Paged attention on CUDA: a step's worklists on the device, and their launches."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+
+import numpy as np
 import torch
 
-from kernels.attention.plan import AttentionPlan, block_rows
+from kernels.attention.plan import AttentionPlan
+from kernels.attention.tile import AttentionTile, block_dim, tile_for
 from kernels.attention.triton_kernels import attention_kernel, combine_kernel
+from kernels.attention.worklist import (
+    FIELDS,
+    Choose,
+    Heads,
+    Table,
+    Worklist,
+    block_table,
+    build,
+    fitted,
+    worklists,
+)
 
-LARGEST_HEAD = 256
+GRID_PER_SM = 4
+"""Blocks of a captured launch on one multiprocessor."""
 
 
-def keys_per_step(block_dim: int, element_size: int) -> int:
-    """Keys that a block takes at a time: 8 KB of them, at least 16 as a tensor core tile has."""
-    return max(16, min(64, 8192 // (block_dim * element_size)))
+@dataclass(slots=True)
+class Part:
+    """A worklist on the device.
+
+    Attributes:
+        count: items; `counts`, int32 [1], is the same for captured launches.
+        split: parts are joined by `combine_kernel`; else blocks write their rows of the output.
+        partial, peaks, totals: float32 [places * heads (* head_dim)].
+    """
+
+    tile: AttentionTile
+    split: bool
+    items: torch.Tensor
+    row_parts: torch.Tensor
+    counts: torch.Tensor
+    partial: torch.Tensor
+    peaks: torch.Tensor
+    totals: torch.Tensor
+    count: int = 0
+
+    @classmethod
+    def empty(
+        cls,
+        tile: AttentionTile,
+        heads: Heads,
+        device: torch.device,
+        *,
+        items: int,
+        rows: int,
+        places: int,
+        split: bool,
+    ) -> Self:
+        lines = places * heads.count if split else 1
+        return cls(
+            tile,
+            split,
+            torch.empty((items, FIELDS), dtype=torch.int32, device=device),
+            torch.zeros((rows, 2), dtype=torch.int32, device=device),
+            torch.zeros(1, dtype=torch.int32, device=device),
+            torch.empty(lines * heads.dim, dtype=torch.float32, device=device),
+            torch.empty(lines, dtype=torch.float32, device=device),
+            torch.empty(lines, dtype=torch.float32, device=device),
+        )
+
+    def load(self, work: Worklist) -> None:
+        """Takes over a worklist that fits; the copies do not wait for the device."""
+        _copy(self.items, work.items)
+        _copy(self.row_parts, work.row_parts)
+        _copy(self.counts, np.array([len(work.items)], dtype=np.int32))
+        self.count = len(work.items)
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """What a step launches for layers of one shape and window."""
+
+    parts: tuple[Part, ...]
+    table: torch.Tensor
+
+    @classmethod
+    def of(cls, plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose = tile_for) -> Self:
+        """`choose` gives the tile for a sequence's rows, the head size and the bytes of an element."""
+        device, parts = plan.device, []
+        for work in worklists(plan, heads, window, choose=choose):
+            sizes = {"items": len(work.items), "rows": plan.rows, "places": work.places}
+            part = Part.empty(work.tile, heads, device, split=work.split, **sizes)
+            part.load(work)
+            parts.append(part)
+        table = plan.kept.get("block_table")
+        if not isinstance(table, torch.Tensor):
+            host = block_table(plan)
+            table = plan.kept["block_table"] = torch.empty(host.shape, dtype=torch.int32, device=device)
+            _copy(table, host)
+        return cls(tuple(parts), table)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Room of a plan whose tensors must stay where they are.
+
+    Attributes:
+        rows: rows of the batch, as q and the output have them in the captured launch.
+        sequences, pages: of the block table.
+        items: blocks, by kv head.
+        places: parts of all rows together.
+    """
+
+    rows: int
+    sequences: int
+    pages: int
+    items: int
+    places: int
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "sequences", "pages", "items", "places"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
+
+
+class GraphPlan:
+    """A plan of fixed tensors for captured graphs, for layers of one shape and window.
+
+    A captured `attend_graph` replays whatever was loaded last: more sequences, longer contexts or other
+    chunks than at capture. Rows of the captured output that the batch does not have are left as they are.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        capacity: Capacity,
+        *,
+        window: int = 0,
+        tile: AttentionTile | None = None,
+        device: torch.device | str = "cuda",
+    ) -> None:
+        """Makes room; the batch is empty until `load`. By default the tile is that of decode rows."""
+        place = torch.device(device)
+        tile = fitted(tile or tile_for(heads.group, heads.dim, heads.element_size), heads)
+        sizes = {"items": capacity.items, "rows": capacity.rows, "places": capacity.places}
+        self.heads, self.capacity, self.window = heads, capacity, window
+        self.part = Part.empty(tile, heads, place, split=True, **sizes)
+        self.table = torch.zeros((capacity.sequences, capacity.pages), dtype=torch.int32, device=place)
+
+    def load(self, plan: AttentionPlan) -> None:
+        """Takes over a batch.
+
+        Raises:
+            ValueError: it does not fit; the former one stays.
+        """
+        work = build(plan, self.heads, self.window, self.part.tile, range(len(plan.query_lens)))
+        table = block_table(plan)
+        needs = {
+            "rows": plan.rows,
+            "sequences": table.shape[0],
+            "pages": table.shape[1],
+            "items": len(work.items),
+            "places": work.places,
+        }
+        for name, needed in needs.items():
+            if needed > (held := getattr(self.capacity, name)):
+                raise ValueError(f"{name} has capacity {held}; this batch needs {needed}")
+        row_parts = np.zeros((self.capacity.rows, 2), dtype=np.int32)
+        row_parts[: plan.rows] = work.row_parts
+        self.part.load(Worklist(work.tile, work.items, row_parts, work.places))
+        whole = np.zeros((table.shape[0], self.capacity.pages), dtype=np.int32)
+        whole[:, : table.shape[1]] = table
+        _copy(self.table, whole)
+
+
+def _copy(target: torch.Tensor, source: Table) -> None:
+    host = torch.from_numpy(source)
+    if target.is_cuda:
+        # Only from pinned memory does the copy not wait; the allocator keeps it until the copy is done.
+        host = host.pin_memory()
+    target[: len(source)].copy_(host, non_blocking=True)
 
 
 def attend(
     q: torch.Tensor,
-    k_pages: torch.Tensor,
-    v_pages: torch.Tensor,
-    block_table: torch.Tensor,
+    kv_pages: torch.Tensor,
     plan: AttentionPlan,
     *,
     scale: float,
+    window: int = 0,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`reference.attend` for the batch of `plan`; same shapes.
+    """The signature of `kernels.attention.attend`; worklists are made once and kept with the plan."""
+    heads = Heads(q.shape[1], kv_pages.shape[1], q.shape[2], q.element_size())
+    work = plan.kept.get((heads, window))
+    if not isinstance(work, DevicePlan):
+        work = plan.kept[heads, window] = DevicePlan.of(plan, heads, window)
+    return run(q, kv_pages, work, scale=scale, window=window, sinks=sinks)
 
-    Args:
-        q: [queries, heads, head_dim], the last two dimensions contiguous.
-        k_pages, v_pages: [pages, page_size, kv_heads, head_dim], alike in strides and the last two
-            dimensions contiguous.
-        block_table: int32 [sequences, most pages].
-    """
-    _check(q, k_pages, v_pages, block_table, plan, sinks)
-    rows, heads, head_dim = q.shape
-    out = torch.empty_like(q)
-    if not rows:
-        return out
-    kv_heads = k_pages.shape[2]
-    block_dim = max(16, 1 << (head_dim - 1).bit_length())
-    partial = torch.empty((rows, heads, plan.splits, head_dim), dtype=torch.float32, device=q.device)
-    peak, total = torch.empty((2, rows, heads, plan.splits), dtype=torch.float32, device=q.device)
-    attention_kernel[(plan.items.shape[0], kv_heads)](
-        plan.items,
-        q,
-        q.stride(0),
-        k_pages,
-        v_pages,
-        k_pages.stride(0),
-        k_pages.stride(1),
-        block_table,
-        block_table.stride(0),
-        partial,
-        peak,
-        total,
-        scale,
-        plan.window,
-        plan.splits,
-        HEADS=heads,
-        GROUP=heads // kv_heads,
-        HEAD_DIM=head_dim,
-        BLOCK_DIM=block_dim,
-        PAGE=k_pages.shape[1],
-        ROWS=max(block_rows(plan.tokens * (heads // kv_heads)), 1 << (heads // kv_heads - 1).bit_length()),
-        KEYS=keys_per_step(block_dim, q.element_size()),
-    )
-    combine_kernel[(rows, heads)](
-        out,
-        out.stride(0),
-        partial,
-        peak,
-        total,
-        peak if sinks is None else sinks,
-        plan.splits,
-        HEADS=heads,
-        HEAD_DIM=head_dim,
-        BLOCK_DIM=block_dim,
-        SINKS=sinks is not None,
-    )
+
+def run(
+    q: torch.Tensor,
+    kv_pages: torch.Tensor,
+    work: DevicePlan,
+    *,
+    scale: float,
+    window: int = 0,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Launches a device plan, which was made for this batch, shape and window."""
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    for part in work.parts:
+        grid = part.count * kv_pages.shape[1]
+        _launch(part, work.table, out, q, kv_pages, scale, window, sinks, grid, graph=False)
     return out
 
 
-def _check(
+def attend_graph(
+    out: torch.Tensor,
     q: torch.Tensor,
-    k_pages: torch.Tensor,
-    v_pages: torch.Tensor,
-    block_table: torch.Tensor,
-    plan: AttentionPlan,
-    sinks: torch.Tensor | None,
+    kv_pages: torch.Tensor,
+    plan: GraphPlan,
+    *,
+    scale: float,
+    sinks: torch.Tensor | None = None,
 ) -> None:
-    if q.dim() != 3 or q.shape[0] != plan.rows or q.shape[2] > LARGEST_HEAD or not q[:1].is_contiguous():
-        expected = f"[{plan.rows}, heads, head_dim up to {LARGEST_HEAD}], last two dimensions contiguous"
-        raise ValueError(f"q has shape {list(q.shape)}; expected {expected}")
-    for name, pages in (("k_pages", k_pages), ("v_pages", v_pages)):
-        if pages.dim() != 4 or pages.shape[3] != q.shape[2] or q.shape[1] % pages.shape[2]:
-            expected = f"[pages, page_size, a divisor of {q.shape[1]}, {q.shape[2]}]"
-            raise ValueError(f"{name} has shape {list(pages.shape)}; expected {expected}")
-        if pages.stride() != k_pages.stride() or not pages[:1, :1].is_contiguous():
+    """`attend` for capture: neither grid nor arguments depend on the batch.
+
+    Args:
+        out, q: [capacity.rows, heads, head_dim]; `out` is contiguous.
+    """
+    shape = (plan.capacity.rows, plan.heads.count, plan.heads.dim)
+    for name, value in (("out", out), ("q", q)):
+        if value.shape != shape or not (out.is_contiguous() and value.stride(2) == 1):
             raise ValueError(
-                f"{name} of shape {list(pages.shape)} has strides {pages.stride()}; "
-                "expected k_pages' own, last two dimensions contiguous"
+                f"{name} has shape {list(value.shape)} and strides {value.stride()}; "
+                f"expected {list(shape)}, out contiguous and q in its last dimension"
             )
-        if pages.dtype != q.dtype:
-            raise ValueError(f"{name} of shape {list(pages.shape)} is {pages.dtype}; expected {q.dtype}")
-    if block_table.dim() != 2 or block_table.dtype != torch.int32 or block_table.stride(1) != 1:
+    if kv_pages.shape[1] != plan.heads.kv_count or not kv_pages.is_contiguous():
         raise ValueError(
-            f"block_table has shape {list(block_table.shape)}, {block_table.dtype}; "
-            "expected int32 [sequences, most pages]"
+            f"kv_pages has shape {list(kv_pages.shape)}; expected contiguous "
+            f"[2, {plan.heads.kv_count}, pages, page_size, {plan.heads.dim}]"
         )
-    if sinks is not None and sinks.shape != q.shape[1:2]:
-        raise ValueError(f"sinks has shape {list(sinks.shape)}; expected [{q.shape[1]}]")
+    grid = GRID_PER_SM * _multiprocessors(q.device)
+    _launch(plan.part, plan.table, out, q, kv_pages, scale, plan.window, sinks, grid, graph=True)
+
+
+def _launch(
+    part: Part,
+    table: torch.Tensor,
+    out: torch.Tensor,
+    q: torch.Tensor,
+    kv_pages: torch.Tensor,
+    scale: float,
+    window: int,
+    sinks: torch.Tensor | None,
+    grid: int,
+    *,
+    graph: bool,
+) -> None:
+    rows, heads, head_dim = q.shape
+    kv_heads = kv_pages.shape[1]
+    attention_kernel[(grid,)](
+        part.items,
+        part.counts,
+        q,
+        q.stride(0),
+        q.stride(1),
+        kv_pages,
+        kv_pages.stride(0),
+        kv_pages.stride(1),
+        kv_pages.stride(2),
+        table,
+        table.stride(0),
+        out,
+        part.partial,
+        part.peaks,
+        part.totals,
+        out if sinks is None else sinks,
+        scale,
+        window,
+        KV_HEADS=kv_heads,
+        GROUP=heads // kv_heads,
+        HEAD_DIM=head_dim,
+        BLOCK_DIM=block_dim(head_dim),
+        PAGE=kv_pages.shape[3],
+        ROWS=part.tile.rows,
+        KEYS=part.tile.keys,
+        WINDOWED=window > 0,
+        SPLIT=part.split,
+        SINKS=sinks is not None,
+        GRAPH=graph,
+        num_warps=part.tile.warps,
+        num_stages=part.tile.stages,
+    )
+    if part.split:
+        combine_kernel[(rows, heads)](
+            out,
+            part.row_parts,
+            part.partial,
+            part.peaks,
+            part.totals,
+            out if sinks is None else sinks,
+            HEADS=heads,
+            HEAD_DIM=head_dim,
+            BLOCK_DIM=block_dim(head_dim),
+            SINKS=sinks is not None,
+            num_warps=COMBINE_WARPS,
+        )
+
+
+COMBINE_WARPS = 1
+"""A combine block holds one head of one row: at most 256 floats."""
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1  # Triton's interpreter
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

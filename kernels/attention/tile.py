@@ -1,0 +1,77 @@
+"""How attention is cut into blocks on CUDA: sizes of the tiles, and which sizes suit which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """Sizes of one launch; the numbers are powers of two, but for `stages`.
+
+    The kernel and the one that joins its parts share the parts, so one tile holds both.
+
+    Attributes:
+        rows: rows of a block, a row being one head of one query; at least 16, a tensor core's least, and
+            raised to the heads that share a kv head if those are more.
+        keys: keys that a block takes at a time; at least 16.
+        part: fewest keys worth a block of their own.
+        blocks: long contexts are cut into parts until there are so many blocks.
+        warps: warps of a block.
+        stages: depth of the software pipeline.
+    """
+
+    rows: int
+    keys: int
+    part: int = 512
+    blocks: int = 512
+    warps: int = 4
+    stages: int = 3
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 16), ("keys", 16), ("part", 16), ("blocks", 1), ("warps", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least or value & (value - 1):
+                raise ValueError(f"{name} is {value!r}; expected a power of two, at least {least}")
+        if type(self.stages) is not int or not 1 <= self.stages <= 8:
+            raise ValueError(f"stages is {self.stages!r}; expected 1 to 8")
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> AttentionTile:
+        """The tile that a configuration file describes. Raises ValueError for a wrong name or size."""
+        names = {field.name for field in fields(cls)}
+        if unknown := sorted(values.keys() - names):
+            raise ValueError(f"unknown {', '.join(unknown)}; expected some of {', '.join(sorted(names))}")
+        if missing := sorted({"rows", "keys"} - values.keys()):
+            raise ValueError(f"{', '.join(missing)} missing")
+        return cls(**values)  # type: ignore[arg-type]  # __post_init__ checks the types
+
+    def written(self) -> dict[str, int]:
+        """What `parse` reads."""
+        return asdict(self)
+
+
+def tile_for(rows: int, head_dim: int, element_size: int = 2) -> AttentionTile:
+    """The tile of a sequence, where none is tuned: reasoned, not measured.
+
+    Decode (16 rows) is bound by reading keys and values: small blocks, five to a multiprocessor, with two
+    pairs of 8 KB tiles each. The compiler gives half of the stages to the page numbers, hence 5. Prefill is
+    bound by products: 64 rows are one warp group's matrix instruction, and keys that arrive once serve all.
+
+    Args:
+        rows: the sequence's new tokens times the heads that share a kv head.
+        element_size: bytes of a key's element.
+    """
+    width = block_dim(head_dim) * element_size
+    if rows <= 16:
+        return AttentionTile(rows=16, keys=max(16, min(64, 8192 // width)), part=256, stages=5)
+    if element_size > 2:
+        # Exact float32 products run without tensor cores, from registers.
+        return AttentionTile(rows=32, keys=16, part=1024, stages=2)
+    return AttentionTile(rows=64, keys=max(32, min(64, 16384 // width)), part=1024)
+
+
+def block_dim(head_dim: int) -> int:
+    """The power of two that a head's elements stand in."""
+    return max(16, 1 << (head_dim - 1).bit_length())
