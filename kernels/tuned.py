@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 Config = TypeVar("Config")
 Shape = Mapping[str, int]
@@ -83,7 +84,11 @@ def load(
 
 def gpu_name(device: torch.device) -> str:
     """The device's name as files have it."""
-    return torch.cuda.get_device_name(device).replace(" ", "_") if device.type == "cuda" else device.type
+    if device.type != "cuda":
+        return device.type
+    import torch
+
+    return torch.cuda.get_device_name(device).replace(" ", "_")
 
 
 def file_name(gpu: str, op: str) -> str:

@@ -1,0 +1,189 @@
+"""Tuned configurations: what a file may hold, which entry a batch takes, and the procedure that writes it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernels import tuned
+from kernels.lora import LoraPair, Owners, concatenate
+from kernels.lora.plan import Plan
+from kernels.lora.rank_rows import RankRows
+from kernels.lora.tile import FEW, SINGLE, Tile
+from kernels.lora.tuned_tiles import LEVELS
+
+ROOT = Path(__file__).parent.parent.parent
+CPU = torch.device("cpu")
+
+
+def entry(
+    rows: int, adapters: int, inner: int = 64, outer: int = 32, rank: int = 8, **config: Any
+) -> dict[str, Any]:
+    sizes = {"rows": 1 if rows == 1 else 16, "ranks": 16, "inner": 32, "outer": 32}
+    return {
+        "shape": dict(zip(LEVELS, (4, rows, adapters, inner, outer, rank), strict=True)),
+        "config": sizes | config,
+        "microseconds": 5.0,
+        "default_microseconds": 6.0,
+    }
+
+
+def content(*entries: dict[str, Any], **other: Any) -> dict[str, Any]:
+    head = {
+        "op": "lora",
+        "gpu": "cpu",
+        "measured_on": "cpu",
+        "torch": "2",
+        "triton": "3",
+        "date": "2026-01-01",
+    }
+    return head | {"entries": list(entries)} | other
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def load(folder: Path, values: object, device: torch.device = CPU) -> tuned.Tuned[Tile] | None:
+    text = values if isinstance(values, str) else json.dumps(values)
+    (folder / tuned.file_name(tuned.gpu_name(device), "lora")).write_text(text)
+    return tuned.load("lora", device, LEVELS, Tile.parse)
+
+
+def table(ranks: list[int]) -> RankRows:
+    pairs = [LoraPair(torch.zeros(rank, 64), torch.zeros(rank, 32)) for rank in ranks]
+    weights = concatenate([pairs], [32], Owners())
+    assert weights is not None
+    return RankRows.stacked(weights)
+
+
+def test_without_a_file_the_built_in_tiles_run_and_a_log_says_so(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "kernels.tuned"):
+        for _ in range(2):
+            assert tuned.load("lora", CPU, LEVELS, Tile.parse) is None
+    assert [record.args for record in caplog.records] == [(folder / "cpu_lora.json",)]
+    assert Plan.of([0], table([8])).parts[0].tile == SINGLE
+
+
+def test_the_nearest_shape_by_ratio_level_by_level(folder: Path) -> None:
+    found = load(
+        folder,
+        content(
+            entry(1, 8, splits=1),
+            entry(1, 64, rank=8, splits=2),
+            entry(1, 64, rank=64, splits=4),
+            entry(64, 8, splits=8),
+        ),
+    )
+    assert found is not None
+
+    def splits(*shape: int) -> int:
+        return found.nearest(dict(zip(LEVELS, (4, *shape), strict=True))).config.splits
+
+    assert splits(1, 8, 64, 32, 64) == 1  # active adapters outweigh the rank
+    assert splits(1, 20, 64, 32, 8) == 1  # 20 is nearer to 8 than to 64, by ratio
+    assert splits(1, 23, 64, 32, 8) == 2
+    assert splits(2, 64, 64, 32, 60) == 4
+    assert splits(1000, 64, 64, 32, 8) == 8
+
+
+def test_a_plan_takes_the_tile_of_the_adapters_with_rows_in_the_batch(folder: Path) -> None:
+    load(folder, content(entry(1, 2, splits=2), entry(1, 32, splits=4), entry(4, 2, splits=16)))
+    rows = table([8] * 40)
+    assert Plan.of([0, 1], rows).parts[0].tile.splits == 2
+    assert Plan.of(list(range(40)), rows).parts[0].tile.splits == 4
+    mixed = Plan.of([0, 1, 1, 1], rows)
+    assert [part.tile.splits for part in mixed.parts] == [2, 16]
+
+
+def test_a_kind_of_segment_or_weight_that_was_not_measured_keeps_the_built_in_tile(folder: Path) -> None:
+    load(folder, content(entry(1, 2, splits=2)))
+    assert Plan.of([0] * 3, table([8])).parts[0].tile.outer != 32
+    half = [LoraPair(torch.zeros(8, 64).half(), torch.zeros(8, 32).half())]
+    weights = concatenate([half], [32], Owners())
+    assert weights is not None
+    assert Plan.of([0], RankRows.stacked(weights)).parts[0].tile == SINGLE
+    assert Plan.of([0, 0], RankRows.stacked(weights)).parts[0].tile == FEW
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("{", "not JSON"),
+        ([], "list; expected an object"),
+        ({"op": "lora"}, "date, entries, gpu, measured_on, torch, triton missing"),
+        (content(speed=9), "unknown speed"),
+        (content(op="attention"), "op is 'attention'; expected 'lora'"),
+        (content(entries={}), "entries is dict; expected a list"),
+        (content(entry(1, 2) | {"note": ""}), r"entries\[0\]: unknown note"),
+        (
+            content(entry(1, 2), entry(1, 2) | {"shape": {"rank": 8}}),
+            r"entries\[1\]: shape: active_adapters, ",
+        ),
+        (content(entry(1, 0)), r"entries\[0\]: shape: active_adapters is 0; expected a positive integer"),
+        (
+            content(entry(1, 2, block=9)),
+            r"entries\[0\]: config: unknown block; expected some of blocks, depth",
+        ),
+        (content(entry(1, 2, ranks=48)), r"entries\[0\]: config: ranks is 48; expected a power of two"),
+        (content(entry(1, 2, warps="4")), r"config: warps is '4'; expected a power of two"),
+        (content(entry(1, 2, fused=1)), r"config: fused is 1; expected true or false"),
+        (content(entry(8, 2, ranks=8)), r"config: rows, ranks, inner, outer and depth of .* at least 16"),
+        (content(entry(1, 2) | {"config": {"rows": 1}}), "config: inner, outer, ranks missing"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_key(folder: Path, values: object, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"cpu_lora\.json: .*{message}"):
+        load(folder, values)
+
+
+def test_a_gpu_refuses_what_was_not_measured_on_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    with pytest.raises(ValueError, match=r"NVIDIA_H200_lora\.json: measured_on is 'cpu'; expected 'cuda'"):
+        load(folder, content(entry(1, 2)), torch.device("cuda"))
+
+
+def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kernels.tune", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+
+
+def test_the_procedure_writes_what_the_loader_reads_and_resumes(folder: Path) -> None:
+    first = tune(
+        "--device", "cpu", "--quick", "--op", "lora", "--out", str(folder), "--shapes", "rows_per_segment=1"
+    )
+    assert first.returncode == 0, first.stderr
+    path = folder / "cpu_lora.json"
+    (alone,) = json.loads(path.read_text())["entries"]
+    alone["microseconds"] = 1.25  # a mark that a second measurement would wipe out
+    path.write_text(json.dumps(content(alone)))
+    second = tune("--device", "cpu", "--quick", "--op", "lora", "--out", str(folder))
+    assert second.returncode == 0, second.stderr
+    found = tuned.load("lora", CPU, LEVELS, Tile.parse)
+    assert found is not None
+    assert {entry.shape["rows_per_segment"] for entry in found.entries} == {1, 2, 17}
+    assert found.nearest(alone["shape"]).microseconds == 1.25
+    for one in found.entries:
+        assert found.nearest(one.shape) == one
+    assert json.loads(path.read_text())["measured_on"] == "cpu"
+    assert list(folder.iterdir()) == [path]
+
+
+def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
+    done = tune("--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "no GPU here" in done.stderr
+    assert list(tmp_path.iterdir()) == []
