@@ -47,11 +47,10 @@ def rms_norm(
         raise ValueError(
             f"weight has shape {list(weight.shape)}; expected [hidden] of x [rows, hidden] {list(x.shape)}"
         )
-    for name, tensor in (("residual", residual), ("out", out)):
-        if tensor is not None and (tensor.shape != x.shape or tensor.dtype != x.dtype):
-            raise ValueError(
-                f"{name} has shape {list(tensor.shape)}, {tensor.dtype}; expected {list(x.shape)}, {x.dtype}"
-            )
+    if residual is not None:
+        _check_like(x, "residual", residual)
+    if out is not None:
+        _check_like(x, "out", out)
     if TRITON and x.is_cuda:
         from kernels.norm import gpu
 
@@ -82,3 +81,10 @@ def head_rms_norm_(x: torch.Tensor, weight: torch.Tensor, eps: float, *, offset:
         gpu.head_rms_norm_(x, weight, eps, offset=offset)
     else:
         cpu.rms_norm(x, weight, eps, offset=offset, out=x)
+
+
+def _check_like(x: torch.Tensor, name: str, tensor: torch.Tensor) -> None:
+    if tensor.shape != x.shape or tensor.dtype != x.dtype:
+        raise ValueError(
+            f"{name} has shape {list(tensor.shape)}, {tensor.dtype}; expected {list(x.shape)}, {x.dtype}"
+        )

@@ -24,18 +24,17 @@ def rms_norm(
     """
     if residual is not None:
         x = residual.add_(x)
-    if x.device.type != "cpu" and weight.dim() == 1 and weight.dtype == x.dtype and not offset:
+    if offset:
+        weight = weight.float() + offset
+    elif not x.is_cpu and weight.dim() == 1 and weight.dtype == x.dtype:
         result = functional.rms_norm(x, weight.shape, weight, eps)  # one kernel there
         return result if out is None else out.copy_(result)
-    if out is None:
-        out = x.new_empty(x.shape)
-    gain = weight.float() + offset if offset else weight.float()
     wide = x.float()
     norm = torch.linalg.vector_norm(wide, 2, -1, True)
     scale = torch.addcmul(_scalar(eps, x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
     if wide is x:
-        return torch.mul(x, scale, out=out).mul_(gain)
-    return torch.mul(wide.mul_(scale), gain, out=out)
+        return torch.mul(x, scale, out=out).mul_(weight)
+    return torch.mul(wide.mul_(scale), weight, out=torch.empty_like(x) if out is None else out)
 
 
 @cache

@@ -83,11 +83,12 @@ def rotate_and_store_(
 
 
 def _check_angles(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-    turned = cos.shape[-1]
-    if x.dim() != 3 or turned % 2 or turned > x.shape[2] or cos.shape != (x.shape[0], 1, turned):
+    shape, angles = x.shape, cos.shape
+    turned = angles[-1]
+    if len(shape) != 3 or angles != (shape[0], 1, turned) or turned % 2 or turned > shape[2]:
         raise ValueError(
-            f"cos has shape {list(cos.shape)}; expected [rows, 1, even, at most head_dim] "
-            f"of x [rows, heads, head_dim] {list(x.shape)}"
+            f"cos has shape {list(angles)}; expected [rows, 1, even, at most head_dim] "
+            f"of x [rows, heads, head_dim] {list(shape)}"
         )
-    if sin.shape != cos.shape:
-        raise ValueError(f"sin has shape {list(sin.shape)}; expected {list(cos.shape)}")
+    if sin.shape != angles:
+        raise ValueError(f"sin has shape {list(sin.shape)}; expected {list(angles)}")

@@ -1,0 +1,105 @@
+"""SwiGLU on CPU beside transformers' two passes over separate tensors, and inside the matrix product.
+
+`transformers` has gate and up in tensors of their own, as its two linear layers make them. `epilogue` times
+the feed-forward's first half as a whole: one packed product and the activation, beside a product with the
+function as its epilogue and one that multiplies with it, by oneDNN. An adapter's product must be added before
+the function, so only batches without adapters could take that way. All contenders compute the same, which is
+checked before they are timed in turn; enough layers rotate that weights come from memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Final
+
+# As the worker sets it for itself: libgomp reads it when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+from torch.nn import functional
+
+from benchmarks.figure import Figure, compared
+from benchmarks.race import race
+from kernels.activation import gated
+
+SIZES: Final = {"smollm2-135m": (576, 1536), "llama-3.1-8b": (4096, 14336)}
+"""(hidden, inter)."""
+DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
+ROWS: Final = (1, 8, 32, 128, 512)
+PRODUCT_ROWS: Final = {"smollm2-135m": ROWS, "llama-3.1-8b": (1, 8)}
+"""Rows for the products; more take seconds a round in the larger model."""
+ROTATED: Final = 100e6
+PACK_BATCH_HINT: Final = 8
+
+Ways = dict[str, Callable[[], torch.Tensor]]
+
+
+def run() -> Iterator[Figure]:
+    """Yields microseconds a call, each beside another way's."""
+    for model, (hidden, inter) in SIZES.items():
+        for name, dtype in DTYPES.items():
+            for rows in ROWS:
+                yield _figure(f"{model}_{name}_{rows}_rows", activations(rows, inter, dtype))
+            if torch._C._has_mkldnn:
+                products = Products(hidden, inter, dtype)
+                for rows in PRODUCT_ROWS[model]:
+                    yield _figure(f"{model}_{name}_{rows}_rows_with_product", products.ways(rows))
+
+
+def _figure(metric: str, ways: Ways) -> Figure:
+    mine, other = ways
+    if not torch.allclose(ways[mine]().float(), ways[other]().float(), rtol=0.02, atol=0.02):
+        raise RuntimeError(f"{other} computes something else")
+    times = race(ways)
+    return compared(
+        "kernels.activation",
+        f"{metric}_vs_{other}",
+        times[mine],
+        "us",
+        baseline=times[other],
+        less_is_better=True,
+    )
+
+
+def activations(rows: int, inter: int, dtype: torch.dtype) -> Ways:
+    """The activation alone."""
+    gate_up = torch.randn(rows, 2 * inter, generator=torch.Generator().manual_seed(rows)).to(dtype)
+    gate, up = (part.contiguous() for part in gate_up.chunk(2, 1))
+    return {"ours": lambda: gated(gate_up), "transformers": lambda: functional.silu(gate) * up}
+
+
+class Products:
+    """Gate and up projections of several layers, packed together and packed apart."""
+
+    def __init__(self, hidden: int, inter: int, dtype: torch.dtype) -> None:
+        count = max(1, round(ROTATED / (2 * inter * hidden * dtype.itemsize)))
+        draw = torch.Generator().manual_seed(inter)
+        self._hidden, self._dtype = hidden, dtype
+        self._together, self._apart = [], []
+        for _ in range(count):
+            weight = (torch.randn(2 * inter, hidden, generator=draw) / hidden**0.5).to(dtype)
+            self._together.append(_packed(weight))
+            self._apart.append(tuple(_packed(half) for half in weight.chunk(2)))
+
+    def ways(self, rows: int) -> Ways:
+        """The product and the activation, in both forms; each call takes the next layer."""
+        x = torch.randn(rows, self._hidden, generator=torch.Generator().manual_seed(rows)).to(self._dtype)
+        linear = torch.ops.mkldnn._linear_pointwise
+        together, apart = itertools.cycle(self._together), itertools.cycle(self._apart)
+
+        def ours() -> torch.Tensor:
+            return gated(linear(x, next(together), None, "none", [], ""))
+
+        def epilogue() -> torch.Tensor:
+            gate, up = next(apart)
+            result: torch.Tensor = linear.binary(x, linear(x, gate, None, "swish", [], ""), up, None, "mul")
+            return result
+
+        return {"ours": ours, "epilogue": epilogue}
+
+
+def _packed(weight: torch.Tensor) -> torch.Tensor:
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_BATCH_HINT)
+    return packed
