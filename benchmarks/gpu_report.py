@@ -13,8 +13,9 @@ from pathlib import Path
 
 if __name__ == "__main__":
     start = time.monotonic()  # loading torch counts
-    # As a script, Python puts benchmarks/ first on its path, where `kernels` would be benchmarks/kernels.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    here = Path(__file__).resolve().parent
+    # Python puts a script's own folder on its path, where `kernels` would be benchmarks/kernels.
+    sys.path[:] = [str(here.parent), *(path for path in sys.path if Path(path).resolve() != here)]
     from benchmarks.gpu.command import main
 
     sys.exit(main(start=start))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import os
 import subprocess
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from benchmarks.gpu.task import Bench, Ceilings, Row
 from benchmarks.gpu.timing import time_calls
 from benchmarks.machine import facts
+from kernels import tuned
 
 COPY_BYTES: Final = 4 << 30
 """Read once and written once: 8.6 GB of traffic, 70 times the largest L2 cache of today."""
@@ -20,7 +22,13 @@ UNKNOWN: Final = Ceilings(float("nan"), float("nan"))
 
 def device_facts(device: torch.device) -> dict[str, Any]:
     """The machine's facts; on CUDA the GPU's too."""
-    known: dict[str, Any] = {**facts(), "device": device.type, "threads": torch.get_num_threads()}
+    folder = Path(os.environ.get(tuned.VARIABLE) or tuned.FOLDER)
+    known: dict[str, Any] = {
+        **facts(),
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "tuned_files": sorted(path.name for path in folder.glob("*.json")),
+    }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         known["gpu"] = {
@@ -63,12 +71,4 @@ def measure(bench: Bench) -> Row:
         "copy_us": copy.to_json(),
         "matmul_size": size,
         "matmul_us": matmul.to_json(),
-        "triton": _version("triton"),
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

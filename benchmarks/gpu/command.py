@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None, *, start: float | None = None) -> int:
             options.out, options.part, device=device, quick=options.quick, resume=options.resume
         )
         budget = Budget(options.budget, time.monotonic() if start is None else start)
-        with Worker(options.part, device, options.quick) as worker:
+        with Worker(options.part, device, options.quick, options.out) as worker:
             run_part(part.tasks(options.quick, device), report, worker, budget)
     except (ValueError, RuntimeError) as error:
         print(f"gpu_report: {error}", file=sys.stderr)

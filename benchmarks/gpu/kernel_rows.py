@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from benchmarks.gpu import lora_inputs
+from benchmarks.gpu.attention_inputs import AttentionInputs, Heads
+from benchmarks.gpu.attention_inputs import work as attention_work
 from benchmarks.gpu.lora_inputs import LoraInputs, Work
 from benchmarks.gpu.peers import PeerAbsent, VllmOps
-from benchmarks.gpu.shapes import PACKED, Batch, Layer, ranks_of
-from benchmarks.gpu.task import Bench, Row, Task
-from benchmarks.gpu.timing import Timing, host_us, time_calls
+from benchmarks.gpu.row_ops import OPS
+from benchmarks.gpu.shapes import PACKED, Batch, Layer, Model, ranks_of
+from benchmarks.gpu.task import Bench, Row
+from benchmarks.gpu.timing import Call, Timing, host_us, time_calls
 from kernels.lora.rank_rows import RankRows
-
-
-def others(quick: bool) -> list[list[Task]]:
-    """Rows of the ops beside multi-LoRA, by op."""
-    return []
 
 
 def against_ceilings(bench: Bench, timing: Timing, work: Work) -> Row:
@@ -68,6 +67,30 @@ def _compared(mine: float, theirs: float, row: Row, peer: Row, layer: Layer) -> 
         "speedup": round(theirs / mine, 3),
         "speedup_with_preparation": round(theirs_prepared / mine_prepared, 3),
     }
+
+
+def attention(bench: Bench, heads: Heads, query_lens: Sequence[int], context_lens: Sequence[int]) -> Row:
+    """Paged attention of one step, in bf16."""
+    lens = (heads, query_lens, context_lens)
+    work = attention_work(*lens, torch.bfloat16.itemsize)
+
+    def draw() -> Call:
+        return AttentionInputs.draw(*lens, dtype=torch.bfloat16, device=bench.device).attend
+
+    return _timed(bench, work, draw)
+
+
+def row_op(bench: Bench, op: str, model: Model, rows: int) -> Row:
+    """A norm, a rotation or an activation over all rows of a step, in bf16."""
+    first = OPS[op](model, rows, torch.bfloat16, bench.device)
+    return _timed(bench, first.work, lambda: OPS[op](model, rows, torch.bfloat16, bench.device).run)
+
+
+def _timed(bench: Bench, work: Work, draw: Callable[[], Call]) -> Row:
+    count = lora_inputs.sets_needed(work.nbytes, bench.device, quick=bench.quick)
+    calls = [draw() for _ in range(count)]
+    [timing] = time_calls([calls], bench.device, rounds=3 if bench.quick else 20)
+    return against_ceilings(bench, timing, work) | {"input_sets": count}
 
 
 def _peer(bench: Bench, sets: list[LoraInputs]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from kernels.lora import LoraPair, LoraWeights, Owners, Segments, concatenate, c
 from kernels.lora.plan import Plan
 from kernels.lora.rank_rows import RankRows
 
-MOST_SETS: Final = 1024
+MOST_SETS: Final = 4096
 CACHE_TURNS: Final = 2
 """Input sets together hold so many times the L2 cache."""
 

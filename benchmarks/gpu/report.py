@@ -51,7 +51,8 @@ class Report:
 
     @property
     def keys(self) -> set[str]:
-        return {row["key"] for row in self.rows}
+        """Rows that need not be made again."""
+        return {row["key"] for row in self.rows if not row.get("unfinished")}
 
     def begin(self, ceilings: Row) -> Ceilings:
         """Enters a run; the rows added from now on are its own."""
@@ -59,6 +60,7 @@ class Report:
         return Ceilings(ceilings["bandwidth"], ceilings["matmul"])
 
     def add(self, row: Row) -> None:
+        self.rows = [held for held in self.rows if held["key"] != row["key"]]
         self.rows.append(row | {"run": len(self.runs) - 1})
         self.write()
 

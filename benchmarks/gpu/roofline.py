@@ -23,7 +23,7 @@ def draw(report: Report) -> Path | None:
     if not rows:
         return None
     figure, (rates, ratios) = pyplot.subplots(1, 2, figsize=(15, 6.5), layout="constrained")
-    figure.suptitle(_title(report, rows), fontsize=12)
+    figure.suptitle(title(report, rows), fontsize=12)
     _rates(rates, report, rows)
     _ratios(ratios, rows)
     path = report.path.with_name(NAME)
@@ -32,7 +32,7 @@ def draw(report: Report) -> Path | None:
     return path
 
 
-def _title(report: Report, rows: list[Row]) -> str:
+def title(report: Report, rows: list[Row]) -> str:
     machine = report.runs[-1]["ceilings"]["machine"]
     if report.measured_on == "cuda":
         return f"{machine['gpu']['name']}, {len(rows)} rows, bf16"

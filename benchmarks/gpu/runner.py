@@ -19,6 +19,7 @@ from benchmarks.gpu.worker import CEILINGS
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 CEILINGS_LIMIT_S: Final = 120.0
+HUNG: Final = "no answer"
 
 
 @dataclass
@@ -44,8 +45,8 @@ class Budget:
 class Worker:
     """A process that runs tasks; started when there is something to run, and again after it was lost."""
 
-    def __init__(self, part: str, device: str, quick: bool) -> None:
-        self._arguments = [part, device, "quick" if quick else "full"]
+    def __init__(self, part: str, device: str, quick: bool, out: Path) -> None:
+        self._arguments = [part, device, "quick" if quick else "full", str(out.resolve())]
         self._environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -74,7 +75,7 @@ class Worker:
         connection.send((key, ceilings))
         if not connection.poll(limit_s):
             self.stop()
-            return {"key": key, "passed": False, "error": f"no answer within {limit_s:.0f} s: hung, killed"}
+            return {"key": key, "passed": False, "error": f"{HUNG} within {limit_s:.0f} s: hung, killed"}
         try:
             row: Row = connection.recv()
         except EOFError:
@@ -126,7 +127,10 @@ def run_part(tasks: Sequence[Task], report: Report, worker: Worker, budget: Budg
         limit_s = min(task.limit_s, max(budget.left, 1.0))
         row = worker.run(task.key, ceilings, environment=task.environment, limit_s=limit_s)
         budget.spent(time.monotonic() - begun)
-        report.left.remove(task.key)
+        if HUNG in row.get("error", "") and limit_s < task.limit_s:
+            break  # cut off by the budget, which says nothing about the task
+        if not row.get("unfinished"):
+            report.left.remove(task.key)
         report.add({"inputs": dict(task.inputs), "measured_on": report.measured_on} | row)
     report.runs[-1]["seconds"] = round(budget.seconds - budget.left, 1)
     report.write()

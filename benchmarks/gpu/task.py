@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,11 +32,12 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where a task runs."""
+    """Where a task runs; `out` is the report's folder, for what is more than a row."""
 
     device: torch.device
     quick: bool
     ceilings: Ceilings
+    out: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Call = Callable[[], object]
 
 REPLAY_US: Final = 1000.0
 """A graph holds the calls often enough to last about so long: its own start, a few us, is then under 1%."""
-MOST_NODES: Final = 2048
+MOST_NODES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -63,3 +64,9 @@ def poisoned() -> Iterator[None]:
     finally:
         torch.utils.deterministic.fill_uninitialized_memory = previous  # type: ignore[attr-defined]
         torch.use_deterministic_algorithms(False)
+
+
+def op_module(op: str, device: torch.device) -> Any:
+    """`kernels.<op>.gpu` where kernels run, on the device or interpreted; else its CPU path."""
+    module = "cpu" if implementation(device) == "cpu path" else "gpu"
+    return importlib.import_module(f"kernels.{op}.{module}")

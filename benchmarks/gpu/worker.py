@@ -1,4 +1,4 @@
-"""The process that runs tasks: `python -m benchmarks.gpu.worker FD PART DEVICE QUICK`.
+"""The process that runs tasks: `python -m benchmarks.gpu.worker FD PART DEVICE QUICK OUT`.
 
 It takes (key, ceilings) from the connection and answers with a row. A broken device or a hung kernel ends
 this process, not the report.
@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -23,11 +24,11 @@ CEILINGS = "ceilings"
 
 
 def load_part(name: str) -> ModuleType:
-    """The module that has the part's `tasks` and `goals`."""
-    return importlib.import_module(f"benchmarks.gpu.parts.{name}")
+    """The module that has the part's `tasks` and `goals`: one of `parts`, or any by its whole name."""
+    return importlib.import_module(name if "." in name else f"benchmarks.gpu.parts.{name}")
 
 
-def serve(connection: Connection, part: str, device: torch.device, quick: bool) -> None:
+def serve(connection: Connection, part: str, device: torch.device, quick: bool, out: Path) -> None:
     """Answers until the other side closes."""
     tasks: dict[str, Task] = {task.key: task for task in load_part(part).tasks(quick, device.type)}
     tasks[CEILINGS] = Task(CEILINGS, {}, ceilings.measure)
@@ -36,7 +37,7 @@ def serve(connection: Connection, part: str, device: torch.device, quick: bool) 
             key, known = connection.recv()
         except EOFError:
             return
-        connection.send(run(tasks[key], Bench(device, quick, known or ceilings.UNKNOWN)))
+        connection.send(run(tasks[key], Bench(device, quick, known or ceilings.UNKNOWN, out)))
 
 
 def run(task: Task, bench: Bench) -> Row:
@@ -66,8 +67,8 @@ def _alive() -> bool:
 
 
 def main() -> None:
-    descriptor, part, device, quick = sys.argv[1:]
-    serve(Connection(int(descriptor)), part, torch.device(device), quick == "quick")
+    descriptor, part, device, quick, out = sys.argv[1:]
+    serve(Connection(int(descriptor)), part, torch.device(device), quick == "quick", Path(out))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from benchmarks.gpu import lora_checks, lora_form_checks, lora_stream_checks
+from benchmarks.gpu import (
+    attention_checks,
+    lora_checks,
+    lora_form_checks,
+    lora_stream_checks,
+    row_op_checks,
+)
 from benchmarks.gpu.task import Goal, Row, Task
 from benchmarks.gpu.verdict import implementation
 
@@ -13,6 +19,7 @@ from benchmarks.gpu.verdict import implementation
 def tasks(quick: bool, device: str) -> list[Task]:
     """The forms that can break whole devices last, so that a short run has seen every shape."""
     made = lora_checks.tasks(quick, device)
+    made += attention_checks.tasks(quick, device) + row_op_checks.tasks(quick, device)
     if implementation(device) != "cpu path":
         made += lora_form_checks.tasks(quick, device)
     if device == "cuda":

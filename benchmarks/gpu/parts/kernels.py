@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from benchmarks.gpu import kernel_rows
+from benchmarks.gpu.attention_inputs import Heads
 from benchmarks.gpu.report import select
-from benchmarks.gpu.shapes import Batch, Layer, grid
+from benchmarks.gpu.row_ops import OPS
+from benchmarks.gpu.shapes import MODELS, QUICK_MODELS, Batch, Layer, grid
 from benchmarks.gpu.task import Goal, Row, Task
 
 BANDWIDTH_GOAL: Final = 0.85
@@ -19,10 +22,29 @@ SPEEDUP_GOAL: Final = 1.3
 SLOWEST_GOAL: Final = 0.95
 DISTINCT_FROM: Final = 64
 
+HEADS: Final = (Heads("Llama-3.1-8B", 32, 8, 128), Heads("Llama-3.1-70B", 64, 8, 128))
+"""Qwen3-32B's attention is that of Llama-3.1-70B."""
+QUICK_HEADS: Final = (Heads("tiny", 4, 2, 16),)
+
+Step = tuple[Sequence[int], Sequence[int]]
+"""New tokens and context of each sequence."""
+STEPS: Final[dict[str, Step]] = {
+    "16 of 1900": ([1] * 16, [1900] * 16),
+    "1 chunk of 2048": ([2048], [2048]),
+    "64 of 100 to 4000": ([1] * 64, [100 + 62 * i for i in range(64)]),
+    "1 of 8192": ([1], [8192]),
+    "256 of 1024": ([1] * 256, [1024] * 256),
+    "4 chunks of 512 at 4096": ([512] * 4, [4096] * 4),
+    "16 + chunk of 1600": ([1] * 15 + [1600], [1900] * 15 + [1600]),
+}
+QUICK_STEPS: Final[dict[str, Step]] = {"2 of 40": ([1, 1], [40, 40]), "1 chunk of 20": ([20], [20])}
+ROW_COUNTS: Final = (16, 1, 256, 4096)
+DECODE_ROWS: Final = 256
+
 
 def tasks(quick: bool, device: str) -> list[Task]:
     """Rows of every op in turn, each op's most telling ones first."""
-    queues = [_lora(quick), *kernel_rows.others(quick)]
+    queues = [_lora(quick), _attention(quick), _row_ops(quick)]
     merged: list[Task] = []
     # Multi-LoRA has most of the grid: several of its rows for each of another op.
     while any(queues):
@@ -35,6 +57,43 @@ def tasks(quick: bool, device: str) -> list[Task]:
 
 def _lora(quick: bool) -> list[Task]:
     return [_lora_task(layer, ranks, batch) for layer, ranks, batch in grid(quick)]
+
+
+def _attention(quick: bool) -> list[Task]:
+    made: list[Task] = []
+    steps = QUICK_STEPS if quick else STEPS
+    for (name, (queries, contexts)), heads in itertools.product(
+        steps.items(), QUICK_HEADS if quick else HEADS
+    ):
+        inputs = {
+            "op": "attention",
+            "model": heads.model,
+            "phase": "decode" if max(queries) == 1 else "prefill",
+            "batch": name,
+            "rows": sum(queries),
+            "context": sum(contexts),
+            "dtype": "bfloat16",
+        }
+        run = partial(kernel_rows.attention, heads=heads, query_lens=queries, context_lens=contexts)
+        made.append(Task(f"attention.{heads.model}.{name}", inputs, run))
+    return made
+
+
+def _row_ops(quick: bool) -> list[Task]:
+    made: list[Task] = []
+    counts, models = ((5,), QUICK_MODELS) if quick else (ROW_COUNTS, MODELS)
+    for rows, model, op in itertools.product(counts, models, OPS):
+        inputs = {
+            "op": op,
+            "model": model.name,
+            "phase": "decode" if rows <= DECODE_ROWS else "prefill",
+            "batch": rows,
+            "rows": rows,
+            "dtype": "bfloat16",
+        }
+        run = partial(kernel_rows.row_op, op=op, model=model, rows=rows)
+        made.append(Task(f"{op}.{model.name}.{rows}", inputs, run))
+    return made
 
 
 def _lora_task(layer: Layer, ranks: str, batch: Batch) -> Task:

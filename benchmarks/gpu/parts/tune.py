@@ -1,0 +1,83 @@
+"""Part `tune`: block sizes by `kernels.tune`, one row a shape, into files that kernels/configs/ can take."""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import torch
+
+from benchmarks.gpu.task import Bench, Goal, Row, Task
+from kernels import tuned
+from kernels.tune import CACHE_TURNS, OPS, tune
+from kernels.tuning import Clock, Tuning
+
+FOLDER: Final = "configs"
+"""In the report's folder: `{gpu}_{op}.json`, to be copied to kernels/configs/ as they are."""
+SHAPE_S: Final = 180.0
+
+
+def tasks(quick: bool, device: str) -> list[Task]:
+    """Every op's shapes in turn, the most wanted first."""
+    made: list[Task] = []
+    queues = [(op, list(_tuning(op).shapes(quick=quick))) for op in OPS]
+    while any(shapes for _, shapes in queues):
+        for op, shapes in queues:
+            if shapes:
+                made.append(_task(op, shapes.pop(0), device))
+    return made
+
+
+def _task(op: str, shape: tuned.Shape, device: str) -> Task:
+    key = ".".join(["tune", op, *(f"{name}={value}" for name, value in shape.items())])
+    # On a CPU the search is gone through in the interpreter; its times say nothing.
+    environment = {} if device == "cuda" else {"TRITON_INTERPRET": "1"}
+    inputs = {"op": op, **shape}
+    return Task(key, inputs, partial(run, op=op, shape=shape), environment, limit_s=SHAPE_S + 30)
+
+
+def _tuning(op: str) -> Tuning:
+    found: Tuning = importlib.import_module(f"kernels.{op}.tuning").TUNING
+    return found
+
+
+def run(bench: Bench, op: str, shape: tuned.Shape) -> Row:
+    """The fastest configuration at one shape; the op's file in the report's folder holds it as well."""
+    path = tune(_tuning(op), _clock(bench), bench.out / FOLDER, lambda other: other == shape)
+    entries = tuned.document(path)["entries"] if path.exists() else []
+    for entry in entries:
+        if entry["shape"] == dict(shape):
+            default = entry["default_microseconds"]
+            gain = default / entry["microseconds"] if default else None
+            return {"entry": entry, "gain": None if gain is None else round(gain, 3)}
+    return {"unfinished": True, "reason": f"no search ended within {SHAPE_S:.0f} s"}
+
+
+def _clock(bench: Bench) -> Clock:
+    until = time.monotonic() + SHAPE_S
+    if bench.device.type != "cuda":
+        return Clock(bench.device, 232_448, 1, bench.quick, until)
+    from triton.runtime import driver
+
+    shared = driver.active.utils.get_device_properties(torch.cuda.current_device())["max_shared_mem"]
+    cache = torch.cuda.get_device_properties(bench.device).L2_cache_size
+    return Clock(bench.device, shared, CACHE_TURNS * cache, bench.quick, until)
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """How many shapes, and what tuning gained over the built-in sizes where it was measured on a GPU."""
+    gains = [row["gain"] for row in rows if row.get("gain") and row.get("measured_on") == "cuda"]
+    lines = [f"{sum('entry' in row for row in rows)} shapes in {FOLDER}/"]
+    if gains:
+        mean = statistics.geometric_mean(gains)
+        lines.append(f"faster than built-in sizes: {mean:.2f}x in geometric mean, at most {max(gains):.2f}x")
+    return lines
+
+
+def goals(rows: Sequence[Row]) -> list[Goal]:
+    """None: what tuning is for shows in part `kernels`."""
+    return []

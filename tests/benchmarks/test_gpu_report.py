@@ -1,0 +1,255 @@
+"""The GPU report runs to its end on a CPU, says that it did so there, and survives what kernels can do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.gpu import command, lora_checks, roofline, table
+from benchmarks.gpu.lora_inputs import Work
+from benchmarks.gpu.parts import correctness, engine, kernels
+from benchmarks.gpu.peers import FOLDER
+from benchmarks.gpu.report import Report
+from benchmarks.gpu.runner import Budget, Worker, run_part
+from benchmarks.gpu.shapes import BATCHES, MODELS, RANKS, grid
+from benchmarks.gpu.task import Bench, Ceilings, Row
+from tests.benchmarks import broken_part
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU = Bench(torch.device("cpu"), True, Ceilings(1e10, 1e11), Path())
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny products gain nothing from two threads."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def quick(part: str, out: Path, *more: str) -> int:
+    return command.main(["--part", part, "--device", "cpu", "--quick", "--out", str(out), *more])
+
+
+def held(out: Path, part: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((out / f"{part}.json").read_text())
+    return value
+
+
+@pytest.mark.parametrize("part", command.PARTS)
+def test_part_runs_to_its_end_on_a_cpu(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert quick(part, tmp_path) == 0
+    result = held(tmp_path, part)
+    assert result["rows"]
+    assert not result["left"]
+    assert {row["measured_on"] for row in result["rows"]} == {result["measured_on"]} == {"cpu"}
+    assert not [row for row in result["rows"] if "error" in row]
+    shown = capsys.readouterr().out
+    assert "measured on a CPU: NOT GPU figures" in shown
+    assert "MET" not in shown
+    assert "MISSED" not in shown
+    with tarfile.open(tmp_path / "gpu_report.tar.gz") as archive:
+        names = archive.getnames()
+    assert f"gpu_report/{part}.json" in names
+    assert ("gpu_report/roofline.png" in names) == (part == "kernels")
+
+
+def test_script_needs_no_installation_and_resumes_what_was_left(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "benchmarks" / "gpu_report.py"), "--part", "kernels"]
+    options = ["--device", "cpu", "--quick", "--out", str(tmp_path / "out")]
+    for more in (["--budget", "0"], ["--resume"]):
+        done = subprocess.run([*script, *options, *more], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        if more == ["--resume"]:
+            assert "left 0" in done.stdout
+        else:
+            assert "rows 0" in done.stdout
+            assert "LEFT" in done.stdout
+    keys = [row["key"] for row in held(tmp_path / "out", "kernels")["rows"]]
+    assert sorted(keys) == sorted(task.key for task in kernels.tasks(True, "cpu"))
+
+
+def test_resume_makes_only_what_is_missing_and_keeps_devices_apart(tmp_path: Path) -> None:
+    report = Report.open(tmp_path, "kernels", device="cpu", quick=True, resume=False)
+    report.begin({"bandwidth": 1.0, "matmul": 1.0})
+    report.add({"key": kernels.tasks(True, "cpu")[0].key, "mark": "kept"})
+    report = Report.open(tmp_path, "kernels", device="cpu", quick=True, resume=True)
+    budget = Budget(60.0)
+    with Worker("kernels", "cpu", True, tmp_path) as worker:
+        run_part(kernels.tasks(True, "cpu")[:2], report, worker, budget)
+    assert [row.get("mark") for row in report.rows] == ["kept", None]
+    assert [row["run"] for row in report.rows] == [0, 1]
+    with pytest.raises(ValueError, match=r"has rows of --device cpu --quick; expected those of this run"):
+        Report.open(tmp_path, "kernels", device="cuda", quick=False, resume=True)
+
+
+def test_a_task_that_raises_hangs_or_dies_costs_its_own_row(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report = Report.open(tmp_path, "broken", device="cpu", quick=True, resume=False)
+    with Worker(broken_part.__name__, "cpu", True, tmp_path) as worker:
+        run_part(broken_part.tasks(True, "cpu"), report, worker, Budget(120.0))
+    rows = {row["key"]: row for row in report.rows}
+    assert rows["raises"]["error"] == "ValueError: no such shape"
+    assert rows["hangs"]["error"] == "no answer within 1 s: hung, killed"
+    assert rows["dies"]["error"] == "the process ended with code 7"
+    assert [row["key"] for row in report.failed] == ["raises", "hangs", "dies"]
+    assert rows["first"]["pid"] == rows["second"]["pid"] != rows["other"]["pid"]
+    assert (rows["second"]["variable"], rows["other"]["variable"]) == (None, "set")
+    shown = list(table.lines(report, [], []))
+    assert "FAILED dies: the process ended with code 7" in shown
+    assert shown[-1] == "rows 6, failed 3, left 0"
+
+
+def gpu_row(**changes: Any) -> Row:
+    inputs = {"op": "lora", "phase": "decode", "spread": "distinct", "adapters": 64, "batch": "64x64"}
+    row = {
+        "key": "row",
+        "measured_on": "cuda",
+        "inputs": inputs,
+        "time_us": {"median": 30.0},
+        "bytes": 100_000_000,
+        "flops": 200_000_000,
+        "bandwidth_fraction": 0.9,
+        "roofline_us": 27.0,
+        "roofline_ratio": 1.11,
+        "peer": {"speedup": 1.5, "time_us": {"median": 45.0}},
+    }
+    return row | changes
+
+
+def test_kernel_goals_follow_the_rows_of_a_gpu_alone() -> None:
+    def met(*rows: Row) -> list[bool | None]:
+        return [goal.met for goal in kernels.goals(rows)]
+
+    assert met(gpu_row()) == [True] * 4
+    assert met(gpu_row(measured_on="cpu")) == [None] * 4
+    assert met(gpu_row(bandwidth_fraction=0.84)) == [False, True, True, True]
+    assert met(gpu_row(roofline_ratio=1.16)) == [True, False, True, True]
+    assert met(gpu_row(roofline_ratio=9.0, time_us={"median": 19.0}), gpu_row()) == [True] * 4
+    slow = gpu_row(peer={"speedup": 0.94})
+    assert met(*[gpu_row(peer={"speedup": 2.0})] * 9, slow) == [True, True, True, False]
+    assert met(gpu_row(peer={"absent": "no vllm"})) == [True, True, None, None]
+
+
+def test_engine_goals_compare_equal_outputs_only() -> None:
+    def row(rate: float, out: int = 600, **inputs: Any) -> Row:
+        held = {"triton": True, "adapters": 0, "concurrency": 16, "loaded": False, "modules": "all"}
+        figures = {"otps": 1.0, "decode_steps": 5, "step_roofline_ratio": 1.1}
+        return {
+            "measured_on": "cuda",
+            "inputs": held | inputs,
+            "out_tokens": out,
+            "out_tokens_per_s": rate,
+            **figures,
+        }
+
+    attention: dict[str, Any] = {"adapters": 8, "modules": "attention"}
+    found = engine.goals([row(100.0), row(98.0, loaded=True), row(96.0, **attention)])
+    assert [goal.met for goal in found[:4]] == [True, None, False, True]
+    found = engine.goals([row(100.0), row(96.0, out=300, **attention)])
+    assert (found[3].met, found[3].value) == (None, "outputs shortened differently")
+
+
+def test_correctness_sees_a_wrong_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = next(lora_checks.checks(True, "cpu"))
+    assert lora_checks.run(CPU, check)["passed"]
+    right = lora_checks.apply
+
+    def off_by_a_bit(check: Any, inputs: Any, out: torch.Tensor) -> None:
+        right(check, inputs, out)
+        out[0, 0] += 0.25
+
+    monkeypatch.setattr(lora_checks, "apply", off_by_a_bit)
+    assert not lora_checks.run(CPU, check)["passed"]
+    monkeypatch.setattr(lora_checks, "apply", lambda check, inputs, out: out.add_(1))
+    assert lora_checks.run(CPU, check)["reason"] == "a row without adapter changed"
+    monkeypatch.setattr(lora_checks, "apply", lambda check, inputs, out: out.fill_(float("nan")))
+    assert not lora_checks.run(CPU, check)["passed"]
+
+
+def test_correctness_goal_needs_every_case_on_a_gpu() -> None:
+    rows: list[Row] = [{"measured_on": "cuda", "passed": True}, {"measured_on": "cuda", "passed": False}]
+    assert [goal.met for goal in correctness.goals(rows)] == [False]
+    assert [goal.met for goal in correctness.goals(rows[:1])] == [True]
+    assert [goal.met for goal in correctness.goals([{"measured_on": "cpu", "passed": True}])] == [None]
+
+
+def test_counted_work_of_multi_lora() -> None:
+    # Adapters 0 and 2 work, on 2 and 1 rows; 1 has no rows, 3 no rank, and row 3 no adapter.
+    work = Work.of([4, 8, 2, 0], (10, 6), 12, [0, 2, 0, -1, 3], 2)
+    weights = (4 + 2) * (12 + 10) + (4 + 2) * (12 + 6)
+    assert work.nbytes == 2 * (weights + 3 * 12 + 2 * 3 * 16)
+    assert work.flops == 2 * (2 * 4 + 1 * 2) * (12 + 10 + 12 + 6)
+
+
+def test_first_fifth_of_the_grid_pairs_everything() -> None:
+    rows = list(grid(False))
+    layers = sum(len(model.layers) for model in MODELS)
+    assert len(set(rows)) == len(rows) == layers * len(RANKS) * len(BATCHES)
+    first = rows[: len(rows) // len(RANKS)]
+    for one, other in itertools.combinations(range(3), 2):
+        found = {(row[one], row[other]) for row in first}
+        assert found == {(row[one], row[other]) for row in rows}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_roofline_is_drawn_and_says_where_it_was_measured(device: str, tmp_path: Path) -> None:
+    report = Report.open(tmp_path, "kernels", device=device, quick=False, resume=False)
+    machine = {"gpu": {"name": "Some GPU"}, "cpu": "Some CPU"}
+    report.begin({"bandwidth": 4.3e12, "matmul": 7.9e14, "machine": machine})
+    assert roofline.draw(report) is None
+    report.add(gpu_row(measured_on=device))
+    path = roofline.draw(report)
+    assert path is not None
+    assert path.read_bytes().startswith(b"\x89PNG")
+    title = roofline.title(report, report.rows)
+    assert title.startswith("Some GPU" if device == "cuda" else "MEASURED ON A CPU (Some CPU)")
+
+
+def test_kernels_pass_the_checks_in_the_interpreter(tmp_path: Path) -> None:
+    """The checks that a GPU will run, over the kernels themselves: pages, mixes, DoRA, changing batches."""
+    options = ["--part", "correctness", "--device", "cpu", "--quick", "--out", str(tmp_path)]
+    command_line = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "gpu_report.py"), *options]
+    done = subprocess.run(
+        command_line, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = held(tmp_path, "correctness")["rows"]
+    assert {row["implementation"] for row in rows if "implementation" in row} == {"interpreter"}
+    assert {"lora.graph.decode", "lora.paged.decode", "attention.graph"} <= {row["key"] for row in rows}
+
+
+PEER = """
+import torch
+from benchmarks.gpu.lora_checks import judge
+from benchmarks.gpu.lora_inputs import LoraInputs
+from benchmarks.gpu.peers import VllmOps
+
+torch.manual_seed(0)
+ops = VllmOps.load()
+for widths, row_adapter in (((48,), [2, -1, 0, 1, 2, 2]), ((64, 16, 16), [1, 0, 2, -1, -1, 2, 0])):
+    device = torch.device("cpu")
+    inputs = LoraInputs.draw([8, 16, 4], widths, 64, row_adapter, dtype=torch.float16, device=device)
+    result = inputs.out.clone()
+    ops.calls([inputs])[0]()
+    result, inputs.out[:] = inputs.out.clone(), result
+    row = judge(inputs, result)
+    assert row["passed"], row
+"""
+
+
+@pytest.mark.skipif(not os.environ.get(FOLDER), reason=f"{FOLDER} names no folder of vLLM's Triton ops")
+def test_vllms_ops_run_and_compute_the_same() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PEER], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
