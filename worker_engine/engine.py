@@ -19,9 +19,11 @@ from worker_engine.config import PAGE_SIZE, EngineConfig, ModelConfig
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.model_runner import ModelRunner
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
-from worker_engine.sampler import sample
+from worker_engine.sampler import Sampled, Sampler
+from worker_engine.sampling.row import SamplingRow
 from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence
+from worker_engine.structured_output import GrammarCompiler, MaskBatch
 from worker_engine.tokenizer import ChatTokenizer, Detokenizer
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,8 @@ class Engine:
             adapters=adapters,
             clock=clock,
         )
+        self.grammars = GrammarCompiler(config.model, model.vocab_size, model.eos_token_ids)
+        self._sampler = Sampler(MaskBatch())
         self._sequences: dict[str, Sequence] = {}
         self.num_generated_tokens = 0
         self.num_prompt_tokens = 0
@@ -95,9 +99,12 @@ class Engine:
         Args:
             arrived: when, on this engine's clock, its deadline and its latencies begin; now by default.
         """
-        detokenizer = Detokenizer(self._tokenizer, request.sampling.stop)
+        params, prompt = request.sampling, request.prompt_token_ids
+        grammar = None if params.grammar is None else self.grammars.start(params.grammar)
+        detokenizer = Detokenizer.of(self._tokenizer, params, prompt)
         arrived = self._clock() if arrived is None else arrived
         sequence = Sequence(request, detokenizer, adapter, arrived=arrived)
+        sequence.sampling = SamplingRow(params, prompt, eos=self._eos, grammar=grammar)
         self._sequences[request.request_id] = sequence
         self.scheduler.add(sequence)
 
@@ -116,50 +123,58 @@ class Engine:
             return late
         logits, sampled = self._runner.run(chunks, self.pool.take_fresh())
         self.scheduler.commit(chunks)
-        return late + self._postprocess(chunks, sampled, sample(logits, sampled) if sampled else [])
+        tokens = self._sampler.sample(logits, sampled) if sampled else []
+        return late + self._postprocess(chunks, sampled, tokens)
 
     def fail_all(self, message: str) -> list[TokenDelta]:
         """Ends every request with an error."""
         return [self._fail(sequence, message) for sequence in list(self._sequences.values())]
 
     def _postprocess(
-        self, chunks: Items[Chunk], sampled: Items[Sequence], token_ids: Items[int | None]
+        self, chunks: Items[Chunk], sampled: Items[Sequence], tokens: Items[Sampled | None]
     ) -> list[TokenDelta]:
         self.num_prompt_tokens += sum(chunk.count for chunk in chunks if chunk.count > 1)
-        self.num_generated_tokens += sum(token_id is not None for token_id in token_ids)
+        self.num_generated_tokens += sum(token is not None for token in tokens)
         return [
-            self._append(sequence, token_id)
-            if token_id is not None
+            self._append(sequence, token)
+            if token is not None
             else self._fail(sequence, "the model gave non-finite logits; its adapter's weights may overflow")
-            for sequence, token_id in zip(sampled, token_ids, strict=True)
+            for sequence, token in zip(sampled, tokens, strict=True)
         ]
 
-    def _append(self, sequence: Sequence, token_id: int) -> TokenDelta:
-        params = sequence.request.sampling
-        sequence.token_ids.append(token_id)
-        if token_id in self._eos and not params.ignore_eos:
-            return self._delta(sequence, sequence.detokenizer.flush(), (token_id,), FinishReason.STOP)
-        text = sequence.detokenizer.append(token_id)
+    def _append(self, sequence: Sequence, token: Sampled) -> TokenDelta:
+        params, grammar = sequence.request.sampling, sequence.sampling.grammar
+        sequence.token_ids.append(token.token_id)
+        if grammar is not None and (problem := grammar.accept(token.token_id)) is not None:
+            return self._fail(sequence, problem)
+        named = token.token_id in params.stop_token_ids
+        if named or (token.token_id in self._eos and not params.ignore_eos):
+            text = sequence.detokenizer.append(token.token_id) if named and params.include_stop else ""
+            return self._delta(sequence, text + sequence.detokenizer.flush(), token, FinishReason.STOP)
+        text = sequence.detokenizer.append(token.token_id)
         reason = FinishReason.STOP if sequence.detokenizer.stopped else None
+        if reason is None and grammar is not None and grammar.finished:
+            reason = FinishReason.STOP
         if reason is None and sequence.num_completion_tokens >= params.max_tokens:
-            text += sequence.detokenizer.flush()
             reason = FinishReason.LENGTH
-        return self._delta(sequence, text, (token_id,), reason)
+        if reason is not None:
+            text += sequence.detokenizer.flush()
+        return self._delta(sequence, text, token, reason)
 
     def _time_out(self, sequence: Sequence) -> TokenDelta:
         made = sequence.num_completion_tokens
         state = f"after {made} tokens" if made else "before its first token"
         message = f"the request's time limit of {sequence.request.origin.timeout:g} s passed {state}"
-        return self._delta(sequence, "", (), FinishReason.TIMEOUT, error=message)
+        return self._delta(sequence, "", None, FinishReason.TIMEOUT, error=message)
 
     def _fail(self, sequence: Sequence, message: str) -> TokenDelta:
-        return self._delta(sequence, "", (), FinishReason.ERROR, error=message)
+        return self._delta(sequence, "", None, FinishReason.ERROR, error=message)
 
     def _delta(
         self,
         sequence: Sequence,
         text: str,
-        token_ids: tuple[int, ...],
+        token: Sampled | None,
         reason: FinishReason | None,
         *,
         error: str | None = None,
@@ -170,12 +185,13 @@ class Engine:
         return TokenDelta(
             request_id=sequence.request.request_id,
             text=text,
-            token_ids=token_ids,
+            token_ids=() if token is None else (token.token_id,),
             prompt_tokens=sequence.num_prompt_tokens,
             cached_tokens=sequence.cached_tokens,
             completion_tokens=sequence.num_completion_tokens,
             finish_reason=reason,
             error=error,
+            logprobs=() if token is None or token.logprobs is None else (token.logprobs,),
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from dataclasses import dataclass, field
 
 from worker_engine.adapter_loader import Adapter
@@ -11,6 +10,7 @@ from worker_engine.fairness import Account
 from worker_engine.memory_pool import pages_for
 from worker_engine.prefix_cache import HashChain
 from worker_engine.protocol import FinishReason, GenerateRequest
+from worker_engine.sampling.row import SamplingRow
 from worker_engine.tokenizer import Detokenizer
 
 
@@ -26,7 +26,7 @@ class Sequence:
         account: its tenant's, from when it is queued.
         deadline: on the scheduler's clock, as are `arrived` and `admitted`; infinite when there is none.
         num_bypassed: sequences admitted while this one's turn was held up by its adapter.
-        rng: source of this request's draws; one per sampled token, so neighbours never shift it.
+        sampling: what its tokens are drawn by; the engine replaces it where ends and a grammar matter.
     """
 
     request: GenerateRequest
@@ -37,7 +37,7 @@ class Sequence:
     num_computed: int = 0
     pages: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
-    rng: random.Random = field(init=False)
+    sampling: SamplingRow = field(init=False)
     chain: HashChain = field(init=False)
     num_known_pages: int = 0
     cached_tokens: int = 0
@@ -48,7 +48,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
-        self.rng = random.Random(self.request.sampling.seed)  # noqa: S311 - sampling, not secrecy
+        self.sampling = SamplingRow(self.request.sampling, self.request.prompt_token_ids)
         origin = self.request.origin
         self.chain = HashChain(origin.cache_salt, self.adapter.sha256 if self.adapter is not None else "")
         self.deadline = math.inf if origin.timeout is None else self.arrived + origin.timeout

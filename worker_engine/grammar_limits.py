@@ -1,0 +1,92 @@
+"""What is refused before a grammar is compiled: sizes that the grammar library does not bound by itself.
+
+Measured with llguidance 1.9: a number's `multipleOf` becomes an automaton of as many states (9,973: 26 ms;
+99,991: 400 ms; 99,999,989: no end within 18 s); nested counted repetitions of 10^9 take 0.7 s and 180 MB before
+they are given up. All else that was tried ends by the library's own limits within 0.4 s.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from fractions import Fraction
+from typing import Any, Final
+
+from worker_engine.errors import InvalidRequest
+
+MAX_SCHEMA_BYTES: Final = 1 << 17
+MAX_MULTIPLE: Final = 10_000
+MAX_REPETITIONS: Final = 100_000
+_COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+
+
+def check_schema(text: str) -> None:
+    """Raises InvalidRequest when a JSON schema holds something too large to compile."""
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise InvalidRequest(f"the schema is larger than {MAX_SCHEMA_BYTES} bytes")
+    multiple = Fraction(1)
+    open_nodes: list[Any] = [json.loads(text)]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, dict):
+            multiple = _common_multiple(multiple, node.get("multipleOf"))
+            patterns = node.get("patternProperties")
+            for pattern in (node.get("pattern"), *(patterns if isinstance(patterns, dict) else ())):
+                if isinstance(pattern, str):
+                    check_pattern(pattern)
+            open_nodes += node.values()
+        elif isinstance(node, list):
+            open_nodes += node
+
+
+def _common_multiple(known: Fraction, value: object) -> Fraction:
+    """Least common multiple of the schema's `multipleOf`, counted in the smallest decimal step among them."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return known
+    if value <= 0 or not math.isfinite(value):
+        raise InvalidRequest(f"multipleOf must be above 0, got {value}")
+    step = Fraction(str(value))
+    common = Fraction(
+        math.lcm(known.numerator, step.numerator), math.gcd(known.denominator, step.denominator)
+    )
+    states = common * math.lcm(known.denominator, step.denominator)
+    if states > MAX_MULTIPLE:
+        raise InvalidRequest(
+            f"multipleOf {value} is too fine or too large: together with the schema's others it needs "
+            f"{float(states):g} states, at most {MAX_MULTIPLE} are served"
+        )
+    return common
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises InvalidRequest when a regular expression nests counted repetitions beyond all use."""
+    if len(pattern) > MAX_SCHEMA_BYTES:
+        raise InvalidRequest(f"the regular expression is larger than {MAX_SCHEMA_BYTES} bytes")
+    # Per open group: the largest product of counts within it. The count that follows a group multiplies it.
+    inside, last, at = [1], 1, 0
+    while at < len(pattern):
+        char = pattern[at]
+        count = _COUNT.match(pattern, at) if char == "{" else None
+        if count is not None:
+            last *= max(int(count[1]), int(count[2] or 0), 1)
+            if last > MAX_REPETITIONS:
+                raise InvalidRequest(f"a regular expression repeats something over {MAX_REPETITIONS} times")
+            inside[-1] = max(inside[-1], last)
+            at = count.end()
+            continue
+        if char == "(":
+            inside.append(1)
+        last = 1
+        if char == ")" and len(inside) > 1:
+            last = inside.pop()
+            inside[-1] = max(inside[-1], last)
+        at = _class_end(pattern, at) if char == "[" else at + (2 if char == "\\" else 1)
+
+
+def _class_end(pattern: str, at: int) -> int:
+    """Just behind the character class that begins at `at`."""
+    at += 2 if pattern[at + 1 : at + 2] == "]" else 1
+    while at < len(pattern) and pattern[at] != "]":
+        at += 2 if pattern[at] == "\\" else 1
+    return at + 1

@@ -1,0 +1,105 @@
+"""What sampling keeps of one sequence on the host: its random stream, its token counts, its biases."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence as Items
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from worker_engine.protocol import SamplingParams
+from worker_engine.sampling.random_stream import stream_key, uniform
+
+if TYPE_CHECKING:
+    from worker_engine.structured_output import GrammarState
+
+Ids = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float32]
+NO_IDS: Final[Ids] = np.empty(0, np.int64)
+
+
+class SamplingRow:
+    """One sequence's part of every batch that it is sampled in.
+
+    Attributes:
+        plain: the row is its logits' argmax and nothing else is asked of it.
+        edited: logits change before the token is chosen.
+        grammar: where the completion stands in its grammar, if it has one.
+    """
+
+    __slots__ = ("_eos", "_key", "bias_ids", "bias_values", "counts", "edited", "grammar", "params", "plain")
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt: Items[int],
+        *,
+        eos: frozenset[int] = frozenset(),
+        grammar: GrammarState | None = None,
+    ) -> None:
+        self.params, self.grammar = params, grammar
+        self._eos: Ids = np.array(sorted(eos | set(params.stop_token_ids)), np.int64)
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        self._key = stream_key(seed, params.choice)
+        self.bias_ids: Ids = np.array([token for token, _ in params.logit_bias], np.int64)
+        self.bias_values: Values = np.array([bias for _, bias in params.logit_bias], np.float32)
+        penalised = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
+        self.counts: TokenCounts | None = TokenCounts(prompt) if penalised else None
+        self.edited = bool(
+            penalised or params.logit_bias or params.min_tokens or params.bad_words or grammar is not None
+        )
+        self.plain = params.greedy and not self.edited and params.logprobs is None
+
+    def uniform(self, index: int) -> float:
+        """The number that completion token `index` is drawn with."""
+        return uniform(self._key, index)
+
+    def banned(self, token_ids: Items[int], num_completion: int) -> Ids:
+        """Tokens that may not come next: ends before `min_tokens`, last tokens of bad words."""
+        last = [
+            word[-1]
+            for word in self.params.bad_words
+            if len(word) <= num_completion + 1
+            and (len(word) == 1 or tuple(token_ids[1 - len(word) :]) == word[:-1])
+        ]
+        ends = self._eos if num_completion < self.params.min_tokens else NO_IDS
+        return np.concatenate([ends, np.array(last, np.int64)]) if last else ends
+
+
+class TokenCounts:
+    """How often each token has come, kept up to date token by token.
+
+    Attributes:
+        ids: distinct tokens of prompt and completion.
+        counts: times in the completion; 0 for a token of the prompt only.
+    """
+
+    def __init__(self, prompt: Items[int]) -> None:
+        distinct = sorted(set(prompt))
+        self._slots = {token: slot for slot, token in enumerate(distinct)}
+        room = 2 * len(distinct) + 64
+        self._ids: Ids = np.zeros(room, np.int64)
+        self._counts: Values = np.zeros(room, np.float32)
+        self._ids[: len(distinct)] = distinct
+        self._seen = len(prompt)
+
+    def follow(self, token_ids: Items[int]) -> None:
+        """Counts what `token_ids`, prompt and completion, holds beyond the last call's."""
+        for token in token_ids[self._seen :]:
+            slot = self._slots.setdefault(token, len(self._slots))
+            if slot == len(self._ids):
+                self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
+                self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+            self._ids[slot] = token
+            self._counts[slot] += 1
+        self._seen = len(token_ids)
+
+    @property
+    def ids(self) -> Ids:
+        return self._ids[: len(self._slots)]
+
+    @property
+    def counts(self) -> Values:
+        return self._counts[: len(self._slots)]

@@ -1,0 +1,157 @@
+"""Completions held to a grammar: compiled off the event loop, kept, turned into masks over the vocabulary.
+
+The grammar library is llguidance; docs/adr/0006-structured-output.md says why. A grammar that cannot be
+compiled within the limits is refused by name; one that grows too complex later ends its own request only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence as Items
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import llguidance
+import torch
+
+from worker_engine.errors import InvalidRequest
+from worker_engine.grammar_limits import check_pattern, check_schema
+from worker_engine.protocol import Grammar, GrammarKind
+
+MAX_COMPILED: Final = 64
+"""Grammars kept; one that is asked for again costs a copy of 10 us instead of milliseconds."""
+_LIMITS: Final = llguidance.LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=100_000,
+    step_max_items=20_000,
+    max_lexer_states=50_000,
+    verbose_errors=False,
+)
+"""Fuel, not time, so that the same grammar is always judged alike: about 10 ms of lexing a token at most."""
+_WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,64}"
+"""Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
+
+
+class GrammarCompiler:
+    """Compiles grammars for one tokenizer. Thread-safe."""
+
+    def __init__(self, folder: Path, vocab_size: int, eos_token_ids: Items[int]) -> None:
+        """The tokenizer is read at the first use: 0.2-0.5 s for 49,152 tokens."""
+        self._path, self._vocab_size, self._eos = folder / "tokenizer.json", vocab_size, list(eos_token_ids)
+        self._tokenizer: llguidance.LLTokenizer | None = None
+        self._compiled: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
+        # One thread: a flood of large grammars takes one core, and never the tokenizer's threads.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+
+    async def prepare(self, grammar: Grammar, param: str) -> None:
+        """Compiles `grammar` in a thread, unless it is kept already.
+
+        Raises:
+            InvalidRequest: naming `param`; it is malformed, not supported or too complex.
+        """
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self.start, grammar)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{param}: {error}", param=param) from error
+
+    def start(self, grammar: Grammar) -> GrammarState:
+        """A fresh state at the grammar's beginning. Raises InvalidRequest."""
+        with self._lock:
+            matcher = self._compiled.get(grammar)
+            if matcher is None:
+                matcher = self._compiled[grammar] = self._compile(grammar)
+                if len(self._compiled) > MAX_COMPILED:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(grammar)
+            return GrammarState(matcher.deep_copy())
+
+    def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
+        try:
+            if self._tokenizer is None:
+                text = self._path.read_text(encoding="utf-8")
+                self._tokenizer = llguidance.LLTokenizer(text, n_vocab=self._vocab_size, eos_token=self._eos)
+            matcher = llguidance.LLMatcher(self._tokenizer, _source(grammar), log_level=0, limits=_LIMITS)
+        except ValueError as error:
+            raise InvalidRequest(_first_line(str(error))) from error
+        # The first mask is where most of what is too complex shows; its work is kept for every copy.
+        matcher.compute_bitmask()
+        if matcher.is_error():
+            raise InvalidRequest(_first_line(matcher.get_error()))
+        return matcher
+
+
+def _source(grammar: Grammar) -> str:
+    matcher = llguidance.LLMatcher
+    if grammar.kind is GrammarKind.REGEX:
+        check_pattern(grammar.text)
+        return matcher.grammar_from_regex(grammar.text)
+    if grammar.kind is GrammarKind.LARK:
+        return matcher.grammar_from_lark(grammar.text)
+    check_schema(grammar.text)
+    return matcher.grammar_from_json_schema(
+        grammar.text,
+        overrides={
+            "whitespace_flexible": True,
+            "whitespace_pattern": _WHITESPACE,
+            "lenient": not grammar.strict,
+            "coerce_one_of": not grammar.strict,
+        },
+    )
+
+
+def _first_line(text: str) -> str:
+    line = " ".join(text.split("<state>")[0].split())
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+class GrammarState:
+    """How far one completion has come in its grammar."""
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self.matcher = matcher
+
+    @property
+    def finished(self) -> bool:
+        """True once the grammar is complete and nothing may follow."""
+        return self.matcher.is_stopped()
+
+    def accept(self, token_id: int) -> str | None:
+        """Moves on by one token. Returns a sentence for the caller when the grammar cannot be followed."""
+        # A state that broke while its mask was computed refuses every token.
+        if self.matcher.consume_token(token_id):
+            return None
+        return f"the grammar became too complex to follow: {_first_line(self.matcher.get_error())}"
+
+
+class MaskBatch:
+    """Applies the grammars of a batch to its logits."""
+
+    def __init__(self, num_threads: int | None = None) -> None:
+        self._executor = llguidance.LLExecutor(num_threads)
+        # Byte -> what its eight bits add to eight logits.
+        bits = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
+        self._table = torch.zeros(256, 8).masked_fill_(bits == 0, float("-inf"))
+
+    def apply(self, logits: torch.Tensor, rows: Items[tuple[int, GrammarState]]) -> None:
+        """Puts -inf in float32 [rows, vocab] wherever a row's grammar forbids the token."""
+        if not rows:
+            return
+        vocab = logits.shape[1]
+        masks = torch.zeros(len(rows), 4 * ((vocab + 31) // 32), dtype=torch.uint8)
+        self._executor.unsafe_compute_mask_ptr(
+            [(state.matcher, index) for index, (_, state) in enumerate(rows)],
+            masks.data_ptr(),
+            masks.shape[1],
+            len(rows),
+        )
+        masks = masks.to(logits.device, non_blocking=True)
+        self._table = self._table.to(logits.device)
+        bias = torch.nn.functional.embedding(masks.int(), self._table).view(len(rows), -1)[:, :vocab]
+        if len(rows) == len(logits):
+            logits += bias
+        else:
+            logits.index_add_(0, torch.tensor([row for row, _ in rows], device=logits.device), bias)
