@@ -36,6 +36,10 @@ class AdapterMemory:
     def num_pages(self) -> int:
         return sum(len(pages) for pages in self._pages.values())
 
+    def active_pages(self) -> list[list[int]]:
+        """The pages of each adapter that running sequences use."""
+        return [self._pages[sha256] for sha256 in self._users]
+
     def pages_of(self, adapter: Adapter | None) -> int:
         """Pages that the adapter takes while a sequence uses it."""
         if adapter is None or not self._page_bytes:

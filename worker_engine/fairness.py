@@ -2,7 +2,8 @@
 
 Sheng et al. 2024, "Fairness in Serving Large Language Models" (arXiv:2401.00588): each tenant's counter grows
 with the tokens that it is served, over its weight, and the smallest counter goes next. A tenant that was away
-comes back at the smallest counter of those that wait, so that an idle hour is not saved up as credit.
+comes back at the smallest counter of those that wait, so that an idle hour is not saved up as credit; only
+a short burst's worth is, since who sends little sends it unevenly.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class Account:
 class Accounts:
     """The accounts of all tenants that have, or lately had, requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, burst: float = 0.0) -> None:
+        """`burst`: virtual tokens by which a tenant that comes back may be behind those that wait."""
         self._accounts: dict[str, Account] = {}
+        self.burst: Final = burst
         self._last_queued: Account | None = None
 
     def __iter__(self) -> Iterator[Account]:
@@ -65,7 +68,7 @@ class Accounts:
     def requeue(self, account: Account) -> None:
         """One more waiting request."""
         if not account.num_waiting:
-            account.served = max(account.served, self._level())
+            account.served = max(account.served, self._level() - self.burst)
         account.num_waiting += 1
 
     def dequeue(self, account: Account) -> None:
@@ -89,7 +92,7 @@ class Accounts:
 
     def _forget_idle(self) -> None:
         if len(self._accounts) >= MAX_ACCOUNTS:
-            level = self._level()
+            level = self._level() - self.burst
             for account in list(self):
                 if not account.active and account.served <= level:
                     del self._accounts[account.tenant]

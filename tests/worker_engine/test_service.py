@@ -90,7 +90,7 @@ def test_a_broken_engine_ends_all_streams(serve: Callable[[Scenario], None]) -> 
         def broken(request: GenerateRequest, adapter: Adapter | None) -> None:
             raise RuntimeError("broken")
 
-        service.engine.add_request = broken  # type: ignore[method-assign]
+        service.engine.add_request = broken  # type: ignore[method-assign,assignment]
         for stream in (asyncio.create_task(count(service.generate(long()))), running):
             with pytest.raises(GenerationFailed, match="broke"):
                 await stream
