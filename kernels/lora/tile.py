@@ -83,7 +83,7 @@ SINGLE = Tile(rows=1, ranks=16, inner=512, outer=512)
 """Segments of one row: decode with an adapter per row. Bound by reading the weights."""
 FEW = Tile(rows=16, ranks=16, inner=128, outer=256, stages=4)
 """Segments of 2 to 16 rows: decode where tenants have several requests in flight."""
-FEW_WIDE = Tile(rows=16, ranks=16, inner=128, outer=64)
+FEW_WIDE = Tile(rows=16, ranks=16, inner=64, outer=64)
 """As `FEW`, of 4-byte weights: exact float32 products run without tensor cores, from registers, and with
 64 rows x 128 columns they spilled 13 KB a thread."""
 MANY = Tile(rows=64, ranks=64, inner=64, outer=128, blocks=256, warps=8, stages=4)

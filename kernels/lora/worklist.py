@@ -94,14 +94,14 @@ def build(
     sizes = shrink["rows"] * shrink["rank"] * (1 if atomic else splits)
     shrink |= {"base": _starts(sizes), "flag": _starts(row_chunks)}
     shrink |= {"row_chunks": row_chunks, "rank_chunks": rank_chunks, "target": rank_chunks * splits}
-    expand = _expand_products(shrink, table, columns)
-    items = np.concatenate([_shrink_items(shrink, splits, tile, atomic=atomic), _expand_items(expand, tile)])
-    if max(int(sizes.sum()), items.size) >= 2**31:
+    expand = _expand_products(shrink, table, columns, tile)
+    shrinks, expands = int(shrink["target"] @ row_chunks), int(expand["blocks"] @ expand["row_chunks"])
+    if max(int(sizes.sum()), FIELDS * (shrinks + expands)) >= 2**31:
         raise ValueError(
-            f"row_adapter needs {sizes.sum()} shrunk values and {len(items)} entries of {FIELDS}; "
+            f"row_adapter needs {sizes.sum()} shrunk values and {shrinks + expands} entries of {FIELDS}; "
             "expected fewer than 2^31 of each in one batch"
         )
-    shrinks = int(shrink["target"] @ row_chunks)
+    items = np.concatenate([_shrink_items(shrink, splits, tile, atomic=atomic), _expand_items(expand, tile)])
     return Worklist(
         items.astype(np.int32), shrinks, splits, inner_blocks, int(sizes.sum()), int(row_chunks.sum())
     )
@@ -127,7 +127,9 @@ def _shrink_products(groups: RowGroups, table: Ints) -> dict[str, Ints]:
     return {name: values[last > first] for name, values in whole.items()}
 
 
-def _expand_products(shrink: dict[str, Ints], table: Ints, columns: Sequence[slice]) -> dict[str, Ints]:
+def _expand_products(
+    shrink: dict[str, Ints], table: Ints, columns: Sequence[slice], tile: Tile
+) -> dict[str, Ints]:
     """One entry per (segment, slice) whose adapter has weights there."""
     segment, piece = (index.reshape(-1) for index in np.indices((len(shrink["row"]), len(columns))))
     first, last = np.moveaxis(table[piece, shrink["adapter"][segment]], -1, 0)
@@ -140,6 +142,7 @@ def _expand_products(shrink: dict[str, Ints], table: Ints, columns: Sequence[sli
         "rank": last - first,
         "column": starts[piece],
         "width": widths[piece],
+        "blocks": -(-widths[piece] // tile.outer),
     }
     whole["base"] = whole["base"] + first - shrink["rank_row"][segment]
     return {name: values[last > first] for name, values in whole.items()}
@@ -188,9 +191,8 @@ def _shrink_items(product: dict[str, Ints], splits: int, tile: Tile, *, atomic: 
 
 
 def _expand_items(product: dict[str, Ints], tile: Tile) -> Ints:
-    blocks = -(-product["width"] // tile.outer)
-    owner, number = _repeat(product["row_chunks"] * blocks)
-    row_chunk, block = np.divmod(number, blocks[owner])
+    owner, number = _repeat(product["row_chunks"] * product["blocks"])
+    row_chunk, block = np.divmod(number, product["blocks"][owner])
     p = {name: values[owner] for name, values in product.items()}
     row, column = row_chunk * tile.rows, block * tile.outer
     items = np.zeros((len(owner), FIELDS), dtype=np.int64)

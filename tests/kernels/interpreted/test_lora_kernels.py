@@ -6,95 +6,28 @@ a different order of summation is as likely to be worse as better.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.lora import LoraPair, LoraWeights, Owners, Segments, concatenate, gpu, reference
-from kernels.lora.plan import Capacity, GraphPlan, Plan
+from kernels.lora import Segments, gpu
+from kernels.lora.plan import Plan
 from kernels.lora.rank_rows import RankRows
-from kernels.lora.tile import FEW, Tile
+from kernels.lora.tile import Tile, tile_for
+from kernels.lora.worklist import RowGroups, build
+from tests.kernels.interpreted.lora_case import Case, poison
 
 MODES = [(True, True), (True, False), (False, False)]
 """(deterministic, fused)."""
 
 
-@dataclass
-class Case:
-    """Random weights of every slice and adapter, and a batch over them."""
-
-    pairs: list[list[LoraPair | None]]
-    widths: list[int]
-    x: torch.Tensor
-    out: torch.Tensor
-    row_adapter: list[int]
-
-    @classmethod
-    def of(
-        cls,
-        ranks: Sequence[int],
-        widths: Sequence[int],
-        inner: int,
-        row_adapter: Sequence[int],
-        dtype: torch.dtype = torch.float32,
-    ) -> Case:
-        torch.manual_seed(len(ranks) * 1000 + inner)
-        pairs: list[list[LoraPair | None]] = [
-            [
-                LoraPair((torch.randn(r, inner) / inner**0.5).to(dtype), torch.randn(r, width).to(dtype))
-                if r
-                else None
-                for r in ranks
-            ]
-            for width in widths
-        ]
-        x = torch.randn(len(row_adapter), inner).to(dtype)
-        return cls(
-            pairs, list(widths), x, torch.randn(len(row_adapter), sum(widths)).to(dtype), list(row_adapter)
-        )
-
-    @property
-    def weights(self) -> LoraWeights:
-        weights = concatenate(self.pairs, self.widths, Owners())
-        assert weights is not None
-        return weights
-
-    def expected(self, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-        pairs = [[p and LoraPair(p.a.to(dtype), p.b.to(dtype)) for p in row] for row in self.pairs]
-        return reference.apply_lora(
-            self.out.to(dtype), self.x.to(dtype), pairs, self.widths, self.row_adapter
-        )
-
-    def magnitude(self) -> float:
-        """What sums of the same terms are without luck in cancellation: the root of their squares' sum."""
-        squares = [[p and LoraPair(p.a.double() ** 2, p.b.double() ** 2) for p in row] for row in self.pairs]
-        return float(
-            reference.apply_lora(
-                self.out.double() ** 2, self.x.double() ** 2, squares, self.widths, self.row_adapter
-            )
-            .max()
-            .sqrt()
-        )
-
-    def check(self, result: torch.Tensor) -> None:
-        expected = self.expected()
-        error = (result.double() - expected).abs().max()
-        torch_error = (self.expected(self.x.dtype).double() - expected).abs().max()
-        assert error <= 2 * torch_error + torch.finfo(self.x.dtype).eps * self.magnitude()
-        for row, adapter in enumerate(self.row_adapter):
-            if adapter < 0:
-                assert torch.equal(result[row], self.out[row])
-
-
-def poison(plan: Plan) -> Plan:
-    """What a kernel reads before it wrote it shall be seen."""
-    for part in plan.parts:
-        part.shrunk.fill_(float("nan"))
-    return plan
+def small(rows: int, _: int) -> Tile:
+    """Tiles of which every product here needs several in every direction."""
+    if rows == 1:
+        return Tile(rows=1, ranks=4, inner=16, outer=8, depth=2, splits=4)
+    return Tile(rows=16, ranks=16, inner=16, outer=16, splits=4, group=2)
 
 
 @pytest.mark.parametrize(("deterministic", "fused"), MODES)
@@ -108,8 +41,12 @@ def poison(plan: Plan) -> Plan:
         ([5, 7], [48], 300, [0] * 3 + [1] * 20 + [-1] * 2 + [0] * 2),
         ([130], [31], 431, [0, -1, 0]),
         ([0, 3], [6], 2049, [1, 0]),
+        ([7, 12], [42], 1, [1, 0, 0]),
+        ([3], [123], 6, [0, -1]),
+        ([1, 512, 64, 3, 200], [20, 9], 42, [1, -1, 0, 4]),
+        ([2, 9], [16, 6], 40, [1] * 17 + [0] * 33 + [-1, 1]),
     ],
-    ids=["one", "mixed", "decode", "prefill", "wide", "odd"],
+    ids=["one", "mixed", "decode", "prefill", "wide", "odd", "inner1", "inner6", "512", "chunks"],
 )
 def test_matches_the_specification(
     ranks: list[int],
@@ -130,6 +67,22 @@ def test_matches_the_specification(
         case.check(out)
 
 
+@pytest.mark.parametrize(("deterministic", "fused"), MODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("row_adapter", [[2, 0, 3, -1, 4], [0] * 21 + [3, 3, -1, 1]], ids=["single", "few"])
+def test_many_blocks_in_every_direction(
+    row_adapter: list[int], dtype: torch.dtype, deterministic: bool, fused: bool
+) -> None:
+    """Split products, several chunks of ranks, rows and columns, several steps of the expand."""
+    case = Case.of([5, 0, 11, 2, 19], [37, 8, 3], 90, row_adapter, dtype)
+    rows = RankRows.stacked(case.weights)
+    plan = Plan.of(row_adapter, rows, deterministic=deterministic, choose=small)
+    assert all(part.splits > 1 for part in plan.parts)
+    out = case.out.clone()
+    gpu.run(out, case.x, rows, poison(plan), fused=fused)
+    case.check(out)
+
+
 @settings(deadline=None, max_examples=15)
 @given(
     ranks=st.lists(st.integers(0, 20), min_size=1, max_size=4).filter(any),
@@ -146,88 +99,6 @@ def test_any_segment_layout(ranks: list[int], data: st.DataObject, inner: int, w
     case.check(out)
 
 
-def test_graph_plan_is_right_with_more_adapters_than_at_capture() -> None:
-    case = Case.of([4, 8, 20, 2], [40, 24], 96, [3, 1, 0, -1, 2, 1])
-    rows = RankRows.stacked(case.weights)
-    plan = GraphPlan(rows, FEW, Capacity(rows=16, items=200, shrunk=4000))
-    tensors = [plan.part.items, plan.part.row_index, plan.part.counts, plan.part.flags, plan.part.shrunk]
-    places = [tensor.data_ptr() for tensor in tensors]
-    for row_adapter in ([-1] * 6, [0, -1, -1, -1, -1, -1], case.row_adapter, [2] * 6):
-        case.row_adapter = row_adapter
-        plan.load(row_adapter, rows.bounds)
-        plan.part.shrunk.fill_(float("nan"))
-        out = case.out.clone()
-        gpu.run_graph(out, case.x, rows, plan)
-        case.check(out)
-        assert not plan.part.flags.any()
-    assert places == [tensor.data_ptr() for tensor in tensors]
-
-
-def test_graph_plan_refuses_what_does_not_fit_and_keeps_the_former_batch() -> None:
-    case = Case.of([4, 8], [16], 32, [0, -1])
-    rows = RankRows.stacked(case.weights)
-    plan = GraphPlan(rows, FEW, Capacity(rows=2, items=2, shrunk=8))
-    plan.load([0, -1], rows.bounds)
-    with pytest.raises(ValueError, match=r"items has capacity 2; this batch needs 4"):
-        plan.load([0, 1], rows.bounds)
-    out = case.out.clone()
-    gpu.run_graph(out, case.x, rows, plan)
-    case.check(out)
-
-
-def test_weights_in_pages_of_a_pool() -> None:
-    case = Case.of([5, 0, 3], [24, 40], 32, [2, 0, -1, 1, 2])
-    pool = torch.full((40, 96), float("nan"))
-    free = torch.randperm(40).tolist()
-
-    def put(matrix: torch.Tensor) -> list[int]:
-        per_page = pool.shape[1] // matrix.shape[1]
-        pages = []
-        for first in range(0, matrix.shape[0], per_page):
-            chunk = matrix[first : first + per_page]
-            pages.append(free.pop())
-            pool[pages[-1], : chunk.numel()] = chunk.reshape(-1)
-        return pages
-
-    pages = [[(put(p.a), put(p.b)) if p else None for p in row] for row in case.pairs]
-    ranks = [[p.rank if p else 0 for p in row] for row in case.pairs]
-    scales = [2.0, 1.0, 0.5]
-    rows = RankRows.paged(pool, pages, ranks, [slice(0, 24), slice(24, 64)], 32, scales)
-    for row in case.pairs:
-        for adapter, pair in enumerate(row):
-            if pair is not None:
-                row[adapter] = LoraPair(pair.a, pair.b * scales[adapter])
-    out = case.out.clone()
-    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
-    case.check(out)
-
-
-def test_several_weighted_adapters_on_one_row() -> None:
-    case = Case.of([5, 9, 2], [24], 40, [3, -1, 0])
-    rows = RankRows.stacked(case.weights).mixed([[(0, 0.5), (2, -2.0)]])
-    out = case.out.clone()
-    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
-    a, c = case.pairs[0][0], case.pairs[0][2]
-    assert a is not None
-    assert c is not None
-    both = LoraPair(torch.cat([a.a, c.a]), torch.cat([a.b * 0.5, c.b * -2.0]))
-    case.pairs[0].append(both)
-    case.check(out)
-
-
-def test_dora_gain_leaves_bias_and_other_rows_alone() -> None:
-    case = Case.of([4, 6], [20, 30], 36, [1, -1, 0])
-    rows = RankRows.stacked(case.weights)
-    bias = torch.randn(50)
-    gain = torch.stack([torch.rand(50) + 0.5, torch.ones(50)])
-    out = case.out.clone()
-    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)), gain=gain, bias=bias)
-    plain = case.expected()
-    torch.testing.assert_close(out[0].double(), plain[0], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(out[2].double(), (plain[2] - bias) * gain[0] + bias, rtol=1e-5, atol=1e-5)
-    assert torch.equal(out[1], case.out[1])
-
-
 @pytest.mark.filterwarnings("ignore:invalid value")  # NumPy, which multiplies in the interpreter
 def test_a_neighbours_overflow_stays_with_the_neighbour() -> None:
     case = Case.of([4, 4], [16], 32, [0, 1, 0, 1])
@@ -237,6 +108,103 @@ def test_a_neighbours_overflow_stays_with_the_neighbour() -> None:
     gpu.run(out, case.x, rows, Plan.of(case.row_adapter, rows))
     assert not out[0].isfinite().all()
     assert out[1:].isfinite().all()
+
+
+def test_thousands_of_rows_of_one_adapter() -> None:
+    case = Case.of([2, 3], [5], 6, [0] * 2100 + [-1] + [1] * 40)
+    rows = RankRows.stacked(case.weights)
+    out = case.out.clone()
+    gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
+    case.check(out)
+
+
+@pytest.mark.parametrize("row_adapter", [[], [-1], [-1] * 40])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_batch_without_adapters_launches_nothing(row_adapter: list[int], fused: bool) -> None:
+    case = Case.of([4, 8], [16], 32, row_adapter)
+    case.out.fill_(float("nan"))
+    rows = RankRows.stacked(case.weights)
+    plan = Plan.of(row_adapter, rows)
+    assert plan.parts == ()
+    out = case.out.clone()
+    gpu.run(out, case.x, rows, plan, fused=fused)
+    gpu.apply_lora(out, case.x, case.weights, Segments.of(row_adapter))
+    assert torch.equal(out.view(torch.int32), case.out.view(torch.int32))
+
+
+def test_an_adapter_without_ranks_touches_no_bit() -> None:
+    case = Case.of([0, 8], [16], 32, [0, 1, 0, 0])
+    case.out[0] = float("nan")
+    out = case.out.clone()
+    gpu.apply_lora(out, case.x, case.weights, Segments.of(case.row_adapter))
+    for row in (0, 2, 3):
+        assert torch.equal(out[row].view(torch.int32), case.out[row].view(torch.int32))
+
+
+@pytest.mark.parametrize("row_adapter", [[1, 0, 2], [0, 0, 1, 1, 2], [0] * 20 + [1] * 30], ids=str)
+def test_rows_that_lie_apart_and_columns_of_others(row_adapter: list[int]) -> None:
+    """x and out are parts of larger tensors, at strides and starts that are no multiple of 16 bytes."""
+    case = Case.of([4, 8, 3], [24, 9], 33, row_adapter)
+    count = len(row_adapter)
+    around_x = torch.full((2 * count, 33 + 5), float("nan"))
+    around_out = torch.full((3 * count, 33 + 7), float("nan"))
+    x, out = around_x[::2, 3:36], around_out[1::3, 5:38]
+    x.copy_(case.x)
+    out.copy_(case.out)
+    rows = RankRows.stacked(case.weights)
+    gpu.run(out, x, rows, poison(Plan.of(row_adapter, rows)))
+    case.check(out)
+    assert around_out[0::3].isnan().all()
+    assert around_out[2::3].isnan().all()
+    assert around_out[:, :5].isnan().all()
+    assert around_out[:, 38:].isnan().all()
+
+
+def test_columns_past_the_slices_stay_as_they_are() -> None:
+    case = Case.of([4], [24], 32, [0, -1])
+    out = torch.full((2, 31), float("nan"))
+    out[:, :24] = case.out
+    rows = RankRows.stacked(case.weights)
+    gpu.run(out, case.x, rows, poison(Plan.of([0, -1], rows)))
+    case.check(out[:, :24])
+    assert out[:, 24:].isnan().all()
+
+
+@pytest.mark.parametrize("name", ["x", "out"])
+def test_offsets_of_rows_need_more_than_31_bits(name: str) -> None:
+    """The third row begins 2^31 elements after the first; the memory between is never touched."""
+    case = Case.of([4], [16], 32, [0, -1, 0], torch.float16)
+    apart = torch.empty(2**31 + 64, dtype=torch.float16).as_strided((3, 32), (2**30, 1))
+    rows, plan = RankRows.stacked(case.weights), Plan.of([0, -1, 0], RankRows.stacked(case.weights))
+    if name == "x":
+        apart.copy_(case.x)
+        out = case.out.clone()
+        gpu.run(out, apart, rows, plan)
+    else:
+        out = apart[:, :16]
+        out.copy_(case.out)
+        gpu.run(out, case.x, rows, plan)
+    case.check(out)
+
+
+def test_work_follows_the_ranks_in_the_batch_not_the_largest_one() -> None:
+    rows = RankRows.stacked(Case.of([8, 512], [16], 64, [0]).weights)
+    alone = RankRows.stacked(Case.of([8], [16], 64, [0]).weights)
+    (low,), (same,), (high,) = (Plan.of([a], t).parts for a, t in ((0, rows), (0, alone), (1, rows)))
+    assert (low.shrinks, low.expands, low.shrunk.numel()) == (same.shrinks, same.expands, same.shrunk.numel())
+    assert low.shrinks == 1
+    assert high.shrinks == 512 // tile_for(1).ranks
+    (both,) = Plan.of([0, 1], rows).parts
+    assert both.shrinks == low.shrinks + high.shrinks
+    assert both.shrunk.numel() == 8 + 512
+
+
+@pytest.mark.parametrize(("rows", "rank"), [(2**27, 16), (2**31 // 32, 1)])
+def test_places_past_31_bits_are_refused(rows: int, rank: int) -> None:
+    groups = RowGroups(*(np.array([value]) for value in (0, 0, 0, rows)))
+    tile = Tile(rows=1, ranks=16, inner=16, outer=16)
+    with pytest.raises(ValueError, match=r"entries of 16; expected fewer than 2\^31"):
+        build(groups, (((0, rank),),), [slice(0, 16)], 16, tile, atomic=False)
 
 
 def test_deterministic_mode_gives_the_same_bits_at_the_same_number_of_splits() -> None:
@@ -261,6 +229,23 @@ def test_bad_shapes_are_named(out: tuple[int, int], x: tuple[int, int], message:
     rows = RankRows.stacked(Case.of([4], [16], 32, [0]).weights)
     with pytest.raises(ValueError, match=message):
         gpu.run(torch.zeros(out), torch.zeros(x), rows, Plan.of([0, 0], rows))
+
+
+def test_a_plan_of_another_batch_or_layer_is_refused() -> None:
+    case = Case.of([4, 8], [16], 32, [0, -1, 1])
+    rows = RankRows.stacked(case.weights)
+    with pytest.raises(ValueError, match=r"plan is of a batch of 2 rows; out has shape \[3, 16\]"):
+        gpu.run(case.out, case.x, rows, Plan.of([0, 1], rows))
+    for other in (
+        Case.of([8, 4], [16], 32, [0]),
+        Case.of([4, 8], [8, 8], 32, [0]),
+        Case.of([4], [16], 32, [0]),
+    ):
+        stale = Plan.of([0, -1, 0], RankRows.stacked(other.weights))
+        with pytest.raises(ValueError, match="expected a plan of this table"):
+            gpu.run(case.out, case.x, rows, stale)
+    same_layer = RankRows.stacked(Case.of([4, 8], [16], 32, [0]).weights)
+    gpu.run(case.out, case.x, rows, Plan.of([0, -1, 1], same_layer))
 
 
 def test_bad_values_are_named() -> None:
