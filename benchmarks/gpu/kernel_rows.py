@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -17,6 +17,9 @@ from benchmarks.gpu.shapes import PACKED, Batch, Layer, Model, ranks_of
 from benchmarks.gpu.task import Bench, Row
 from benchmarks.gpu.timing import Call, Timing, host_us, time_calls
 from kernels.lora.rank_rows import RankRows
+
+SAME: Final = 0.05
+"""Relative difference of two right results in bf16, each rounded where it adds to the base output."""
 
 
 def against_ceilings(bench: Bench, timing: Timing, work: Work) -> Row:
@@ -45,6 +48,8 @@ def lora(bench: Bench, layer: Layer, ranks: str, batch: Batch) -> Row:
     groups, peer = [lora_inputs.calls(sets)], _peer(bench, sets)
     if "calls" in peer:
         groups.append(peer.pop("calls"))
+        if not (difference := _difference(sets[0], groups)) <= SAME:
+            return {"passed": False, "reason": f"differs by {difference:.3g} from vLLM's result"}
     timings = time_calls(groups, device, rounds=3 if bench.quick else 20)
     rows = RankRows.stacked(sets[0].weights)
     result = against_ceilings(bench, timings[0], work)
@@ -54,6 +59,17 @@ def lora(bench: Bench, layer: Layer, ranks: str, batch: Batch) -> Row:
         peer |= _compared(timings[0].median_us, timings[1].median_us, result, peer, layer)
         peer["time_us"] = timings[1].to_json()
     return result | {"peer": peer}
+
+
+def _difference(inputs: LoraInputs, groups: list[list[Call]]) -> float:
+    """Of what both add to the same output: the norm of the difference over that of ours."""
+    before = inputs.out.clone()
+    added: list[torch.Tensor] = []
+    for calls in groups:
+        inputs.out.copy_(before)
+        calls[0]()
+        added.append(inputs.out.double() - before.double())
+    return float((added[0] - added[1]).norm() / added[0].norm())
 
 
 def _compared(mine: float, theirs: float, row: Row, peer: Row, layer: Layer) -> Row:
@@ -101,10 +117,11 @@ def _peer(bench: Bench, sets: list[LoraInputs]) -> dict[str, Any]:
         ops = VllmOps.load()
     except PeerAbsent as error:
         return {"absent": str(error)}
-    calls = ops.calls(sets)
-    return {
-        "name": "vllm",
-        "source": ops.source,
-        "metadata_us": round(host_us(lambda: ops.prepare(sets[0]), bench.device), 1),
-        "calls": calls,
-    }
+    try:
+        calls = ops.calls(sets)
+        calls[0]()
+        torch.cuda.synchronize()
+    except Exception as error:  # of theirs, whatever it is: our row goes on without them
+        return {"failed": f"{type(error).__name__}: {error}"}
+    metadata_us = round(host_us(lambda: ops.prepare(sets[0]), bench.device), 1)
+    return {"name": "vllm", "source": ops.source, "metadata_us": metadata_us, "calls": calls}

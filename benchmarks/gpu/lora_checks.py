@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -101,12 +101,12 @@ def checks(quick: bool, device: str) -> Iterator[LoraCheck]:
     # The interpreter's bf16 products are wrong.
     first, *others = ("float16", "float32") if device == "cpu" else ("bfloat16", "float16", "float32")
     for shape, (deterministic, fused) in itertools.product(shapes, MODES):
-        if not (fused and _many_ranks(shape)):
+        if not (fused and _long(shape)):
             yield replace(shape, dtype=first, deterministic=deterministic, fused=fused)
     yield from (replace(shape, dtype=dtype) for shape in shapes for dtype in others)
 
 
-def _many_ranks(shape: LoraCheck) -> bool:
+def _long(shape: LoraCheck) -> bool:
     """Long segments have no fused kernel: it would hold the registers of both halves."""
     return max(count for _, count in shape.row_adapter) > 64
 
@@ -142,14 +142,17 @@ def apply(check: LoraCheck, inputs: LoraInputs, out: torch.Tensor) -> None:
     gpu.run(out, inputs.x, rows, plan, fused=check.fused)
 
 
+def cast_pairs(inputs: LoraInputs, dtype: torch.dtype) -> list[list[LoraPair | None]]:
+    return [
+        [None if pair is None else LoraPair(pair.a.to(dtype), pair.b.to(dtype)) for pair in row]
+        for row in inputs.pairs
+    ]
+
+
 def expected(inputs: LoraInputs, dtype: torch.dtype) -> torch.Tensor:
     """The specification in `dtype`."""
-    pairs: list[list[Any]] = [
-        [pair and LoraPair(pair.a.to(dtype), pair.b.to(dtype)) for pair in row] for row in inputs.pairs
-    ]
-    return reference.apply_lora(
-        inputs.out.to(dtype), inputs.x.to(dtype), pairs, inputs.widths, inputs.row_adapter
-    )
+    out, x = inputs.out.to(dtype), inputs.x.to(dtype)
+    return reference.apply_lora(out, x, cast_pairs(inputs, dtype), inputs.widths, inputs.row_adapter)
 
 
 def judge(inputs: LoraInputs, result: torch.Tensor) -> Row:

@@ -8,6 +8,7 @@ the least that lets them run: configuration at its defaults, platform queries an
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import os
 import sys
@@ -75,7 +76,7 @@ class VllmOps:
 
     def _call(self, inputs: LoraInputs, meta: Any) -> Call:
         a, b = _stacked(inputs)
-        rank, arguments = a[0].shape[1], meta.meta_args(len(inputs.row_adapter), False)
+        rank, arguments = a[0].shape[1], _arguments(meta, len(inputs.row_adapter))
 
         def call() -> None:
             shape = (len(a), inputs.x.shape[0], rank)
@@ -84,6 +85,13 @@ class VllmOps:
             self.expand(shrunk, b, inputs.out, *arguments, offset_start=0, add_inputs=True)
 
         return call
+
+
+def _arguments(meta: Any, rows: int) -> tuple[Any, ...]:
+    """As their wrapper asks for them: without graphs for each number of active adapters, the default."""
+    several = "specialize_active_lora" in inspect.signature(meta.meta_args).parameters
+    found: tuple[Any, ...] = meta.meta_args(rows, False) if several else meta.meta_args(rows)
+    return found
 
 
 def _stacked(inputs: LoraInputs) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

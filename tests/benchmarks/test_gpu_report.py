@@ -253,3 +253,24 @@ def test_vllms_ops_run_and_compute_the_same() -> None:
         [sys.executable, "-c", PEER], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+PRESENT = """
+import sys
+import jinja2, numpy, safetensors.torch, tokenizers, torch, triton.language
+before = set(sys.modules)
+from benchmarks.gpu import command, worker
+for part in command.PARTS:
+    worker.load_part(part)
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))
+"""
+
+
+def test_report_loads_no_more_than_a_gpu_image_has() -> None:
+    """PyTorch, Triton and what the engine needs; no installation of ours, no server, no grammar library."""
+    done = subprocess.run([sys.executable, "-c", PRESENT], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    own = {"benchmarks", "kernels", "worker_engine"}
+    of_theirs = {"jinja2", "numpy", "safetensors", "tokenizers", "torch", "triton", "triton_kernels"}
+    assert own <= (found := set(done.stdout.split()))
+    assert found <= own | of_theirs

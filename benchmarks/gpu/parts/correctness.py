@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from benchmarks.gpu import (
     attention_checks,
     lora_checks,
+    lora_embedding_checks,
     lora_form_checks,
     lora_stream_checks,
     row_op_checks,
@@ -18,7 +19,7 @@ from benchmarks.gpu.verdict import implementation
 
 def tasks(quick: bool, device: str) -> list[Task]:
     """The forms that can break whole devices last, so that a short run has seen every shape."""
-    made = lora_checks.tasks(quick, device)
+    made = lora_checks.tasks(quick, device) + lora_embedding_checks.tasks(quick)
     made += attention_checks.tasks(quick, device) + row_op_checks.tasks(quick, device)
     if implementation(device) != "cpu path":
         made += lora_form_checks.tasks(quick, device)
