@@ -77,7 +77,7 @@ class Completions:
             backend = self._backends.get(copy.kind)
             if backend is None:
                 raise UpstreamFailed(f"Copy {copy.id} is of kind {copy.kind!r}, which this gateway lacks.")
-            upstream = BackendRequest(call, request.resolution, copy, request.id, salt)
+            upstream = BackendRequest(call, request.resolution, copy, request.id, salt, request.caller.tenant)
             attempt = self._meter.start(request, copy, number)
             try:
                 await self._relay(backend, upstream, attempt, send, headers)

@@ -126,7 +126,7 @@ IGNORED: Final = frozenset(
     {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
 )
 """OpenAI's parameters without a meaning here that clients send by habit; they are not passed on."""
-_OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "request_id", "lora_request"})
+_OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
 _REQUIRED: Final = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}
 
 

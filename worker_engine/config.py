@@ -26,6 +26,8 @@ class EngineConfig:
         max_num_batched_tokens: rows of one step; longer prompts are prefilled in chunks. 0 takes what suits
             the device.
         max_waiting: requests accepted beyond the running ones; more are refused with 503.
+        max_waiting_per_tenant: as many of one tenant; more are refused with 429.
+        drain_seconds: how long requests may go on after SIGTERM before they are cut.
         max_adapters_per_batch: adapters that sequences of one batch may use; others wait their turn.
         memory_gib: the engine's one pool: KV pages, cached prefixes, and the adapters of the running batch.
         adapter_cache_gib: host memory for adapters that requests may need; unused ones leave, oldest first.
@@ -43,6 +45,8 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 0
     max_waiting: int = 1024
+    max_waiting_per_tenant: int = 256
+    drain_seconds: float = 20.0
     max_adapters_per_batch: int = 32
     memory_gib: float = 1.0
     adapter_cache_dir: Path = Path("var/adapters")
@@ -63,7 +67,8 @@ class EngineConfig:
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
         for name in (
-            "max_num_batched_tokens", "max_model_len", "num_threads", "max_waiting", "adapter_cache_gib"
+            "max_num_batched_tokens", "max_model_len", "num_threads", "max_waiting", "adapter_cache_gib",
+            "max_waiting_per_tenant", "drain_seconds",
         ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must not be negative")

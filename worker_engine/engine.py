@@ -1,10 +1,7 @@
-"""The engine: schedule, run, postprocess. Its loop has a thread of its own, apart from HTTP's."""
+"""The engine: schedule, run, sample, postprocess."""
 
 from __future__ import annotations
 
-import logging
-import queue
-import threading
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -25,8 +22,6 @@ from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.structured_output import GrammarCompiler, MaskBatch
 from worker_engine.tokenizer import ChatTokenizer, Detokenizer
-
-log = logging.getLogger(__name__)
 
 STEP_TOKENS: Final = {"cpu": 128, "cuda": 2048}
 """Default rows of a step, which is how long a hang-up or a decoding neighbour waits for a prefill.
@@ -193,64 +188,3 @@ class Engine:
             error=error,
             logprobs=() if token is None or token.logprobs is None else (token.logprobs,),
         )
-
-
-class EngineThread:
-    """Drives an engine in a thread; commands go in through a queue, deltas come out by a callback."""
-
-    def __init__(
-        self, engine: Engine, on_deltas: Callable[[list[TokenDelta]], None], on_end: Callable[[], None]
-    ) -> None:
-        """Both are called in the engine's thread: with each step's deltas, and once when no more come."""
-        self._engine, self._on_deltas, self._on_end = engine, on_deltas, on_end
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def add_request(self, request: GenerateRequest, adapter: Adapter | None) -> None:
-        self._commands.put(lambda: self._engine.add_request(request, adapter))
-
-    def abort(self, request_id: str) -> None:
-        self._commands.put(lambda: self._engine.abort(request_id))
-
-    def stop(self) -> None:
-        """Ends the loop after the step in progress, and waits for that; what runs gets no more deltas."""
-        self._commands.put(None)
-        self._thread.join()
-
-    def _loop(self) -> None:
-        try:
-            self._serve()
-        except Exception:
-            log.exception("the engine's thread broke; this worker serves nothing until it is restarted")
-        finally:
-            self._on_end()
-
-    def _serve(self) -> None:
-        while self._obey():
-            if self._engine.idle:
-                continue
-            try:
-                deltas = self._engine.step()
-            except Exception:
-                log.exception("engine step failed; its requests end with an error")
-                deltas = self._engine.fail_all("the engine failed at this step; the same request may succeed")
-            if deltas:
-                self._on_deltas(deltas)
-
-    def _obey(self) -> bool:
-        """Carries out all commands; waits for one when there is nothing to compute. False means stop."""
-        while True:
-            try:
-                command = self._commands.get(block=self._engine.idle)
-            except queue.Empty:
-                return True
-            if command is None:
-                return False
-            command()

@@ -12,9 +12,12 @@ WorkerError
     ├── RouteNotFound        404
     ├── MethodNotAllowed     405
     ├── BodyTooLarge         413
+    ├── TooManyRequests      429, a retry helps
     ├── GenerationFailed     500
+    ├── GenerationTimedOut   504
     └── Unavailable          503, a retry helps
-        └── AdapterUnavailable
+        ├── AdapterUnavailable
+        └── DeadlineExceeded
 """
 
 from __future__ import annotations
@@ -46,11 +49,13 @@ class RequestError(WorkerError):
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     code: ClassVar[str | None] = None
-    retry_after: ClassVar[int | None] = None
+    retry_after: int | None = None
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.param = param
+        if retry_after is not None:
+            self.retry_after = retry_after
 
     def to_dict(self) -> dict[str, Any]:
         """OpenAI's error object."""
@@ -123,6 +128,23 @@ class GenerationFailed(RequestError):
     code = "generation_failed"
 
 
+class GenerationTimedOut(RequestError):
+    """The request's own time limit passed while its tokens were coming."""
+
+    status = 504
+    type = "timeout_error"
+    code = "timeout"
+
+
+class TooManyRequests(RequestError):
+    """One tenant's requests fill its part of the queue."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "tenant_queue_full"
+    retry_after = 1
+
+
 class Unavailable(RequestError):
     """The worker is full or stopping; another copy, or a later try, may serve the request."""
 
@@ -135,3 +157,9 @@ class AdapterUnavailable(Unavailable):
     """The adapter's files could not be fetched."""
 
     code = "adapter_unavailable"
+
+
+class DeadlineExceeded(Unavailable):
+    """The request's own time limit passed before its first token."""
+
+    code = "deadline_exceeded"

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
@@ -27,6 +28,7 @@ from worker_engine.errors import (
     Unauthorized,
 )
 from worker_engine.openai import schema
+from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
 from worker_engine.openai.render import DONE, Renderer, event
 from worker_engine.openai.schema import CompletionRequest
 from worker_engine.protocol import GenerateRequest, SamplingParams, TokenDelta
@@ -140,7 +142,10 @@ async def _serve(request: web.Request, *, chat: bool) -> web.StreamResponse:
     request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
     prefix = "chatcmpl" if chat else "cmpl"
     renderer = Renderer(f"{prefix}-{request_id}", body.model, int(time.time()), chat, body.continuous_usage)
-    deltas = service.generate(GenerateRequest(request_id, prompt, sampling, body.adapter))
+    origin = body.origin
+    if (seconds := parse_timeout(request.headers.get(TIMEOUT_HEADER))) is not None:
+        origin = replace(origin, timeout=min(seconds, origin.timeout or seconds))
+    deltas = service.generate(GenerateRequest(request_id, prompt, sampling, body.adapter, origin))
     headers = {"x-request-id": request_id}
     async with aclosing(deltas):
         if body.stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -13,7 +14,8 @@ import torch
 from worker_engine.adapter_loader import AdapterLoader
 from worker_engine.adapter_pool import AdapterPool
 from worker_engine.config import EngineConfig, ModelConfig
-from worker_engine.engine import Engine, EngineThread
+from worker_engine.engine import Engine
+from worker_engine.engine_thread import EngineThread
 from worker_engine.errors import GenerationFailed, Unavailable
 from worker_engine.model_runner import choose_device, choose_dtype
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
@@ -78,6 +80,7 @@ class Service:
             AdapterUnavailable, AdapterRefused: as `AdapterPool.acquire`, before the first delta.
             GenerationFailed: the engine gave up on this request.
         """
+        arrived = time.monotonic()
         if self._pending >= self.config.max_num_seqs + self.config.max_waiting:
             raise Unavailable("the worker's queue is full")
         self._pending += 1
@@ -94,7 +97,7 @@ class Service:
                 request = replace(request, request_id=f"{next(self._numbers)}-{request.request_id}")
                 stream: asyncio.Queue[TokenDelta] = asyncio.Queue()
                 self._streams[request.request_id] = stream
-                self._thread.add_request(request, adapter)
+                self._thread.add_request(request, adapter, arrived=arrived)
                 finished = False
                 try:
                     while not finished:

@@ -20,6 +20,7 @@ class BackendRequest:
         copy: where to.
         request_id: the gateway's own; the backend logs under it.
         cache_salt: hex, the tenant's: keeps prefix caches of tenants apart.
+        tenant: whose request it is, for a backend that shares itself fairly among tenants.
     """
 
     call: Call
@@ -27,6 +28,7 @@ class BackendRequest:
     copy: CopyRoute
     request_id: str
     cache_salt: str
+    tenant: str
 
 
 class BackendStream(Protocol):

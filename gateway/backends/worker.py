@@ -21,6 +21,7 @@ class WorkerBackend:
     async def stream(self, request: BackendRequest) -> UpstreamStream:
         call, adapter = request.call, request.resolution.adapter
         body: dict[str, Any] = {**call.parameters, "model": self.model_name(request)}
+        body["tenant"], body["cache_salt"] = request.tenant, request.cache_salt
         if adapter is not None:
             body["adapter"] = adapter.to_dict()
         if call.stream:

@@ -102,6 +102,8 @@ def test_the_worker_gets_the_whole_adapter_and_nothing_of_the_clients(
         "adapter": expected.to_dict(),
         "messages": body["messages"],
         "temperature": 0.5,
+        "tenant": "acme",
+        "cache_salt": "aa11",
     }
 
 
@@ -134,6 +136,21 @@ def test_an_unknown_parameter(gateway: GatewayProcess) -> None:
     answer = post(gateway, {"model": "bot", "messages": ask(), "cache_salt": "00"})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "cache_salt"
+
+
+def test_a_worker_is_told_the_tenant_and_its_salt(gateway: GatewayProcess, upstream: str) -> None:
+    """Fairness and prefix caching among tenants rest on it, with an adapter and without."""
+    seen = {}
+    for key, model in ((ACME, "bot"), (ACME, "base"), (UMBRELLA, "base")):
+        answer = post(gateway, {"model": model, "messages": ask()}, key)
+        request_id = answer.headers["x-request-id"]
+        [entry] = [item for item in httpx.get(upstream + "/log").json() if item["id"] == request_id]
+        seen[key, model] = (entry["body"]["tenant"], entry["body"]["cache_salt"])
+    assert seen == {
+        (ACME, "bot"): ("acme", "aa11"),
+        (ACME, "base"): ("acme", "aa11"),
+        (UMBRELLA, "base"): ("umbrella", "bb22"),
+    }
 
 
 def test_a_body_too_large(gateway: GatewayProcess) -> None:

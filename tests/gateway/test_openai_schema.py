@@ -43,7 +43,7 @@ def test_habits_of_clients_are_dropped(name: str) -> None:
     assert name not in parse(CHAT, chat(**{name: "x"})).parameters
 
 
-@pytest.mark.parametrize("name", ["cache_salt", "adapter", "chat_template", "base_url", "foo"])
+@pytest.mark.parametrize("name", ["cache_salt", "tenant", "adapter", "chat_template", "priority", "foo"])
 def test_an_unknown_parameter_is_named(name: str) -> None:
     with pytest.raises(UnknownParameter, match=name) as caught:
         parse(CHAT, chat(**{name: {"x": 1}}))

@@ -23,7 +23,7 @@ def request(url: str, *, stream: bool) -> BackendRequest:
     body = {"model": "base", "messages": [{"role": "user", "content": "{}"}], "stream": stream}
     call = parse("/v1/chat/completions", json.dumps(body).encode())
     resolution = resolve(route_table(url), "acme", "base")
-    return BackendRequest(call, resolution, CopyRoute("copy-1", "worker", url), "request-1", "")
+    return BackendRequest(call, resolution, CopyRoute("copy-1", "worker", url), "request-1", "", "acme")
 
 
 @asynccontextmanager

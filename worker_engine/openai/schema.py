@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from worker_engine.errors import InvalidRequest
-from worker_engine.protocol import AdapterRef, ProtocolError
+from worker_engine.openai import origin
+from worker_engine.protocol import AdapterRef, Origin, ProtocolError
 
 MAX_STOP_STRINGS: Final = 16
 _ROLES: Final = ("system", "developer", "user", "assistant")
@@ -34,7 +35,7 @@ _IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "pro
 """Parameters that do not touch generation."""
 _SHARED: Final = (
     "model", "adapter", "max_tokens", "temperature", "top_p", "seed", "stop", "stream", "stream_options",
-    "ignore_eos",
+    "ignore_eos", *origin.FIELDS,
 )  # fmt: skip
 
 
@@ -61,6 +62,7 @@ class CompletionRequest:
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    origin: Origin
 
 
 def parse(body: bytes, *, chat: bool) -> CompletionRequest:
@@ -81,9 +83,10 @@ def parse(body: bytes, *, chat: bool) -> CompletionRequest:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")
     flags = _Fields(options, "stream_options.")
     max_tokens = fields.whole("max_tokens", low=1)
+    adapter = _adapter(fields.get("adapter", {}, dict, "an object"))
     return CompletionRequest(
         model=fields.get("model", None, str, "a string"),
-        adapter=_adapter(fields.get("adapter", {}, dict, "an object")),
+        adapter=adapter,
         messages=_messages(fields.get("messages", None, list, "a list")) if chat else None,
         prompt="" if chat else _prompt(fields.get("prompt", None, (str, list), "a string or token ids")),
         max_tokens=(fields.whole("max_completion_tokens", low=1) if chat else None) or max_tokens,
@@ -95,6 +98,7 @@ def parse(body: bytes, *, chat: bool) -> CompletionRequest:
         stream=stream,
         include_usage=flags.flag("include_usage"),
         continuous_usage=flags.flag("continuous_usage_stats"),
+        origin=origin.parse_origin(value, adapter),
     )
 
 

@@ -1,0 +1,75 @@
+"""The engine's loop in a thread of its own, apart from HTTP's."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from worker_engine.adapter_loader import Adapter
+from worker_engine.engine import Engine
+from worker_engine.protocol import GenerateRequest, TokenDelta
+
+log = logging.getLogger(__name__)
+
+
+class EngineThread:
+    """Drives an engine in a thread; commands go in through a queue, deltas come out by a callback."""
+
+    def __init__(
+        self, engine: Engine, on_deltas: Callable[[list[TokenDelta]], None], on_end: Callable[[], None]
+    ) -> None:
+        """Both are called in the engine's thread: with each step's deltas, and once when no more come."""
+        self._engine, self._on_deltas, self._on_end = engine, on_deltas, on_end
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def add_request(self, request: GenerateRequest, adapter: Adapter | None, *, arrived: float) -> None:
+        self._commands.put(lambda: self._engine.add_request(request, adapter, arrived=arrived))
+
+    def abort(self, request_id: str) -> None:
+        self._commands.put(lambda: self._engine.abort(request_id))
+
+    def stop(self) -> None:
+        """Ends the loop after the step in progress, and waits for that; what runs gets no more deltas."""
+        self._commands.put(None)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        try:
+            self._serve()
+        except Exception:
+            log.exception("the engine's thread broke; this worker serves nothing until it is restarted")
+        finally:
+            self._on_end()
+
+    def _serve(self) -> None:
+        while self._obey():
+            if self._engine.idle:
+                continue
+            try:
+                deltas = self._engine.step()
+            except Exception:
+                log.exception("engine step failed; its requests end with an error")
+                deltas = self._engine.fail_all("the engine failed at this step; the same request may succeed")
+            if deltas:
+                self._on_deltas(deltas)
+
+    def _obey(self) -> bool:
+        """Carries out all commands; waits for one when there is nothing to compute. False means stop."""
+        while True:
+            try:
+                command = self._commands.get(block=self._engine.idle)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            command()
