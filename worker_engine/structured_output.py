@@ -11,26 +11,22 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence as Items
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import llguidance
 import torch
 
 from worker_engine.errors import InvalidRequest
 from worker_engine.grammar_limits import check_pattern, check_schema
 from worker_engine.protocol import Grammar, GrammarKind
 
+if TYPE_CHECKING:
+    # Loaded at the first grammar: the engine runs without it where no request asks for one.
+    import llguidance
+
 MAX_COMPILED: Final = 64
 """Grammars kept; one that is asked for again costs a copy of 10 us instead of milliseconds."""
-_LIMITS: Final = llguidance.LLParserLimits(
-    initial_lexer_fuel=1_000_000,
-    step_lexer_fuel=100_000,
-    step_max_items=20_000,
-    max_lexer_states=50_000,
-    verbose_errors=False,
-)
-"""Fuel, not time, so that the same grammar is always judged alike: about 10 ms of lexing a token at most."""
 _WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,64}"
 """Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
 
@@ -70,11 +66,13 @@ class GrammarCompiler:
             return GrammarState(matcher.deep_copy())
 
     def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
+        import llguidance
+
         try:
             if self._tokenizer is None:
                 text = self._path.read_text(encoding="utf-8")
                 self._tokenizer = llguidance.LLTokenizer(text, n_vocab=self._vocab_size, eos_token=self._eos)
-            matcher = llguidance.LLMatcher(self._tokenizer, _source(grammar), log_level=0, limits=_LIMITS)
+            matcher = llguidance.LLMatcher(self._tokenizer, _source(grammar), log_level=0, limits=_limits())
         except ValueError as error:
             raise InvalidRequest(_first_line(str(error))) from error
         # The first mask is where most of what is too complex shows; its work is kept for every copy.
@@ -84,7 +82,23 @@ class GrammarCompiler:
         return matcher
 
 
+@cache
+def _limits() -> llguidance.LLParserLimits:
+    """Fuel, not time, so that the same grammar is always judged alike: about 10 ms of lexing a token."""
+    import llguidance
+
+    return llguidance.LLParserLimits(
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=100_000,
+        step_max_items=20_000,
+        max_lexer_states=50_000,
+        verbose_errors=False,
+    )
+
+
 def _source(grammar: Grammar) -> str:
+    import llguidance
+
     matcher = llguidance.LLMatcher
     if grammar.kind is GrammarKind.REGEX:
         check_pattern(grammar.text)
@@ -131,7 +145,8 @@ class MaskBatch:
     """Applies the grammars of a batch to its logits."""
 
     def __init__(self, num_threads: int | None = None) -> None:
-        self._executor = llguidance.LLExecutor(num_threads)
+        self._num_threads = num_threads
+        self._executor: llguidance.LLExecutor | None = None
         # Byte -> what its eight bits add to eight logits.
         bits = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
         self._table = torch.zeros(256, 8).masked_fill_(bits == 0, float("-inf"))
@@ -140,6 +155,10 @@ class MaskBatch:
         """Puts -inf in float32 [rows, vocab] wherever a row's grammar forbids the token."""
         if not rows:
             return
+        if self._executor is None:
+            import llguidance
+
+            self._executor = llguidance.LLExecutor(self._num_threads)
         vocab = logits.shape[1]
         masks = torch.zeros(len(rows), 4 * ((vocab + 31) // 32), dtype=torch.uint8)
         self._executor.unsafe_compute_mask_ptr(
