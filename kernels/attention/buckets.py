@@ -11,12 +11,12 @@ import torch
 
 from kernels.attention.plan import AttentionPlan
 
-CALL_BYTES: Final = 192 << 10
-"""Keys and values that take as long as one more call: about 60 us of overhead, measured."""
+CALL_BYTES: Final = 1 << 20
+"""Keys and values that take about as long as one more call; 0.5 to 2 MB measured alike, 64 KB slower."""
 
-GATHER_BYTES: Final = 4 << 20
-"""Keys and values gathered at a time. What is gathered is read at once, out of the cache; buffers of many
-megabytes were 3-9 times slower, most of it page faults."""
+GATHER_BYTES: Final = 8 << 20
+"""Keys and values gathered at a time. What is gathered is read at once, out of the cache; buffers beyond
+32 MB were 3-9 times slower, most of it page faults."""
 
 VIEW_BYTES: Final = 512 << 10
 """Keys and values from which a sequence in consecutive pages is read where it lies, by a call of its own."""

