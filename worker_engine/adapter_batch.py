@@ -14,8 +14,8 @@ from worker_engine.models.llama import PACKED_MODULES, LayerLora
 SLACK = 2.0
 """A stack is kept while it holds at most this many times the weights that the batch uses.
 
-Members that left cost masked columns in the short-run GEMMs; a rebuild copies all weights (about 2 ms
-for four adapters on a 135M model). Twice the columns is still cheaper than a rebuild every few steps.
+Members that left cost memory, and no products unless skipping them would cost more; a rebuild copies all
+weights. Twice the memory is still cheaper than a rebuild every few steps.
 """
 
 

@@ -1,41 +1,25 @@
-"""The LoRA weights of the adapters of one batch, laid side by side for one linear layer."""
+"""The LoRA weights of the adapters of one batch, for one linear layer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 
-
-@dataclass(frozen=True, slots=True)
-class LoraPair:
-    """One adapter's weights for one slice of a linear layer; the scaling is folded into `b`.
-
-    Attributes:
-        a: [rank, in], shrinks.
-        b: [rank, out], expands (PEFT's `lora_B` transposed, times the scaling).
-    """
-
-    a: torch.Tensor
-    b: torch.Tensor
-
-    @property
-    def rank(self) -> int:
-        return self.a.shape[0]
-
-    @property
-    def nbytes(self) -> int:
-        return self.a.nbytes + self.b.nbytes
+from kernels.lora.layout import Layout
+from kernels.lora.pair import LoraPair, Pairs
+from kernels.lora.stack import Stack
 
 
 @dataclass(frozen=True, slots=True)
 class SliceWeights:
-    """One slice of a packed linear layer (q of q/k/v, say).
+    """One slice of a packed linear layer (q of q/k/v, say), its adapters' ranks side by side.
 
     Attributes:
         columns: the slice's columns of the output.
-        ranks: the slice's columns of the shrunk activations, which are `b`'s rows.
+        ranks: the slice's rows of `LoraWeights.a`, which are `b`'s rows.
         b: [sum of ranks, out of this slice].
         offsets: for each adapter, its (first, last + 1) row of `b`; equal where it has no weights.
     """
@@ -48,44 +32,99 @@ class SliceWeights:
 
 @dataclass(frozen=True, slots=True)
 class LoraWeights:
-    """All adapters of a batch for one linear layer, at their real ranks, nothing padded.
+    """All adapters of a batch for one linear layer; each device's own arrangement is made on first use.
 
     Attributes:
-        a: [sum of ranks over slices and adapters, in], slice-major.
-        owner: int64 [sum of ranks], adapter index of each row of `a`; layers of one layout share it.
-        slices: the slices that some adapter changes.
-        kept: what a device's implementation derived from the weights, by its own name.
+        pairs: the weights as they were loaded.
+        layout: shared by layers of the same ranks and shape.
+        kept: arrangements of the weights, by the name of what derived them.
     """
 
-    a: torch.Tensor
-    owner: torch.Tensor
-    slices: tuple[SliceWeights, ...]
+    pairs: Pairs
+    layout: Layout
     kept: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def device(self) -> torch.device:
+        return next(pair.a.device for row in self.pairs for pair in row if pair is not None)
 
-Layout = tuple[tuple[int, ...], ...]
-"""Ranks by slice, then by adapter."""
+    @property
+    def a(self) -> torch.Tensor:
+        """[sum of ranks over slices and adapters, in], slice-major, nothing padded."""
+        if "a" not in self.kept:
+            self.kept["a"] = torch.cat([pair.a for row in self.pairs for pair in row if pair is not None])
+        return cast(torch.Tensor, self.kept["a"])
+
+    @property
+    def slices(self) -> tuple[SliceWeights, ...]:
+        """The slices that some adapter changes, nothing padded."""
+        if "slices" not in self.kept:
+            self.kept["slices"] = tuple(self._slices())
+        return cast("tuple[SliceWeights, ...]", self.kept["slices"])
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """One stack per rank class of the layout, for batched products."""
+        if "stacks" not in self.kept:
+            classes = self.layout.classes
+            self.kept["stacks"] = tuple(Stack.of(self.pairs, self.layout, members) for members in classes)
+        return cast("tuple[Stack, ...]", self.kept["stacks"])
+
+    def _slices(self) -> list[SliceWeights]:
+        slices: list[SliceWeights] = []
+        first = 0
+        for row, ranks, columns in zip(self.pairs, self.layout.ranks, self.layout.columns, strict=True):
+            if total := sum(ranks):
+                b = torch.cat([pair.b for pair in row if pair is not None])
+                bounds = tuple((sum(ranks[:i]), sum(ranks[: i + 1])) for i in range(len(ranks)))
+                slices.append(SliceWeights(columns, slice(first, first + total), b, bounds))
+            first += total
+        return slices
 
 
 class Owners:
-    """Owner tensors by layout, so that layers with one layout share one tensor and thereby one mask."""
+    """Which adapter owns which ranks: layers of one layout share one object, and thereby a batch's plan."""
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
-        self._device = device
-        self._by_layout: dict[Layout, torch.Tensor] = {}
+        self._device = torch.device(device)
+        self._layouts: dict[tuple[object, ...], Layout] = {}
 
-    def get(self, layout: Layout) -> torch.Tensor:
-        """int64 [sum of ranks]: the adapter index of each column of the shrunk activations."""
-        if layout not in self._by_layout:
-            columns = [adapter for ranks in layout for adapter, rank in enumerate(ranks) for _ in range(rank)]
-            self._by_layout[layout] = torch.tensor(columns, dtype=torch.int64, device=self._device)
-        return self._by_layout[layout]
+    def get(self, pairs: Pairs, widths: Sequence[int]) -> Layout | None:
+        """The layout of a layer; None when every rank is 0.
+
+        Raises:
+            ValueError: pairs that do not fit each other, the widths or the device.
+        """
+        ranks = tuple(tuple(pair.rank if pair else 0 for pair in row) for row in pairs)
+        if not any(any(row) for row in ranks):
+            return None
+        first = next(pair for row in pairs for pair in row if pair is not None)
+        self._check(pairs, widths, first)
+        key = (ranks, tuple(widths), first.a.shape[1], first.a.dtype)
+        if key not in self._layouts:
+            self._layouts[key] = Layout.of(ranks, widths, first.a.shape[1], first.a.dtype)
+        return self._layouts[key]
+
+    def _check(self, pairs: Pairs, widths: Sequence[int], first: LoraPair) -> None:
+        inner, dtype = first.a.shape[1], first.a.dtype
+        for index, (row, width) in enumerate(zip(pairs, widths, strict=True)):
+            for adapter, pair in enumerate(row):
+                if pair is None:
+                    continue
+                for name, tensor, columns in (("a", pair.a, inner), ("b", pair.b, width)):
+                    fits = tensor.shape == (pair.rank, columns) and tensor.dtype == dtype
+                    if not fits or tensor.device.type != self._device.type:
+                        raise ValueError(
+                            f"{name} of slice {index}, adapter {adapter} has shape {list(tensor.shape)}, "
+                            f"{tensor.dtype} on {tensor.device}; "
+                            f"expected [{pair.rank}, {columns}], {dtype} on {self._device}"
+                        )
 
 
 def concatenate(
     pairs: Sequence[Sequence[LoraPair | None]], widths: Sequence[int], owners: Owners
 ) -> LoraWeights | None:
-    """Lays adapters side by side for one linear layer.
+    """Brings adapters together for one linear layer.
 
     Args:
         pairs: by slice, then by adapter index; None where the adapter leaves the slice alone.
@@ -94,20 +133,10 @@ def concatenate(
 
     Returns:
         None when no adapter changes this layer.
+
+    Raises:
+        ValueError: pairs that do not fit each other, the widths or the device of `owners`.
     """
-    layout: Layout = tuple(tuple(pair.rank if pair else 0 for pair in row) for row in pairs)
-    if not any(any(ranks) for ranks in layout):
-        return None
-    slices: list[SliceWeights] = []
-    column = first_rank = 0
-    for row, ranks, width in zip(pairs, layout, widths, strict=True):
-        if total := sum(ranks):
-            b = torch.cat([pair.b for pair in row if pair is not None])
-            bounds = tuple((sum(ranks[:i]), sum(ranks[: i + 1])) for i in range(len(ranks)))
-            slices.append(
-                SliceWeights(slice(column, column + width), slice(first_rank, first_rank + total), b, bounds)
-            )
-        column += width
-        first_rank += total
-    a = torch.cat([pair.a for row in pairs for pair in row if pair is not None])
-    return LoraWeights(a, owners.get(layout), tuple(slices))
+    held = tuple(tuple(row) for row in pairs)
+    layout = owners.get(held, widths)
+    return None if layout is None else LoraWeights(held, layout)

@@ -1,103 +1,368 @@
-"""The CPU path against the fp64 reference: mixed ranks, base rows, odd shapes, long and one-row runs."""
+"""The CPU path against the fp64 reference: mixed ranks, base rows, odd shapes, every way to group rows.
+
+Our error in a dtype may be twice that of the row-by-row reference in the same dtype, since a different order
+of summation is as likely to be worse as better; one step of the largest value allows for its rounding.
+"""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kernels.lora import LoraPair, Owners, Segments, apply_lora, concatenate, reference
-from kernels.lora.segments import LONG_RUN
+from kernels.lora import (
+    LoraPair,
+    LoraWeights,
+    Owners,
+    Segments,
+    apply_lora,
+    concatenate,
+    embed_lora,
+    reference,
+)
+from kernels.lora.groups import group
 
 Pairs = list[list[LoraPair | None]]
-
-CASES = {
-    "decode, every adapter and base rows": ((123,), 42, (1, 64, 7, 16), [0, -1, 3, 1, 1, -1, 2, 3]),
-    "one row of the last adapter": ((6,), 431, (3, 5), [1]),
-    "no row has an adapter": ((42, 7), 33, (4,), [-1, -1, -1]),
-    "packed slices of different widths": ((42, 6, 123), 71, (2, 9, 256), [2, 0, 1, -1, 2]),
-    "long run between short ones": ((48, 16), 40, (8, 3), [0] * 3 + [1] * (LONG_RUN + 1) + [0, 1, -1]),
-    "long runs only": ((31,), 2049, (4, 12), [0] * LONG_RUN + [-1] * LONG_RUN + [1] * (2 * LONG_RUN)),
-    "long base run between adapters": ((20,), 24, (2, 2), [0] + [-1] * LONG_RUN + [1]),
-}
+DTYPES = [torch.float32, torch.bfloat16]
 
 
-def make(
-    widths: Sequence[int], inner: int, ranks: Sequence[int], dtype: torch.dtype, *, holes: bool
-) -> Pairs:
-    """Random pairs by slice, then adapter; with `holes` some adapters leave some slices alone."""
-    draw = torch.Generator().manual_seed(5)
-
-    def pair(rank: int, width: int) -> LoraPair:
-        a = torch.randn(rank, inner, generator=draw, dtype=torch.float64) / math.sqrt(inner)
-        b = torch.randn(rank, width, generator=draw, dtype=torch.float64) / math.sqrt(rank)
-        return LoraPair(a.to(dtype), b.to(dtype))
-
-    return [
-        [None if holes and (i + j) % 3 == 1 else pair(rank, width) for j, rank in enumerate(ranks)]
-        for i, width in enumerate(widths)
-    ]
+@pytest.fixture(autouse=True)
+def poisoned_memory() -> Iterator[None]:
+    """What PyTorch allocates without a value is NaN (`fill_uninitialized_memory`, on by default)."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
-def widen(pairs: Pairs) -> Pairs:
+@dataclass(frozen=True)
+class Case:
+    """Random pairs, by slice and adapter (None where holes are asked for), and a batch over them."""
+
+    pairs: Pairs
+    widths: Sequence[int]
+    rows: list[int]
+    x: torch.Tensor
+    base: torch.Tensor
+
+    @classmethod
+    def of(
+        cls,
+        widths: Sequence[int],
+        inner: int,
+        ranks: Sequence[int],
+        rows: list[int],
+        dtype: torch.dtype,
+        *,
+        holes: bool = False,
+    ) -> Case:
+        draw = torch.Generator().manual_seed(5)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=draw)
+
+        def pair(rank: int, width: int) -> LoraPair:
+            a, b = normal(rank, inner) / math.sqrt(inner), normal(rank, width) / math.sqrt(max(rank, 1))
+            return LoraPair(a.to(dtype), b.to(dtype))
+
+        pairs: Pairs = [
+            [None if holes and (i + j) % 3 == 1 else pair(rank, width) for j, rank in enumerate(ranks)]
+            for i, width in enumerate(widths)
+        ]
+        x, base = normal(len(rows), inner).to(dtype), normal(len(rows), sum(widths)).to(dtype)
+        return cls(pairs, widths, rows, x, base)
+
+    @property
+    def weights(self) -> LoraWeights:
+        weights = concatenate(self.pairs, self.widths, Owners())
+        assert weights is not None
+        return weights
+
+    def run(self, **dora: Any) -> torch.Tensor:
+        out = self.base.clone()
+        apply_lora(out, self.x, self.weights, Segments.of(self.rows), **dora)
+        return out
+
+    def check(self, out: torch.Tensor, **dora: Any) -> None:
+        wide = {name: tensor.double() for name, tensor in dora.items()}
+        arguments = (self.widths, self.rows)
+        exact = reference.apply_lora(
+            self.base.double(), self.x.double(), widen(self.pairs), *arguments, **wide
+        )
+        plain = reference.apply_lora(self.base, self.x, self.pairs, *arguments, **dora)
+        within_twice(out, plain, exact)
+        untouched = torch.tensor(self.rows) < 0
+        assert torch.equal(out[untouched], self.base[untouched])
+
+
+def widen(pairs: Sequence[Sequence[LoraPair | None]]) -> Pairs:
     return [[pair and LoraPair(pair.a.double(), pair.b.double()) for pair in row] for row in pairs]
 
 
+def within_twice(ours: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> None:
+    assert ours.isfinite().all()
+    step = torch.finfo(ours.dtype).eps * exact.abs().max()
+    error, allowed = (ours.double() - exact).abs().max(), (plain.double() - exact).abs().max()
+    assert error <= 2 * allowed + step
+
+
+CASES: dict[str, tuple[tuple[int, ...], int, tuple[int, ...], list[int]]] = {
+    "decode, every adapter and base rows": ((123,), 42, (1, 64, 7, 16), [0, -1, 3, 1, 1, -1, 2, 3]),
+    "one row of the last adapter": ((6,), 431, (3, 5), [1]),
+    "one row, one column": ((1,), 1, (1,), [0]),
+    "no row has an adapter": ((42, 7), 33, (4,), [-1, -1, -1]),
+    "packed slices of different widths": ((42, 6, 123), 71, (2, 9, 256), [2, 0, 1, -1, 2]),
+    "every adapter once, in order": ((48, 16), 64, (8,) * 9, list(range(9))),
+    "every adapter once, out of order": ((48, 16), 64, (8,) * 9, [3, 8, 1, 0, 7, 2, 6, 5, 4]),
+    "three adapters remain of a foursome": ((48,), 64, (4,) * 7, list(range(7))),
+    "as many rows each": ((48, 16), 40, (8,) * 4, [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5),
+    "a few rows more here than there": ((48, 16), 40, (8,) * 4, [0] * 5 + [1] * 2 + [2] + [3] * 6),
+    "one adapter has most rows, others lie around": ((48, 16), 40, (8,) * 3, [0] + [1] * 300 + [2, 0]),
+    "adapters without rows": ((48,), 40, (8,) * 40, [0, 1, 38, 39]),
+    "prefill and decode": ((31,), 2049, (4, 12), [0] * 40 + [-1] * 33 + [1] * 70),
+    "long base run between adapters": ((20,), 24, (2, 2), [0] + [-1] * 40 + [1]),
+    "rank 0 beside others": ((20, 30), 24, (0, 2, 0), [0, 1, 2, -1]),
+    "ranks 1 to 512": ((123,), 431, (1, 2, 3, 6, 17, 42, 123, 512), [7, 6, 5, 4, 3, 2, 1, 0, -1, 7]),
+    "wide input": ((42,), 4096, (16,) * 6, list(range(6))),
+}
+
+
 @pytest.mark.parametrize("holes", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_reference(case: str, dtype: torch.dtype, holes: bool) -> None:
-    """Our error in a dtype is at most twice that of the row-by-row reference in the same dtype."""
-    widths, inner, ranks, rows = CASES[case]
-    pairs = make(widths, inner, ranks, dtype, holes=holes)
-    draw = torch.Generator().manual_seed(7)
-    x = torch.randn(len(rows), inner, generator=draw).to(dtype)
-    base = torch.randn(len(rows), sum(widths), generator=draw).to(dtype)
-    exact = reference.apply_lora(base.double(), x.double(), widen(pairs), widths, rows)
-    plain = reference.apply_lora(base, x, pairs, widths, rows)
-    out = base.clone()
-    weights = concatenate(pairs, widths, Owners())
-    if weights is not None:
-        apply_lora(out, x, weights, Segments.of(rows))
-    floor = torch.finfo(dtype).eps * exact.abs().max()
-    ours, theirs = (out.double() - exact).abs().max(), (plain.double() - exact).abs().max()
-    assert ours <= 2 * theirs + floor
-    untouched = torch.tensor(rows) < 0
-    assert torch.equal(out[untouched], base[untouched])
+    drawn = Case.of(*CASES[case], dtype, holes=holes)
+    if concatenate(drawn.pairs, drawn.widths, Owners()) is not None:
+        drawn.check(drawn.run())
 
 
-def test_anothers_overflow_stays_its_own() -> None:
-    """Row 0's adapter overflows on its own input; row 1's input times that adapter overflows as well."""
-    huge = LoraPair(torch.full((2, 8), 1e30), torch.full((2, 4), 1e30))
-    mild = LoraPair(torch.ones(2, 8), torch.ones(2, 4))
-    weights = concatenate([[huge, mild]], [4], Owners())
+@pytest.mark.parametrize("size", [1, 6, 42, 123, 431, 2049])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_odd_sizes(size: int, dtype: torch.dtype) -> None:
+    for widths, inner in (((size,), 6), ((6, 42), size)):
+        case = Case.of(widths, inner, (5, 8, 8, 1), [3, 1, 2, -1, 0, 0], dtype)
+        case.check(case.run())
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), dtype=st.sampled_from(DTYPES), holes=st.booleans())
+def test_any_layout(data: st.DataObject, dtype: torch.dtype, holes: bool) -> None:
+    ranks = data.draw(st.lists(st.sampled_from([0, 1, 3, 8, 8, 16, 40]), min_size=1, max_size=8))
+    runs = st.tuples(st.integers(-1, len(ranks) - 1), st.sampled_from([1, 1, 2, 5, 33]))
+    rows = [
+        a for adapter, count in data.draw(st.lists(runs, min_size=1, max_size=12)) for a in [adapter] * count
+    ]
+    widths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    case = Case.of(widths, data.draw(st.integers(1, 70)), ranks, rows, dtype, holes=holes)
+    if concatenate(case.pairs, case.widths, Owners()) is not None:
+        case.check(case.run())
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data())
+def test_groups_cover_every_row_with_weights_once(data: st.DataObject) -> None:
+    """Also where ranks and shapes are large enough that neither padding nor bridging pays."""
+    ranks = data.draw(st.lists(st.sampled_from([0, 1, 8, 64, 512]), min_size=1, max_size=20).filter(any))
+    rows = data.draw(st.lists(st.integers(-1, len(ranks) - 1), max_size=200))
+    inner = data.draw(st.sampled_from([8, 4096]))
+    pairs = [[LoraPair(torch.empty(rank, inner), torch.empty(rank, 64)) for rank in ranks]]
+    layout = Owners().get(tuple(map(tuple, pairs)), [64])
+    assert layout is not None
+    covered = []
+    for part in group(Segments.of(rows), layout):
+        members = layout.classes[part.stack].adapters[part.members]
+        kept = range(len(part.taken)) if part.kept is None else part.kept.tolist()
+        assert part.taken[torch.tensor(kept)].tolist() == part.targets.tolist()
+        assert [rows[row] for row in part.targets] == [members[place // part.rows] for place in kept]
+        if part.span is not None:
+            assert part.targets.tolist() == list(range(part.span.start, part.span.stop))
+        covered += part.targets.tolist()
+    assert sorted(covered) == [row for row, adapter in enumerate(rows) if adapter >= 0 and ranks[adapter]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_thousands_of_rows(dtype: torch.dtype) -> None:
+    """Three prefills and decode rows behind them, against products of whole runs in float64."""
+    rows = [0] * 1500 + [2] * 2000 + [-1] * 96 + [1] * 500 + [3, 0, -1, 3, 2]
+    case = Case.of((96, 32), 123, (8, 64, 16, 8), rows, dtype)
+    exact, plain = case.base.double(), case.base.clone()
+    for target, pairs in ((exact, widen(case.pairs)), (plain, case.pairs)):
+        for adapter in range(4):
+            mine = (torch.tensor(rows) == adapter).nonzero().squeeze(1)
+            for columns, row in zip((slice(0, 96), slice(96, 128)), pairs, strict=True):
+                pair = row[adapter]
+                assert pair is not None
+                product = case.x[mine].to(target.dtype) @ pair.a.T @ pair.b
+                target[mine, columns] += product
+    out = case.run()
+    within_twice(out, plain, exact)
+    assert torch.equal(out[3500:3596], case.base[3500:3596])
+
+
+@pytest.mark.parametrize("vocabulary", [2049, 49152])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lm_head(vocabulary: int, dtype: torch.dtype) -> None:
+    case = Case.of((vocabulary,), 48, (8, 4, 8), [2, -1, 0, 1], dtype)
+    case.check(case.run())
+
+
+def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views() -> None:
+    case = Case.of((16, 8, 4), 24, (4, 4, 2), [0, 2, 1, -1], torch.float32)
+    case.pairs[1] = [None] * 3
+    wide_out, wide_x = torch.randn(4, 40), torch.randn(4, 50)
+    out, x = wide_out[:, 3:31], wide_x[:, 7:31]
+    case = replace(case, x=x, base=out.clone())
+    before = wide_out.clone()
+    apply_lora(out, x, case.weights, Segments.of(case.rows))
+    case.check(out)
+    assert torch.equal(out[:, 16:24], case.base[:, 16:24])
+    assert torch.equal(wide_out[:, :3], before[:, :3])
+    assert torch.equal(wide_out[:, 31:], before[:, 31:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_anothers_overflow_stays_its_own(dtype: torch.dtype) -> None:
+    """Row 0's adapter overflows on every input; rows that fill a product up are taken from anywhere."""
+    huge = LoraPair(torch.full((2, 8), 1e30, dtype=dtype), torch.full((2, 4), 1e30, dtype=dtype))
+    mild = LoraPair(torch.ones(2, 8, dtype=dtype), torch.ones(2, 4, dtype=dtype))
+    low = LoraPair(torch.ones(1, 8, dtype=dtype), torch.ones(1, 4, dtype=dtype))
+    weights = concatenate([[huge, mild, mild, low]], [4], Owners())
     assert weights is not None
-    x = torch.full((3, 8), 1e10)
-    out = torch.zeros(3, 4)
-    apply_lora(out, x, weights, Segments.of([0, 1, -1]))
-    assert not torch.isfinite(out[0]).any()
-    assert torch.equal(out[1], torch.full((4,), 16e10))
-    assert torch.equal(out[2], torch.zeros(4))
+    x = torch.full((7, 8), 1e10, dtype=dtype)
+    out = torch.zeros(7, 4, dtype=dtype)
+    apply_lora(out, x, weights, Segments.of([0, 1, 1, -1, 2, 3, 0]))
+    assert not torch.isfinite(out[[0, 6]]).any()
+    wide = x[0, 0].double() * 8
+    for row, ranks in ((1, 2), (2, 2), (4, 2), (5, 1)):
+        torch.testing.assert_close(out[row].double(), (wide * ranks).expand(4), rtol=1e-2, atol=0)
+    assert torch.equal(out[3], torch.zeros(4, dtype=dtype))
 
 
-def test_segments_cover_every_row_with_an_adapter_once() -> None:
-    draw = random.Random(1)
-    for _ in range(200):
-        rows = [
-            adapter
-            for _ in range(draw.randrange(1, 8))
-            for adapter in [draw.randrange(-1, 3)] * draw.choice([1, 2, LONG_RUN - 1, LONG_RUN, 70])
-        ]
-        segments = Segments.of(rows)
-        covered = [row for run in segments.runs for row in range(run.start, run.stop)]
-        covered += [row for part in segments.short for row in range(part.start, part.stop)]
-        assert len(covered) == len(set(covered))
-        assert {row for row, adapter in enumerate(rows) if adapter >= 0} <= set(covered)
-        assert all(set(rows[run.start : run.stop]) == {run.adapter} for run in segments.runs)
+def test_nan_in_a_row_stays_in_it() -> None:
+    case = Case.of((12,), 16, (4, 4, 2), [0, -1, 1, 0, 2, 0], torch.float32)
+    for row in (0, 1):
+        x, base = case.x.clone(), case.base.clone()
+        x[row], base[row] = float("nan"), float("nan")
+        out = replace(case, x=x, base=base).run()
+        others = [other for other in range(6) if other != row]
+        assert out[row].isnan().all()
+        assert torch.equal(out[others], case.run()[others])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_several_weighted_adapters_on_one_row(dtype: torch.dtype) -> None:
+    case = Case.of((20, 12), 24, (4, 9, 2), [0, 3, -1, 3, 1, 4], dtype, holes=True)
+    mixes = [[(0, 0.5), (2, -2.0)], [(1, 1.0), (1, 0.25), (0, 3.0)]]
+    joined = [[*row, *(LoraPair.mixed([(row[i], w) for i, w in mix]) for mix in mixes)] for row in case.pairs]
+    weights = concatenate(joined, case.widths, Owners())
+    assert weights is not None
+    out = case.base.clone()
+    apply_lora(out, case.x, weights, Segments.of(case.rows))
+    by_row = [[] if i < 0 else [(i, 1.0)] if i < 3 else mixes[i - 3] for i in case.rows]
+    exact = reference.mix(case.base.double(), case.x.double(), widen(case.pairs), case.widths, by_row)
+    within_twice(out, reference.mix(case.base, case.x, case.pairs, case.widths, by_row), exact)
+    assert torch.equal(out[2], case.base[2])
+    assert LoraPair.mixed([(None, 1.0)]) is None
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dora_gain_spares_the_bias_and_other_rows(dtype: torch.dtype, with_bias: bool) -> None:
+    case = Case.of((20, 30), 36, (4, 6, 4, 0), [1, -1, 0, 2, 2, 3], dtype, holes=True)
+    gain = torch.rand(4, 50, generator=torch.Generator().manual_seed(1)) + 0.5
+    gain[2] = 1
+    dora = {"gain": gain, **({"bias": torch.randn(50).to(dtype)} if with_bias else {})}
+    out = case.run(**dora)
+    case.check(out, **dora)
+    assert torch.equal(out[3:5], case.run()[3:5])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [[1, -1, 0, 2], [0] * 40 + [2, 1, 1, -1]])
+def test_embedding(dtype: torch.dtype, rows: list[int]) -> None:
+    case = Case.of((42,), 431, (3, 0, 8), rows, dtype)
+    tokens = [(row * 97) % 431 for row in range(len(rows) - 1)] + [430]
+    out = case.base.clone()
+    embed_lora(out, torch.tensor(tokens), case.weights, Segments.of(rows))
+    exact = reference.embed_lora(case.base.double(), tokens, widen(case.pairs)[0], rows)
+    within_twice(out, reference.embed_lora(case.base, tokens, case.pairs[0], rows), exact)
+    untouched = torch.tensor(rows) < 0
+    assert torch.equal(out[untouched], case.base[untouched])
 
 
 def test_no_adapter_no_weights() -> None:
     assert concatenate([[None, None]], [4], Owners()) is None
+    assert concatenate([[LoraPair(torch.empty(0, 3), torch.empty(0, 4))]], [4], Owners()) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(2, 31)}, r"x has shape \[2, 31\]; expected \[2, 32\]"),
+        ({"x": torch.zeros(3, 32)}, r"x has shape \[3, 32\]; expected \[2, 32\]"),
+        (
+            {"x": torch.zeros(32, 2).T},
+            r"x of shape \[2, 32\] has strides \[1, 2\]; expected the last to be 1",
+        ),
+        (
+            {"x": torch.zeros(2, 32).half()},
+            r"x of shape \[2, 32\] is torch.float16 on cpu; expected torch.float32",
+        ),
+        ({"out": torch.zeros(2, 15)}, r"out has shape \[2, 15\]; expected \[2, at least 16\]"),
+        ({"out": torch.zeros(3, 16)}, r"out has shape \[3, 16\]; expected \[2, at least 16\]"),
+        ({"gain": torch.ones(2, 16)}, r"gain has shape \[2, 16\], torch.float32; expected float32 \[1, 16\]"),
+        ({"gain": torch.ones(1, 16).double()}, r"gain has shape \[1, 16\], torch.float64"),
+        ({"bias": torch.ones(15)}, r"bias has shape \[15\]; expected \[16\]"),
+        ({"segments": Segments.of([0, 1])}, "segments name adapter 1; expected less than 1"),
+    ],
+)
+def test_bad_arguments_are_named(change: dict[str, Any], message: str) -> None:
+    weights = Case.of((16,), 32, (4,), [0, 0], torch.float32).weights
+    arguments = {
+        "out": torch.zeros(2, 16),
+        "x": torch.zeros(2, 32),
+        "segments": Segments.of([0, 0]),
+        **change,
+    }
+    with pytest.raises(ValueError, match=message):
+        apply_lora(weights=weights, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (torch.zeros(3, dtype=torch.int64), r"token_ids has shape \[3\], torch.int64; expected int64 \[2\]"),
+        (torch.zeros(2), r"token_ids has shape \[2\], torch.float32; expected int64 \[2\]"),
+        (torch.tensor([0, 32]), r"token_ids of shape \[2\] go from 0 to 32; expected 0 to 31"),
+        (torch.tensor([-1, 3]), r"token_ids of shape \[2\] go from -1 to 3; expected 0 to 31"),
+    ],
+)
+def test_bad_tokens_are_named(tokens: torch.Tensor, message: str) -> None:
+    weights = Case.of((16,), 32, (4,), [0, 0], torch.float32).weights
+    with pytest.raises(ValueError, match=message):
+        embed_lora(torch.zeros(2, 16), tokens, weights, Segments.of([0, 0]))
+
+
+def test_bad_weights_are_named() -> None:
+    good = LoraPair(torch.zeros(2, 8), torch.zeros(2, 4))
+    for bad, message in (
+        (
+            LoraPair(torch.zeros(2, 7), torch.zeros(2, 4)),
+            r"a of slice 0, adapter 1 has shape \[2, 7\], .*\[2, 8\]",
+        ),
+        (
+            LoraPair(torch.zeros(2, 8), torch.zeros(3, 4)),
+            r"b of slice 0, adapter 1 has shape \[3, 4\], .*\[2, 4\]",
+        ),
+        (
+            LoraPair(torch.zeros(2, 8).half(), torch.zeros(2, 4)),
+            "adapter 1 has .* torch.float16 on cpu; expected",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            concatenate([[good, bad]], [4], Owners())
