@@ -76,7 +76,7 @@ def test_keys_and_values_go_to_their_slots(
     qkv = packed(6, heads + 2 * kv_heads, head_dim, dtype)
     before = qkv.clone()
     cos, sin = angles(6, turned, dtype)
-    slots = torch.tensor([13, -1, 0, 7, 31, 14])
+    slots = torch.tensor([13, -1, 0, 7, 30, 14])
     pages = torch.full((2, 4, 8, kv_heads, head_dim), float("nan"), dtype=dtype)
     expected = pages.clone()
     rotate_and_store_(qkv, cos, sin, pages[0], pages[1], slots)

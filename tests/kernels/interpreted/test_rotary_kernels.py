@@ -60,10 +60,11 @@ def test_stores_keys_and_values(
     qkv = packed(6, heads + 2 * kv_heads, head_dim, dtype)
     before, turning = qkv.clone(), heads + kv_heads
     cos, sin = angles(6, turned, dtype)
-    slots = torch.tensor([13, -1, 0, 7, 31, 14])
-    pages = torch.full((2, 4, 8, kv_heads, head_dim), float("nan"), dtype=dtype)
+    slots = torch.tensor([13, -1, 0, 7, 30, 14])
+    guarded = torch.full((2, 5, 8, kv_heads, head_dim), float("nan"), dtype=dtype)
     if heads_first:  # pages of another layout, seen through strides
-        pages = pages.permute(3, 0, 1, 2, 4).contiguous().permute(1, 2, 3, 0, 4)
+        guarded = guarded.permute(3, 0, 1, 2, 4).contiguous().permute(1, 2, 3, 0, 4)
+    pages = guarded[:, 1:]
     gpu.rotate_and_store_(qkv, cos, sin, pages[0], pages[1], slots)
     exact = reference.rotate(before[:, :turning].double(), cos.double(), sin.double())
     theirs = reference.rotate(before[:, :turning], cos, sin)
@@ -75,6 +76,7 @@ def test_stores_keys_and_values(
     others = torch.ones(32, dtype=torch.bool).index_fill_(0, slots[kept], False)
     assert k[others].isnan().all()
     assert v[others].isnan().all()
+    assert guarded[:, 0].isnan().all()
 
 
 def test_no_rows() -> None:
