@@ -12,6 +12,7 @@ import torch
 from kernels.attention.plan import AttentionPlan
 from kernels.attention.tile import AttentionTile, block_dim, tile_for
 from kernels.attention.triton_kernels import attention_kernel, combine_kernel
+from kernels.attention.tuned_tiles import tuned_tiles
 from kernels.attention.worklist import (
     FIELDS,
     Choose,
@@ -88,8 +89,14 @@ class DevicePlan:
     table: torch.Tensor
 
     @classmethod
-    def of(cls, plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose = tile_for) -> Self:
-        """`choose` gives the tile for a sequence's rows, the head size and the bytes of an element."""
+    def of(cls, plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose | None = None) -> Self:
+        """`choose` gives the tile for a sequence's rows, the head size and the bytes of an element; by
+        default the tuned one, see `tuned_tiles.py`.
+
+        Raises:
+            ValueError: a malformed tuned file.
+        """
+        choose = choose or tuned_tiles(plan, heads)
         device, parts = plan.device, []
         for work in worklists(plan, heads, window, choose=choose):
             sizes = {"items": len(work.items), "rows": plan.rows, "places": work.places}

@@ -52,6 +52,10 @@ class AttentionTile:
         return asdict(self)
 
 
+DECODE_ROWS = 16
+"""Rows of the least tile: sequences of no more take decode's tile, others that of prefill."""
+
+
 def tile_for(rows: int, head_dim: int, element_size: int = 2) -> AttentionTile:
     """The tile of a sequence, where none is tuned: reasoned, not measured.
 
@@ -64,8 +68,8 @@ def tile_for(rows: int, head_dim: int, element_size: int = 2) -> AttentionTile:
         element_size: bytes of a key's element.
     """
     width = block_dim(head_dim) * element_size
-    if rows <= 16:
-        return AttentionTile(rows=16, keys=max(16, min(64, 8192 // width)), part=256, stages=5)
+    if rows <= DECODE_ROWS:
+        return AttentionTile(rows=DECODE_ROWS, keys=max(16, min(64, 8192 // width)), part=256, stages=5)
     if element_size > 2:
         # Exact float32 products run without tensor cores, from registers.
         return AttentionTile(rows=32, keys=16, part=1024, stages=2)

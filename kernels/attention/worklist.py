@@ -62,13 +62,13 @@ class Worklist:
 def worklists(plan: AttentionPlan, heads: Heads, window: int, *, choose: Choose = tile_for) -> list[Worklist]:
     """One worklist per tile; decode rows and prefill chunks of one batch have each their own."""
     rows_of = [queries * heads.group for queries in plan.query_lens]
-    tiles = {rows: fitted(choose(rows, heads.dim, heads.element_size), heads) for rows in set(rows_of)}
-    chosen = [tiles[rows] for rows in rows_of]
-    found = [
+    wanted = sorted(set(rows_of) - {0})
+    tiles = {rows: fitted(choose(rows, heads.dim, heads.element_size), heads) for rows in wanted}
+    chosen = [tiles.get(rows) for rows in rows_of]
+    return [
         build(plan, heads, window, tile, [index for index, other in enumerate(chosen) if other == tile])
-        for tile in dict.fromkeys(chosen)
+        for tile in dict.fromkeys(tiles.values())
     ]
-    return [work for work in found if len(work.items)]
 
 
 def fitted(tile: AttentionTile, heads: Heads) -> AttentionTile:

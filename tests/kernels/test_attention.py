@@ -5,7 +5,9 @@ Tolerance: at most twice the error of the specification computed in the same dty
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.attention import AttentionPlan, attend, buckets, cpu
+from kernels.attention import AttentionPlan, attend, buckets, cpu, gpu
+from kernels.attention.tile import AttentionTile, tile_for
+from kernels.attention.tuned_tiles import LEVELS
 from kernels.attention.worklist import Heads, worklists
 from tests.kernels.attention_batch import Batch, Shape, batch
+from tests.kernels.test_specialization import Recorder
 
 DTYPES = [torch.float32, torch.bfloat16]
 
@@ -209,6 +214,46 @@ def test_blocks_cover_every_query_and_key_once(
             assert spans[0][0] <= (max(0, position - window + 1) if window else 0)
             assert spans[-1][1] > position
             row += 1
+
+
+class TestSpecialization:
+    """No length of a batch is in the key of a compiled kernel."""
+
+    @pytest.fixture
+    def recorders(self, monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
+        found = []
+        for name in ("attention_kernel", "combine_kernel"):
+            found.append(Recorder(getattr(gpu, name)))
+            monkeypatch.setattr(gpu, name, found[-1])
+        return found
+
+    @pytest.mark.parametrize("window", [False, True])
+    def test_fifty_contexts_and_batch_sizes(self, window: bool, recorders: list[Recorder]) -> None:
+        for length in range(1, 51):
+            made = batch([1] * length, [600 + 37 * length] * length, Shape(4, 2, 16), torch.float16)
+            gpu.attend(made.q, made.kv_pages, made.plan, scale=1.0, window=300 + length if window else 0)
+        assert [len(recorder.keys) for recorder in recorders] == [1, 1]
+
+    def test_fifty_chunks(self, recorders: list[Recorder]) -> None:
+        for length in range(17, 67):
+            made = batch([length], [2 * length], Shape(4, 2, 16), torch.float16)
+            gpu.attend(made.q, made.kv_pages, made.plan, scale=1.0)
+        assert [len(recorder.keys) for recorder in recorders] == [1, 0]
+
+
+def test_tuned_tiles_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest entry's for sequences of its kind; the built-in one for others."""
+    tile = AttentionTile(rows=16, keys=32, part=64, warps=2)
+    shape = dict(zip(LEVELS, (2, 64, 4, 4, 8, 1000), strict=True))
+    entry = {"shape": shape, "config": tile.written(), "microseconds": 1.0, "default_microseconds": 2.0}
+    head = dict.fromkeys(("gpu", "torch", "triton", "date"), "x")
+    content = {"op": "attention", "measured_on": "cpu", "entries": [entry], **head}
+    (tmp_path / "cpu_attention.json").write_text(json.dumps(content))
+    monkeypatch.setenv("GRAFTWORK_TUNED_CONFIG_DIR", str(tmp_path))
+    plan = batch([1, 40], [200, 50], Shape(4, 1, 64), torch.float16).plan
+    work = gpu.DevicePlan.of(plan, Heads(4, 1, 64, 2), 0)
+    assert [part.tile for part in work.parts] == [tile, tile_for(160, 64)]
+    assert gpu.DevicePlan.of(plan, Heads(4, 1, 64, 4), 0).parts[0].tile == tile_for(4, 64, 4)
 
 
 def test_bad_arguments_are_named() -> None:
