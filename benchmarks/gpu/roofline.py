@@ -9,6 +9,8 @@ from benchmarks.gpu.report import Report
 from benchmarks.gpu.task import Row
 
 NAME: Final = "roofline.png"
+PRODUCTS: Final = ("lora", "attention")
+"""Ops with colours of their own; the others do a few operations a value."""
 COLOURS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#8f5fbf", "#b07d12", "#4a4a4a")
 
 
@@ -42,7 +44,9 @@ def title(report: Report, rows: list[Row]) -> str:
 def _groups(rows: list[Row]) -> dict[str, list[Row]]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(f"{row['inputs']['op']}, {row['inputs']['phase']}", []).append(row)
+        op, phase = row["inputs"]["op"], row["inputs"]["phase"]
+        name = f"{op}, {phase}" if op in PRODUCTS else "norms, rotation, activation"
+        groups.setdefault(name, []).append(row)
     return groups
 
 
@@ -56,8 +60,8 @@ def _rates(axes: Any, report: Report, rows: list[Row]) -> None:
     axes.annotate(
         f"{bandwidth / 1e9:,.0f} GB/s copy", (ridge / 4, ridge / 4 * bandwidth), ha="right", va="bottom"
     )
-    axes.annotate(f"{matmul / 1e12:,.2f} TFLOP/s bf16", (ridge, matmul * 1.15), ha="center")
-    for (name, group), colour in zip(_groups(rows).items(), COLOURS * 4, strict=False):
+    axes.annotate(f"{matmul / 1e12:.3g} TFLOP/s bf16", (ridge, matmul * 1.15), ha="center")
+    for (name, group), colour in zip(_groups(rows).items(), COLOURS, strict=False):
         x = [row["flops"] / row["bytes"] for row in group]
         axes.scatter(x, [_rate(row, row) for row in group], s=22, color=colour, alpha=0.75, label=name)
     peers = [row for row in rows if "time_us" in row.get("peer", {})]
@@ -75,12 +79,13 @@ def _rate(row: Row, timed: Row) -> float:
 
 
 def _ratios(axes: Any, rows: list[Row]) -> None:
-    for (name, group), colour in zip(_groups(rows).items(), COLOURS * 4, strict=False):
+    for (name, group), colour in zip(_groups(rows).items(), COLOURS, strict=False):
         x = [row["roofline_us"] for row in group]
         axes.scatter(x, [row["roofline_ratio"] for row in group], s=22, color=colour, alpha=0.75, label=name)
     if all(row["measured_on"] == "cuda" for row in rows):
         axes.axhline(1.15, color="black", lw=1, ls="--")
-        axes.annotate("goal 1.15 past 20 us", (0.99, 1.16), xycoords=("axes fraction", "data"), ha="right")
+        place = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
+        axes.annotate("goal 1.15 past 20 us", (0.01, 1.16), **place)
     axes.axhline(1.0, color="black", lw=1)
     axes.set(
         xscale="log",

@@ -18,14 +18,13 @@ from benchmarks.gpu.verdict import implementation
 
 
 def tasks(quick: bool, device: str) -> list[Task]:
-    """The forms that can break whole devices last, so that a short run has seen every shape."""
+    """Multi-LoRA first, in every form that this device has, then the other ops."""
     made = lora_checks.tasks(quick, device) + lora_embedding_checks.tasks(quick)
-    made += attention_checks.tasks(quick, device) + row_op_checks.tasks(quick, device)
     if implementation(device) != "cpu path":
         made += lora_form_checks.tasks(quick, device)
     if device == "cuda":
         made += lora_stream_checks.tasks()
-    return made
+    return made + attention_checks.tasks(quick, device) + row_op_checks.tasks(quick, device)
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
