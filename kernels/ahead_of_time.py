@@ -1,6 +1,6 @@
 """`python -m kernels.ahead_of_time [--capability N]... [--out DIR]`: compiles every kernel without a GPU.
 
-One JSON line per kernel and architecture: registers a thread, bytes spilled, shared memory, and whether
+One JSON line per kernel and architecture: registers and spilled bytes of a thread, shared memory, and whether
 weights are loaded 16 bytes at a time; with `--out` also as DIR/compiled.json. A kernel that does not compile
 ends the run with its name. An op joins by a `variants.py` in its folder, with a function `variants`.
 """
@@ -28,7 +28,7 @@ from triton.compiler import ASTSource
 from kernels.variant import Variant
 
 CAPABILITIES: Final = (80, 90, 100)
-PTXAS: Final = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+TOOLS: Final = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Compiled:
     capability: int
     registers: int
     spilled: int
+    """Bytes of stack a thread: where registers spill to, in device memory."""
     shared: int
     wide_loads: int
     """Global loads of 16 bytes, by plain load or asynchronous copy."""
@@ -57,7 +58,7 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
 
     Raises:
         triton.compiler.errors.CompilationError: the kernel does not compile.
-        subprocess.CalledProcessError: the assembler refuses it.
+        triton.runtime.errors.PTXASError: the assembler refuses it.
     """
     kernel = variant.kernel
     names = kernel.arg_names
@@ -73,7 +74,7 @@ def compile_variant(variant: Variant, capability: int) -> Compiled:
     options = {"num_warps": variant.warps, "num_stages": variant.stages}
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     ptx: str = compiled.asm["ptx"]
-    registers, spilled = _resources(ptx, capability)
+    registers, spilled = _resources(compiled.asm["cubin"])
     wide = len(re.findall(r"ld\.global\S*\.v4\.b32|ld\.global\S*\.v2\.b64|cp\.async\.cg", ptx))
     return Compiled(
         variant.name, capability, registers, spilled, _shared(compiled), wide, "griddepcontrol" in ptx
@@ -84,23 +85,17 @@ def _shared(compiled: Any) -> int:
     return int(compiled.metadata.shared)
 
 
-def _resources(ptx: str, capability: int) -> tuple[int, int]:
-    """(registers, spilled bytes) as the assembler of Triton reports them."""
-    blackwell = PTXAS / "ptxas-blackwell"
-    assembler = blackwell if capability >= 100 and blackwell.exists() else PTXAS / "ptxas"
-    target = re.search(r"\.target (\w+)", ptx)
-    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-        file.write(ptx)
+def _resources(cubin: bytes) -> tuple[int, int]:
+    """(registers, bytes of stack) of a thread, as they stand in the machine code."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
         file.flush()
-        command = [str(assembler), "-v", "--gpu-name", target[1] if target else f"sm_{capability}"]
-        done = subprocess.run(
-            [*command, file.name, "-o", os.devnull], check=True, capture_output=True, text=True
-        )
-    registers = re.search(r"Used (\d+) registers", done.stderr)
-    spills = re.findall(r"(\d+) bytes spill stores", done.stderr)
-    if registers is None:
-        raise ValueError(f"the assembler's report has no register count: {done.stderr!r}")
-    return int(registers[1]), sum(map(int, spills))
+        command = [str(TOOLS / "cuobjdump"), "--dump-resource-usage", file.name]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = re.search(r"REG:(\d+) STACK:(\d+)", done.stdout)
+    if found is None:
+        raise ValueError(f"cuobjdump's report has no register count: {done.stdout!r}")
+    return int(found[1]), int(found[2])
 
 
 def compile_all(only: str, capabilities: Sequence[int]) -> Iterator[Compiled]:

@@ -14,6 +14,8 @@ import pytest
 from kernels.ahead_of_time import CAPABILITIES, variants
 
 ROOT = Path(__file__).parent.parent.parent
+NARROW = ("combine", "look_up")
+"""They load a few floats a thread, or single elements of scattered columns: no rows of weights or keys."""
 
 
 @pytest.fixture(scope="module")
@@ -43,5 +45,12 @@ def test_dependent_launch_is_compiled_for_sm_90_and_later_only(compiled: list[di
 
 def test_aligned_weights_are_loaded_sixteen_bytes_at_a_time(compiled: list[dict[str, Any]]) -> None:
     for one in compiled:
-        if "combine" not in one["name"]:  # a few floats a thread, none of them weights or keys
+        if not any(kind in one["name"] for kind in NARROW):
             assert (one["wide_loads"] > 0) == ("uneven" not in one["name"]), one
+
+
+def test_the_recorded_figures_are_of_the_present_kernels() -> None:
+    """`python -m kernels.ahead_of_time --out benchmarks/results` writes them anew."""
+    recorded = json.loads((ROOT / "benchmarks" / "results" / "compiled.json").read_text())["kernels"]
+    expected = [(variant.name, capability) for variant in variants() for capability in CAPABILITIES]
+    assert [(one["name"], one["capability"]) for one in recorded] == expected
