@@ -12,10 +12,13 @@ from kernels.lora.segments import Segments
 from kernels.lora.stack import Stack
 from kernels.lora.weights import LoraWeights
 
-COUPLED_RANKS: Final = 32
-"""Up to so many columns a bf16 shrink of one row costs oneDNN hardly more: adapters go in twos, below
-a quarter of it in fours, and the foreign products dropped. 1.9 times as fast at rank 4, 1.3 at 16, 1.1 at 64.
+COUPLED_RANKS: Final = 8
+"""Up to so many columns a bf16 shrink of one row goes in fours, above in twos, and the foreign products are
+dropped: a product of few columns costs oneDNN hardly less. 1.9 times as fast at rank 4, 1.2 at 16, 1.1 at 64.
 fp32 loses by it (0.65)."""
+
+COUPLED_INNER: Final = 1024
+"""Input columns from which higher ranks gain too: at 576 and rank 16 the dropping costs what it saves."""
 
 LONG_INNER: Final = 2048
 """Input columns below which MKL takes one fp32 row faster as the right-hand side: 1.6 times at 576, 2.1 at
@@ -37,7 +40,7 @@ def apply_lora(
     for part in _groups(weights, segments):
         rows = x[part.span] if part.span is not None else x.index_select(0, part.taken)
         stack = stacks[part.stack]
-        shrunk = _shrink(rows.view(part.adapters, part.rows, -1), stack.a[part.members])
+        shrunk = _shrink(rows.view(part.adapters, part.rows, -1), _of(stack.a, part))
         _expand(out, shrunk, stack, part)
     if gain is not None:
         _magnify(out, segments, gain, bias)
@@ -66,9 +69,10 @@ def _shrink(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
     adapters, rows, inner = x.shape
     if adapters == 1:
         return linear(x[0], a[0]).unsqueeze(0)
-    if x.dtype == torch.bfloat16 and rows == 1:
-        return _shrink_coupled(x, a)
-    if rows == 1 and inner < LONG_INNER:
+    if x.dtype == torch.bfloat16:
+        if rows == 1 and (inner >= COUPLED_INNER or a.shape[1] <= COUPLED_RANKS):
+            return _shrink_coupled(x, a)
+    elif rows == 1 and inner < LONG_INNER:
         return torch.bmm(a, x.transpose(1, 2)).transpose(1, 2)
     return torch.bmm(x, a.transpose(1, 2))
 
@@ -77,7 +81,7 @@ def _shrink_coupled(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
     """One row per adapter: rows and adapters go in couples, and the foreign products are dropped."""
     adapters, _, inner = x.shape
     ranks = a.shape[1]
-    couple = min(4 if ranks <= COUPLED_RANKS // 4 else 2, adapters)
+    couple = min(4 if ranks <= COUPLED_RANKS else 2, adapters)
     if odd := adapters % couple:
         return torch.cat([_shrink_coupled(x[:-odd], a[:-odd]), _shrink_coupled(x[-odd:], a[-odd:])])
     many = torch.bmm(x.view(-1, couple, inner), a.view(-1, couple * ranks, inner).transpose(1, 2))
@@ -90,7 +94,7 @@ def _expand(out: torch.Tensor, shrunk: torch.Tensor, stack: Stack, part: Group) 
     rows = out[part.span] if part.span is not None else out.index_select(0, part.taken)
     for piece in stack.slices:
         target = rows[:, piece.columns]
-        left, b = shrunk[:, :, piece.ranks], piece.b[part.members]
+        left, b = shrunk[:, :, piece.ranks], _of(piece.b, part)
         if part.adapters == 1:
             target.addmm_(left[0], b[0])
             continue
@@ -102,6 +106,11 @@ def _expand(out: torch.Tensor, shrunk: torch.Tensor, stack: Stack, part: Group) 
             target.add_(torch.bmm(left, b))
     if part.span is None:
         out.index_copy_(0, part.targets, rows if part.kept is None else rows.index_select(0, part.kept))
+
+
+def _of(weights: torch.Tensor, part: Group) -> torch.Tensor:
+    """The group's part of a stack; the whole, which is usual, without the 2 us of a view."""
+    return weights if part.adapters == weights.shape[0] else weights[part.members]
 
 
 def _magnify(out: torch.Tensor, segments: Segments, gain: torch.Tensor, bias: torch.Tensor | None) -> None:

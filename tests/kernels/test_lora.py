@@ -1,7 +1,8 @@
 """The CPU path against the fp64 reference: mixed ranks, base rows, odd shapes, every way to group rows.
 
 Our error in a dtype may be twice that of the row-by-row reference in the same dtype, since a different order
-of summation is as likely to be worse as better; one step of the largest value allows for its rounding.
+of summation is as likely to be worse as better; two steps of values near one allow for small cases, in which
+the reference may be exact by chance.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def widen(pairs: Sequence[Sequence[LoraPair | None]]) -> Pairs:
 
 def within_twice(ours: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> None:
     assert ours.isfinite().all()
-    step = torch.finfo(ours.dtype).eps * exact.abs().max()
+    step = 2 * torch.finfo(ours.dtype).eps * max(float(exact.abs().max()), 1.0)
     error, allowed = (ours.double() - exact).abs().max(), (plain.double() - exact).abs().max()
     assert error <= 2 * allowed + step
 
