@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Report:
 
     def add(self, row: Row) -> None:
         self.rows = [held for held in self.rows if held["key"] != row["key"]]
-        self.rows.append(row | {"run": len(self.runs) - 1})
+        self.rows.append(finite(row) | {"run": len(self.runs) - 1})
         self.write()
 
     def write(self) -> None:
@@ -82,6 +83,15 @@ class Report:
     def failed(self) -> list[Row]:
         """Rows that say so, or that have no result at all."""
         return [row for row in self.rows if row.get("passed") is False or "error" in row]
+
+
+def finite(value: Any) -> Any:
+    """None for NaN and infinities, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: finite(held) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(held) for held in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def select(rows: Sequence[Row], **inputs: object) -> list[Row]:

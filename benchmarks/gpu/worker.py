@@ -68,7 +68,8 @@ def _alive() -> bool:
 
 def main() -> None:
     descriptor, part, device, quick, out = sys.argv[1:]
-    serve(Connection(int(descriptor)), part, torch.device(device), quick == "quick", Path(out))
+    place = torch.device(device, 0) if device == "cuda" else torch.device(device)
+    serve(Connection(int(descriptor)), part, place, quick == "quick", Path(out))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from benchmarks.gpu import command, lora_checks, roofline, table
 from benchmarks.gpu.lora_inputs import Work
 from benchmarks.gpu.parts import correctness, engine, kernels
 from benchmarks.gpu.peers import FOLDER
-from benchmarks.gpu.report import Report
+from benchmarks.gpu.report import Report, finite
 from benchmarks.gpu.runner import Budget, Worker, run_part
 from benchmarks.gpu.shapes import BATCHES, MODELS, RANKS, grid
 from benchmarks.gpu.task import Bench, Ceilings, Row
@@ -172,7 +172,12 @@ def test_correctness_sees_a_wrong_op(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lora_checks, "apply", lambda check, inputs, out: out.add_(1))
     assert lora_checks.run(CPU, check)["reason"] == "a row without adapter changed"
     monkeypatch.setattr(lora_checks, "apply", lambda check, inputs, out: out.fill_(float("nan")))
-    assert not lora_checks.run(CPU, check)["passed"]
+    row = lora_checks.run(CPU, check)
+    assert not row["passed"]
+    assert json.loads(json.dumps(finite(row), allow_nan=False))["passed"] is False
+    assert correctness.summary([finite(row) | {"inputs": {"op": "lora"}}]) == [
+        "lora         0 passed, 1 failed"
+    ]
 
 
 def test_correctness_goal_needs_every_case_on_a_gpu() -> None:

@@ -35,7 +35,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
         ratios = [
             row["max_error"] / row["torch_max_error"]
             for row in rows
-            if row["inputs"]["op"] == op and row.get("torch_max_error")
+            if row["inputs"]["op"] == op and row.get("torch_max_error") and row["max_error"] is not None
         ]
         worst = f"; largest error {max(ratios):.2f} times PyTorch's" if ratios else ""
         lines.append(f"{op:12} {counts[op, True]} passed, {counts[op, False]} failed{worst}")
