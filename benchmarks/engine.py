@@ -25,8 +25,9 @@ import torch
 
 from benchmarks.figure import Figure, compared
 from worker_engine.adapter_loader import Adapter, AdapterLoader
-from worker_engine.config import EngineConfig, ModelConfig
+from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
+from worker_engine.models import load_config
 from worker_engine.protocol import (
     ADAPTER_FILES,
     AdapterRef,
@@ -99,7 +100,7 @@ def _ref(folder: Path) -> AdapterRef:
 
 class _Ours:
     def __init__(self, folders: list[Path]) -> None:
-        model, self._tokenizer = ModelConfig.load(MODEL), ChatTokenizer(MODEL)
+        model, self._tokenizer = load_config(MODEL), ChatTokenizer(MODEL)
         device = torch.device("cpu")
         config = EngineConfig(MODEL, "base")
         self._engine = Engine(config, model, self._tokenizer, dtype=torch.bfloat16, device=device)

@@ -8,8 +8,8 @@ import torch
 
 from kernels.lora import Owners, concatenate
 from worker_engine.adapter_loader import Adapter
-from worker_engine.config import ModelConfig
-from worker_engine.models.llama import PACKED_MODULES, LayerLora
+from worker_engine.model_config import PACKED_MODULES, ModelConfig
+from worker_engine.models.decoder import LayerLora
 
 SLACK = 2.0
 """A stack is kept while it holds at most this many times the weights that the batch uses.

@@ -23,8 +23,8 @@ from safetensors.torch import load as load_safetensors
 
 from kernels.lora import LoraPair
 from worker_engine.adapter_config import AdapterConfigError, LoraConfig
-from worker_engine.config import LORA_MODULES, ModelConfig
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
+from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest
 
 _KEY: Final = re.compile(

@@ -12,8 +12,9 @@ import torch
 from worker_engine.adapter_batch import SLACK
 from worker_engine.adapter_loader import Adapter
 from worker_engine.adapter_memory import AdapterMemory
-from worker_engine.config import PAGE_SIZE, EngineConfig, ModelConfig
+from worker_engine.config import PAGE_SIZE, EngineConfig
 from worker_engine.memory_pool import MemoryPool
+from worker_engine.model_config import ModelConfig
 from worker_engine.model_runner import ModelRunner
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.sampler import Sampled, Sampler

@@ -9,10 +9,12 @@ import torch
 from kernels.lora import Segments
 from worker_engine.adapter_batch import AdapterBatch
 from worker_engine.checkpoint import Checkpoint
-from worker_engine.config import PAGE_SIZE, EngineConfig, ModelConfig
+from worker_engine.config import PAGE_SIZE, EngineConfig
 from worker_engine.errors import ConfigError
 from worker_engine.layers.attention import AttentionPlan, KVCache
-from worker_engine.models.llama import Batch, Llama
+from worker_engine.model_config import ModelConfig
+from worker_engine.models import FAMILIES
+from worker_engine.models.decoder import Batch
 from worker_engine.scheduler import Chunk
 from worker_engine.sequence import Sequence
 
@@ -57,7 +59,7 @@ class ModelRunner:
             raise ConfigError(f"--memory-gib {engine.memory_gib} does not hold a single page of KV cache")
         self._device = device
         with Checkpoint(engine.model, dtype=dtype, device=device) as checkpoint:
-            self._model = Llama(
+            self._model = FAMILIES[model.architecture](
                 model, checkpoint, max_model_len=self.max_model_len, dtype=dtype, device=device
             )
         self._cache = KVCache(model, self.num_pages, dtype=dtype, device=device)

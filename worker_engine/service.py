@@ -13,11 +13,12 @@ import torch
 
 from worker_engine.adapter_loader import AdapterLoader
 from worker_engine.adapter_pool import AdapterPool
-from worker_engine.config import EngineConfig, ModelConfig
+from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.engine_thread import EngineThread
 from worker_engine.errors import GenerationFailed, Unavailable
 from worker_engine.model_runner import choose_device, choose_dtype
+from worker_engine.models import load_config
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.tokenizer import ChatTokenizer
 
@@ -28,7 +29,7 @@ class Service:
     def __init__(self, config: EngineConfig) -> None:
         """Loads tokenizer and checkpoint. Raises ConfigError, CheckpointError."""
         self.config = config
-        self.model = ModelConfig.load(config.model)
+        self.model = load_config(config.model)
         self.tokenizer = ChatTokenizer(config.model)
         device = choose_device(config.device)
         dtype = choose_dtype(config.dtype, self.model, device)

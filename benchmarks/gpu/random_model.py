@@ -18,8 +18,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from kernels.lora import LoraPair
 from worker_engine.adapter_loader import Adapter
-from worker_engine.config import LORA_MODULES, EngineConfig, ModelConfig
+from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
+from worker_engine.model_config import LORA_MODULES, ModelConfig
+from worker_engine.models import load_config
 from worker_engine.tokenizer import ChatTokenizer
 
 LLAMA_8B: Final = {
@@ -76,7 +78,7 @@ def build_engine(quick: bool, device: torch.device, **config: Any) -> tuple[Engi
         folder = Path(name)
         (folder / "config.json").write_text(json.dumps(_config(shape)))
         _write_tokenizer(folder, int(shape["vocab_size"]))
-        model = ModelConfig.load(folder)
+        model = load_config(folder)
         options = EngineConfig(folder, "base", **config)
         # The engine opens a checkpoint by folder; nothing of this size shall be written to a disk.
         with mock.patch("worker_engine.model_runner.Checkpoint", RandomCheckpoint):

@@ -15,8 +15,9 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from worker_engine.config import EngineConfig, ModelConfig
+from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
+from worker_engine.models import load_config
 from worker_engine.protocol import (
     ADAPTER_FILES,
     AdapterRef,
@@ -42,13 +43,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"))
 
 
-def write_tokenizer(folder: Path) -> None:
+def byte_tokenizer() -> Tokenizer:
     """A byte-level tokenizer of 256 tokens: every byte is one, so that characters split across tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
+
+
+def write_tokenizer(folder: Path) -> None:
+    """The byte-level tokenizer, and a chat template that knows no tools."""
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
     )
@@ -173,7 +179,7 @@ def make_engine(tmp_path: Path) -> EngineFactory:
         config = EngineConfig(model, "base", **(values | changes))
         return Engine(
             config,
-            ModelConfig.load(model),
+            load_config(model),
             ChatTokenizer(model),
             dtype=torch.float32,
             device=torch.device("cpu"),

@@ -15,8 +15,8 @@ from moto.server import ThreadedMotoServer
 from tests.conftest import free_port
 from tests.worker_engine.conftest import adapter_ref
 from worker_engine.adapter_loader import AdapterLoader
-from worker_engine.config import ModelConfig
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
+from worker_engine.models import load_config
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 BUCKET = "store"
@@ -66,7 +66,7 @@ def kept(s3: Any, local: AdapterRef, tiny_adapters: dict[str, Path]) -> AdapterR
 
 def loader(model: Path, cache: Path, endpoint: str) -> AdapterLoader:
     return AdapterLoader(
-        ModelConfig.load(model), cache, max_bytes=1 << 20, dtype=torch.float32, device=torch.device("cpu"),
+        load_config(model), cache, max_bytes=1 << 20, dtype=torch.float32, device=torch.device("cpu"),
         s3_endpoint_url=endpoint,
     )  # fmt: skip
 

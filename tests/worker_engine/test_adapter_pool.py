@@ -12,8 +12,8 @@ import torch
 from tests.worker_engine.conftest import adapter_ref
 from worker_engine.adapter_loader import Adapter, AdapterLoader
 from worker_engine.adapter_pool import MAX_LOADS, AdapterPool
-from worker_engine.config import ModelConfig
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
+from worker_engine.models import load_config
 from worker_engine.protocol import AdapterRef
 
 
@@ -30,7 +30,7 @@ class CountingLoader(AdapterLoader):
 @pytest.fixture
 def loader(tiny_model: Path, tmp_path: Path) -> CountingLoader:
     return CountingLoader(
-        ModelConfig.load(tiny_model),
+        load_config(tiny_model),
         tmp_path / "cache",
         max_bytes=1 << 30,
         dtype=torch.float32,

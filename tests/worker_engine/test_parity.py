@@ -22,7 +22,7 @@ from tests.worker_engine.conftest import (
     write_tokenizer,
 )
 from worker_engine.adapter_loader import Adapter, AdapterLoader
-from worker_engine.config import ModelConfig
+from worker_engine.models import load_config
 from worker_engine.tokenizer import ChatTokenizer
 
 COUNT = 48
@@ -30,7 +30,7 @@ COUNT = 48
 
 def load(model: Path, folder: Path, cache: Path) -> Adapter:
     loader = AdapterLoader(
-        ModelConfig.load(model), cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
+        load_config(model), cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
     )
     return loader.load(adapter_ref(folder))
 

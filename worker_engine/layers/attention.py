@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 
 from kernels.attention import AttentionPlan, attend
-from worker_engine.config import PAGE_SIZE, ModelConfig
+from worker_engine.config import PAGE_SIZE
+from worker_engine.model_config import ModelConfig
 
 __all__ = ["Attention", "AttentionPlan", "KVCache"]
 
@@ -39,10 +39,11 @@ class KVCache:
 
 
 class Attention:
-    """Grouped-query attention of one model."""
+    """Grouped-query attention of one layer."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        self._scale = 1 / math.sqrt(config.head_dim)
+    def __init__(self, scale: float, window: int) -> None:
+        """Scores are multiplied with `scale`; a query sees `window` tokens, itself included, or all if 0."""
+        self._scale, self._window = scale, window
 
     def __call__(
         self, cache: KVCache, layer: int, query: torch.Tensor, kv: torch.Tensor, plan: AttentionPlan
@@ -57,4 +58,4 @@ class Attention:
             [rows, heads * head_dim].
         """
         pages = cache.write(layer, plan.slots, kv)
-        return attend(query, pages, plan, scale=self._scale).flatten(1)
+        return attend(query, pages, plan, scale=self._scale, window=self._window).flatten(1)

@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al., 2021), with Llama 3's frequency scaling."""
+"""Rotary position embedding (Su et al., 2021), its frequencies scaled as `worker_engine.rope_config` says."""
 
 from __future__ import annotations
 
@@ -6,34 +6,45 @@ import math
 
 import torch
 
-from kernels.rotary import rotate_
-from worker_engine.config import ModelConfig, RopeScaling
+from worker_engine.rope_config import LinearScaling, Llama3Scaling, Rope, YarnScaling
+
+Angles = tuple[torch.Tensor, torch.Tensor]
+"""cos and signed sin of a step's rows, as `kernels.rotary` takes them."""
 
 
 class Rotary:
     """Tables of cos and sin for every position, in the model's dtype."""
 
     def __init__(
-        self, config: ModelConfig, max_positions: int, *, dtype: torch.dtype, device: torch.device
+        self, rope: Rope, head_dim: int, max_positions: int, *, dtype: torch.dtype, device: torch.device
     ) -> None:
-        exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        inv_freq = 1.0 / (config.rope_theta**exponent)
-        if config.rope_scaling is not None:
-            inv_freq = _scale(inv_freq, config.rope_scaling)
+        inv_freq, gain = frequencies(rope, head_dim)
         angles = torch.outer(torch.arange(max_positions, dtype=torch.float32), inv_freq)
-        self._cos = torch.cat((angles.cos(), angles.cos()), dim=-1).to(device, dtype)
-        self._sin = torch.cat((-angles.sin(), angles.sin()), dim=-1).to(device, dtype)
+        cos, sin = angles.cos() * gain, angles.sin() * gain
+        self._cos = torch.cat((cos, cos), dim=-1).to(device, dtype)
+        self._sin = torch.cat((-sin, sin), dim=-1).to(device, dtype)
 
-    def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def at(self, positions: torch.Tensor) -> Angles:
         """cos and signed sin, each [rows, 1, head_dim], once per step for all layers."""
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 
-    def rotate_(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Turns [rows, heads, head_dim] in place."""
-        rotate_(x, *angles)
+
+def frequencies(rope: Rope, head_dim: int) -> tuple[torch.Tensor, float]:
+    """float32 [head_dim / 2], radians a position, and what cosines and sines are multiplied with."""
+    exponent = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    inv_freq = 1.0 / (rope.theta**exponent)
+    scaling = rope.scaling
+    if isinstance(scaling, LinearScaling):
+        return inv_freq / scaling.factor, 1.0
+    if isinstance(scaling, Llama3Scaling):
+        return _llama3(inv_freq, scaling), 1.0
+    if isinstance(scaling, YarnScaling):
+        gain = scaling.attention_factor or 0.1 * math.log(max(scaling.factor, 1.0)) + 1.0
+        return _yarn(inv_freq, rope.theta, scaling), gain
+    return inv_freq, 1.0
 
 
-def _scale(inv_freq: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
+def _llama3(inv_freq: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
     """Long wavelengths are stretched by `factor`, short ones kept, the band between interpolated."""
     wavelength = 2 * math.pi / inv_freq
     context = scaling.original_max_position_embeddings
@@ -43,3 +54,22 @@ def _scale(inv_freq: torch.Tensor, scaling: RopeScaling) -> torch.Tensor:
     blended = (1 - smooth) * inv_freq / scaling.factor + smooth * inv_freq
     scaled = torch.where(wavelength > context / scaling.low_freq_factor, inv_freq / scaling.factor, blended)
     return torch.where(wavelength < context / scaling.high_freq_factor, inv_freq, scaled)
+
+
+def _yarn(inv_freq: torch.Tensor, theta: float, scaling: YarnScaling) -> torch.Tensor:
+    """Pairs that turn `beta_fast` times within the original context are kept, those that turn less than
+    `beta_slow` times stretched, between them a ramp over the pairs' numbers.
+    """
+    size = 2 * len(inv_freq)
+
+    def pair(turns: float) -> float:
+        context = scaling.original_max_position_embeddings
+        return size * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = pair(scaling.beta_fast), pair(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
+    width = high - low or 0.001
+    stretched = ((torch.arange(len(inv_freq), dtype=torch.float32) - low) / width).clamp(0, 1)
+    return inv_freq / scaling.factor * stretched + inv_freq * (1 - stretched)

@@ -1,0 +1,51 @@
+"""The model families that the worker serves, by the architecture that a checkpoint names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from worker_engine.config_fields import Fields
+from worker_engine.model_config import ModelConfig
+from worker_engine.models.decoder import Decoder
+from worker_engine.models.gemma3 import Gemma3
+from worker_engine.models.llama import Llama
+from worker_engine.models.mistral import Mistral
+from worker_engine.models.qwen2 import Qwen2
+from worker_engine.models.qwen3 import Qwen3
+
+__all__ = ["FAMILIES", "load_config"]
+
+FAMILIES: Final[dict[str, type[Decoder]]] = {
+    family.ARCHITECTURE: family for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3)
+}
+
+
+def load_config(folder: Path) -> ModelConfig:
+    """Reads a checkpoint's config.json and, where there is one, generation_config.json.
+
+    Raises:
+        CheckpointError: naming the file and the field that is missing, malformed or not served.
+    """
+    fields = Fields.load(folder / "config.json")
+    config = _family(fields).read(fields)
+    generation = folder / "generation_config.json"
+    eos = Fields.load(generation).token_ids("eos_token_id") if generation.is_file() else ()
+    return replace(config, eos_token_ids=eos or config.eos_token_ids)
+
+
+def _family(fields: Fields) -> type[Decoder]:
+    """By `architectures`; older files have only `model_type`."""
+    fields.must_be_absent("quantization_config", "give unquantized weights")
+    kind = fields.text("model_type", "")
+    named = fields.texts("architectures") or tuple(
+        name for name, family in FAMILIES.items() if kind == family.MODEL_TYPE
+    )
+    family = FAMILIES.get(named[0]) if len(named) == 1 else None
+    if family is None or kind not in ("", family.MODEL_TYPE):
+        raise fields.error(
+            "architectures",
+            f"{list(named)} with model_type {kind!r} is not served; this worker serves {', '.join(FAMILIES)}",
+        )
+    return family

@@ -15,8 +15,8 @@ from benchmarks.gpu.random_model import ATTENTION, StepBytes, build_engine, rand
 from benchmarks.gpu.report import select
 from benchmarks.gpu.task import Bench, Goal, Row, Task
 from worker_engine.adapter_loader import Adapter
-from worker_engine.config import LORA_MODULES, ModelConfig
 from worker_engine.engine import Engine
+from worker_engine.model_config import LORA_MODULES, ModelConfig
 
 ROW_S: Final = 16.0
 """Seconds that a row's load may take. Where a pilot shows that it would take longer, the output is shortened

@@ -1,0 +1,180 @@
+"""The decoder that all families share, as Llama has it; a family's own file says what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.nn.functional import embedding
+
+from kernels.activation import Kind, gated
+from kernels.lora import LoraWeights, Segments
+from kernels.rotary import rotate_
+from worker_engine.checkpoint import Checkpoint
+from worker_engine.config_fields import Fields
+from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
+from worker_engine.layers.linear import LoraLinear, PackedLinear
+from worker_engine.layers.norm import HeadNorm, RMSNorm
+from worker_engine.layers.rotary import Angles, Rotary
+from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
+
+LayerLora = dict[str, LoraWeights | None]
+"""The batch's adapters for one decoder layer, by name in `PACKED_MODULES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step's rows: decode rows first, then prefill chunks.
+
+    Attributes:
+        token_ids: int64 [rows].
+        positions: int64 [rows].
+        logit_rows: int64, rows whose next token is wanted; None for all, in order.
+        lora: by decoder layer, empty when no row has an adapter.
+        segments: rows by adapter.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    attention: AttentionPlan
+    logit_rows: torch.Tensor | None
+    lora: Sequence[LayerLora]
+    segments: Segments
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """What a decoder layer is built of: its tensors in the checkpoint, by their names within the layer."""
+
+    config: ModelConfig
+    checkpoint: Checkpoint
+    prefix: str
+
+    def linear(self, name: str) -> LoraLinear:
+        """The packed layer of `PACKED_MODULES`."""
+        shapes = self.config.linear_shapes
+        get, modules = self.checkpoint.get, PACKED_MODULES[name]
+        parts = [(f"{self.prefix}{MODULE_PATHS[module]}", shapes[module]) for module in modules]
+        weight = torch.cat([get(f"{path}.weight", *shape) for path, shape in parts])
+        if name not in self.config.biased:
+            return LoraLinear(weight)
+        return LoraLinear(weight, torch.cat([get(f"{path}.bias", shape[0]) for path, shape in parts]))
+
+    def norm(self, name: str, *, offset: float = 0.0) -> RMSNorm:
+        weight = self.checkpoint.get(f"{self.prefix}{name}.weight", self.config.hidden_size)
+        return RMSNorm(weight, self.config.rms_norm_eps, offset=offset)
+
+    def head_norm(self, *, offset: float = 0.0) -> HeadNorm:
+        query, key = (
+            self.checkpoint.get(f"{self.prefix}self_attn.{name}.weight", self.config.head_dim)
+            for name in ("q_norm", "k_norm")
+        )
+        heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
+        lines = torch.cat((query.expand(heads, -1), key.expand(kv_heads, -1)))
+        return HeadNorm(lines, self.config.rms_norm_eps, offset=offset)
+
+
+class DecoderLayer:
+    """Attention and feed-forward, each around a residual."""
+
+    activation: ClassVar[Kind] = "silu"
+
+    def __init__(self, index: int, weights: LayerWeights) -> None:
+        config = weights.config
+        self._index = index
+        self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
+        self._head_dim = config.head_dim
+        self._qkv, self._o = weights.linear("qkv"), weights.linear("o")
+        self._gate_up, self._down = weights.linear("gate_up"), weights.linear("down")
+        self._attention = Attention(config.attention_scale, config.attention[index].window)
+        self._load_norms(weights)
+
+    def _load_norms(self, weights: LayerWeights) -> None:
+        self._head_norm: HeadNorm | None = None
+        self._input_norm = weights.norm("input_layernorm")
+        self._mlp_norm = weights.norm("post_attention_layernorm")
+
+    def __call__(self, x: torch.Tensor, batch: Batch, cache: KVCache, angles: Angles) -> torch.Tensor:
+        """[rows, hidden] -> [rows, hidden]; writes this layer's keys and values."""
+        lora: LayerLora = batch.lora[self._index] if batch.lora else {}
+        mixed = self._attend(self._input_norm(x), lora, batch, cache, angles)
+        x = self._o.forward(mixed, lora.get("o"), batch.segments, residual=x)
+        inner = self._gate(self._mlp_norm(x), lora, batch)
+        return self._down.forward(inner, lora.get("down"), batch.segments, residual=x)
+
+    def _attend(
+        self, x: torch.Tensor, lora: LayerLora, batch: Batch, cache: KVCache, angles: Angles
+    ) -> torch.Tensor:
+        """[rows, hidden] -> [rows, heads * head_dim]."""
+        heads, turned = self._heads, self._heads + self._kv_heads
+        qkv = self._qkv.forward(x, lora.get("qkv"), batch.segments)
+        qkv = qkv.view(-1, turned + self._kv_heads, self._head_dim)
+        if self._head_norm is not None:
+            self._head_norm(qkv[:, :turned])
+        rotate_(qkv[:, :turned], *angles)
+        return self._attention(cache, self._index, qkv[:, :heads], qkv[:, heads:], batch.attention)
+
+    def _gate(self, x: torch.Tensor, lora: LayerLora, batch: Batch) -> torch.Tensor:
+        """[rows, hidden] -> [rows, intermediate]."""
+        return gated(self._gate_up.forward(x, lora.get("gate_up"), batch.segments), self.activation)
+
+
+class Decoder:
+    """A checkpoint on one device. Subclasses are the families."""
+
+    ARCHITECTURE: ClassVar[str]
+    MODEL_TYPE: ClassVar[str]
+    layer: ClassVar[type[DecoderLayer]] = DecoderLayer
+    norm_offset: ClassVar[float] = 0.0
+
+    @classmethod
+    def read(cls, fields: Fields) -> ModelConfig:
+        """The model's shape from config.json.
+
+        Raises:
+            CheckpointError: naming a field that is missing, malformed or not served.
+        """
+        raise NotImplementedError
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        checkpoint: Checkpoint,
+        *,
+        max_model_len: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Loads all weights. Raises CheckpointError naming a tensor that is missing or misshapen."""
+        size = config.embedding_shape
+        ropes = list(dict.fromkeys(layer.rope for layer in config.attention))
+        self._rotaries = [
+            Rotary(rope, config.head_dim, max_model_len, dtype=dtype, device=device) for rope in ropes
+        ]
+        self._embedding = checkpoint.get("model.embed_tokens.weight", *size)
+        self._layers = [
+            (self.layer(i, LayerWeights(config, checkpoint, f"model.layers.{i}.")), ropes.index(layer.rope))
+            for i, layer in enumerate(config.attention)
+        ]
+        final = checkpoint.get("model.norm.weight", config.hidden_size)
+        self._norm = RMSNorm(final, config.rms_norm_eps, offset=self.norm_offset)
+        tied = config.tie_word_embeddings or "lm_head.weight" not in checkpoint
+        self._head = PackedLinear(self._embedding if tied else checkpoint.get("lm_head.weight", *size))
+        self._softcap = config.logit_softcap
+
+    def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
+        """One step: [rows] tokens in, float32 logits [len(logit_rows), vocab] out."""
+        x = self.embed(batch.token_ids)
+        angles = [rotary.at(batch.positions) for rotary in self._rotaries]
+        for layer, rope in self._layers:
+            x = layer(x, batch, cache, angles[rope])
+        if batch.logit_rows is not None:
+            x = x[batch.logit_rows]
+        logits = self._head(self._norm(x)).float()
+        return logits.div_(self._softcap).tanh_().mul_(self._softcap) if self._softcap else logits
+
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """[rows] -> [rows, hidden]."""
+        return embedding(token_ids, self._embedding)
