@@ -43,10 +43,9 @@ def small(rows: int, _: int) -> Tile:
         ([0, 3], [6], 2049, [1, 0]),
         ([7, 12], [42], 1, [1, 0, 0]),
         ([3], [123], 6, [0, -1]),
-        ([1, 512, 64, 3, 200], [20, 9], 42, [1, -1, 0, 4]),
         ([2, 9], [16, 6], 40, [1] * 17 + [0] * 33 + [-1, 1]),
     ],
-    ids=["one", "mixed", "decode", "prefill", "wide", "odd", "inner1", "inner6", "512", "chunks"],
+    ids=["one", "mixed", "decode", "prefill", "wide", "odd", "inner1", "inner6", "chunks"],
 )
 def test_matches_the_specification(
     ranks: list[int],
@@ -108,6 +107,17 @@ def test_a_neighbours_overflow_stays_with_the_neighbour() -> None:
     gpu.run(out, case.x, rows, Plan.of(case.row_adapter, rows))
     assert not out[0].isfinite().all()
     assert out[1:].isfinite().all()
+
+
+@pytest.mark.parametrize(("deterministic", "fused"), MODES)
+def test_ranks_from_1_to_512_in_one_batch(deterministic: bool, fused: bool) -> None:
+    case = Case.of([1, 512, 64, 3], [20, 9], 42, [1, -1, 0, 2, 3, 2])
+    rows = RankRows.stacked(case.weights)
+    out = case.out.clone()
+    gpu.run(
+        out, case.x, rows, poison(Plan.of(case.row_adapter, rows, deterministic=deterministic)), fused=fused
+    )
+    case.check(out)
 
 
 def test_thousands_of_rows_of_one_adapter() -> None:
