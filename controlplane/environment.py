@@ -23,6 +23,8 @@ _OTHER_PLANES: Final = (
     "GATEWAY_",
     "OPENAI_HTTP_",
     "TEST_",
+    "TUNED_",
+    "VLLM_",
     "WAL_",
     "WORKER_",
     "BENCH_",
