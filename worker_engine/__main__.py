@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from worker_engine.config import EngineConfig
 from worker_engine.errors import ConfigError
+
+if TYPE_CHECKING:  # torch takes 1.5 s to import
+    from aiohttp import web
+
+    from worker_engine.service import Service
+
+log = logging.getLogger("worker_engine")
 
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> EngineConfig:
@@ -57,6 +67,37 @@ def _calm_openmp() -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+async def _serve(app: web.Application, service: Service, config: EngineConfig) -> None:
+    """Serves until SIGINT or SIGTERM; then refuses with 503 while what runs may go on for the drain time.
+
+    The socket stays open meanwhile: a refusal says when to come back, and health says `draining`. A second
+    signal ends it at once.
+    """
+    from aiohttp import web
+
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, config.host, config.port).start()
+        log.info("serving on http://%s:%d", config.host, config.port)
+        signals = asyncio.Semaphore(0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, signals.release)
+        await signals.acquire()
+        log.info("stopping: requests may go on for %g s", config.drain_seconds)
+        waits = [
+            asyncio.create_task(service.drain(config.drain_seconds)),
+            asyncio.create_task(signals.acquire()),
+        ]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        # Before the clean-up, which waits for responses: what still runs ends with an error that is sent.
+        await asyncio.to_thread(service.stop)
+    finally:
+        await runner.cleanup()
+
+
 def main() -> int:
     """Serves until SIGINT or SIGTERM. Exit status 2 when the configuration or checkpoint is wrong."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -64,8 +105,6 @@ def main() -> int:
         config = parse_config(sys.argv[1:], os.environ)
         _calm_openmp()
         # Torch takes 1.5 s to import: a wrong flag is told before that.
-        from aiohttp import web
-
         from worker_engine.server import create_app
         from worker_engine.service import Service
 
@@ -75,15 +114,7 @@ def main() -> int:
         return 2
     # The engine's thread takes the interpreter back within 0.5 ms instead of 5 ms between two operations.
     sys.setswitchinterval(0.0005)
-    web.run_app(
-        create_app(service),
-        host=config.host,
-        port=config.port,
-        print=lambda text: logging.getLogger("worker_engine").info(text.splitlines()[0]),
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=2.0,
-    )
+    asyncio.run(_serve(create_app(service), service, config))
     return 0
 
 

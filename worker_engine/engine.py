@@ -111,6 +111,10 @@ class Engine:
             sequence.finish_reason = sequence.finish_reason or FinishReason.CANCELLED
             self.scheduler.finish(sequence)
 
+    def close(self) -> None:
+        """Lets go of weights and KV pages; nothing can be computed after this."""
+        del self._runner
+
     def step(self) -> list[TokenDelta]:
         """One forward pass; returns what it added to each request, and the ends of those whose time is up."""
         late = [self._time_out(sequence) for sequence in self.scheduler.expired()]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from worker_engine.adapter_loader import Adapter
 from worker_engine.engine import Engine
-from worker_engine.protocol import GenerateRequest, TokenDelta
+from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class EngineThread:
         return self._thread.is_alive()
 
     def add_request(self, request: GenerateRequest, adapter: Adapter | None, *, arrived: float) -> None:
-        self._commands.put(lambda: self._engine.add_request(request, adapter, arrived=arrived))
+        self._commands.put(lambda: self._add(request, adapter, arrived))
 
     def abort(self, request_id: str) -> None:
         self._commands.put(lambda: self._engine.abort(request_id))
@@ -47,7 +47,7 @@ class EngineThread:
         try:
             self._serve()
         except Exception:
-            log.exception("the engine's thread broke; this worker serves nothing until it is restarted")
+            log.exception("the engine's thread broke; its requests end with an error")
         finally:
             self._on_end()
 
@@ -62,6 +62,17 @@ class EngineThread:
                 deltas = self._engine.fail_all("the engine failed at this step; the same request may succeed")
             if deltas:
                 self._on_deltas(deltas)
+
+    def _add(self, request: GenerateRequest, adapter: Adapter | None, arrived: float) -> None:
+        """A request that cannot be taken in ends by itself."""
+        try:
+            self._engine.add_request(request, adapter, arrived=arrived)
+        except Exception:
+            log.exception("request %s could not be taken in", request.request_id)
+            error = "the engine could not take this request in; the worker's log has the details"
+            self._on_deltas(
+                [TokenDelta(request.request_id, "", finish_reason=FinishReason.ERROR, error=error)]
+            )
 
     def _obey(self) -> bool:
         """Carries out all commands; waits for one when there is nothing to compute. False means stop."""

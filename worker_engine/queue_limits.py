@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter, deque
@@ -17,7 +18,7 @@ MAX_RETRY_AFTER: Final = 60
 
 
 class QueueLimits:
-    """Requests accepted and not finished, in all and by tenant."""
+    """Requests accepted and not finished, in all and by tenant. `empty` is set while there are none."""
 
     def __init__(
         self,
@@ -34,6 +35,8 @@ class QueueLimits:
         self._ends: deque[float] = deque(maxlen=_LAST)
         self.num_pending = 0
         self.num_refused = 0
+        self.empty = asyncio.Event()
+        self.empty.set()
 
     @contextmanager
     def place(self, tenant: str) -> Iterator[None]:
@@ -53,11 +56,14 @@ class QueueLimits:
                 retry_after=self._retry_after(),
             )
         self.num_pending += 1
+        self.empty.clear()
         self._by_tenant[tenant] += 1
         try:
             yield
         finally:
             self.num_pending -= 1
+            if not self.num_pending:
+                self.empty.set()
             self._by_tenant[tenant] -= 1
             if not self._by_tenant[tenant]:
                 del self._by_tenant[tenant]

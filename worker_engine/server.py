@@ -104,8 +104,9 @@ async def _demand_token(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _health(request: web.Request) -> web.Response:
-    healthy = request.app[_SERVICE].healthy
-    return web.json_response({"status": "ok" if healthy else "stopping"}, status=200 if healthy else 503)
+    status = request.app[_SERVICE].status
+    headers = {} if status == "ok" else {"Retry-After": "1"}
+    return web.json_response({"status": status}, status=200 if status == "ok" else 503, headers=headers)
 
 
 async def _metrics(request: web.Request) -> web.Response:

@@ -1,26 +1,47 @@
-"""Between HTTP and the engine's thread: adapters acquired, requests numbered, deltas handed out."""
+"""Between HTTP and the engine's thread: adapters acquired, requests numbered, deltas handed out.
+
+The engine's loop is a thread, not a process. A process of its own behind a socket, over the thread in rounds
+taken in turn (32 streams of an 8-layer model of width 384 over HTTP, two cores that others used too): 0.96 of
+the tokens/s, 1.15 of the median and 0.93 of the p99 time between tokens, 1.20 of the TTFT, 1.02 of the CPU time.
+What the thread cannot do is outlive a crash of native code: that ends the worker, and whoever started it must
+start it again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from typing import Final
 
 import torch
 
-from worker_engine.adapter_loader import AdapterLoader
+from worker_engine.adapter_loader import Adapter, AdapterLoader
 from worker_engine.adapter_pool import AdapterPool
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.engine_thread import EngineThread
-from worker_engine.errors import GenerationFailed, Unavailable
+from worker_engine.errors import (
+    ContextLengthExceeded,
+    DeadlineExceeded,
+    GenerationFailed,
+    GenerationTimedOut,
+    Unavailable,
+)
 from worker_engine.model_runner import choose_device, choose_dtype
 from worker_engine.models import load_config
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
+from worker_engine.queue_limits import QueueLimits
 from worker_engine.tokenizer import ChatTokenizer
+
+log = logging.getLogger(__name__)
+
+RESTART_DELAYS: Final = (0.0, 1.0, 5.0, 15.0, 30.0)
+"""Seconds before each attempt to start a broken engine again; the last one repeats."""
 
 
 class Service:
@@ -35,7 +56,8 @@ class Service:
         dtype = choose_dtype(config.dtype, self.model, device)
         if config.num_threads:
             torch.set_num_threads(config.num_threads)
-        self.engine = Engine(config, self.model, self.tokenizer, dtype=dtype, device=device)
+        self._device, self._dtype = device, dtype
+        self.engine = self._build()
         loader = AdapterLoader(
             self.model,
             config.adapter_cache_dir,
@@ -49,17 +71,33 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[str, asyncio.Queue[TokenDelta]] = {}
         self._numbers = itertools.count()
-        self._pending = 0
-        self._stopping = self._ended = False
+        self.limits = QueueLimits(
+            running=config.max_num_seqs,
+            waiting=config.max_waiting,
+            waiting_per_tenant=config.max_waiting_per_tenant,
+        )
+        self._draining = self._stopping = self._ended = False
+        self._restart: asyncio.Task[None] | None = None
+        self.num_restarts = 0
+
+    def _build(self) -> Engine:
+        return Engine(self.config, self.model, self.tokenizer, dtype=self._dtype, device=self._device)
+
+    @property
+    def status(self) -> str:
+        """`ok`, or why no request is taken."""
+        if self._stopping or self._draining:
+            return "stopping" if self._stopping else "draining"
+        return "ok" if self._thread.alive and not self._ended else "restarting"
 
     @property
     def healthy(self) -> bool:
-        return self._thread.alive and not self._stopping and not self._ended
+        return self.status == "ok"
 
     @property
     def num_pending(self) -> int:
         """Requests accepted and not finished."""
-        return self._pending
+        return self.limits.num_pending
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -73,27 +111,30 @@ class Service:
         self._stopping = True
         self._thread.stop()
 
+    async def drain(self, seconds: float) -> None:
+        """Takes no more requests, and waits at most `seconds` for those that are here."""
+        self._draining = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.limits.empty.wait(), seconds)
+
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenDelta, None]:
         """Deltas until one carries a finish reason. Closing the iterator early stops the generation.
 
         Raises:
-            Unavailable: the queue is full or the worker stops.
+            Unavailable, TooManyRequests: the queue is full, or the worker stops or restarts.
+            DeadlineExceeded, GenerationTimedOut: the request's time limit passed, before or after a token.
             AdapterUnavailable, AdapterRefused: as `AdapterPool.acquire`, before the first delta.
+            ContextLengthExceeded: the pool cannot hold the request beside its adapter.
             GenerationFailed: the engine gave up on this request.
         """
         arrived = time.monotonic()
-        if self._pending >= self.config.max_num_seqs + self.config.max_waiting:
-            raise Unavailable("the worker's queue is full")
-        self._pending += 1
-        try:
+        self._demand_service()
+        with self.limits.place(request.origin.tenant):
             async with AsyncExitStack() as stack:
-                adapter = None
-                if request.adapter is not None:
-                    adapter = await stack.enter_async_context(self.adapters.acquire(request.adapter))
-                # Asked after the wait for the adapter, and with no await before the stream stands in
-                # `_streams`: else `_end` could come between, and nobody would ever end the stream.
-                if self._stopping or self._ended:
-                    raise Unavailable("the worker is stopping")
+                adapter = await self._acquire(request, stack)
+                # Once more after the wait, and with no await before the stream stands in `_streams`:
+                # else `_end` could come between, and nobody would ever end the stream.
+                self._demand_service()
                 # The caller's id may repeat; the engine's may not.
                 request = replace(request, request_id=f"{next(self._numbers)}-{request.request_id}")
                 stream: asyncio.Queue[TokenDelta] = asyncio.Queue()
@@ -102,16 +143,33 @@ class Service:
                 finished = False
                 try:
                     while not finished:
-                        delta = await stream.get()
-                        if delta.finish_reason is FinishReason.ERROR:
-                            raise GenerationFailed(delta.error or "the generation failed")
+                        delta = _checked(await stream.get())
                         finished = delta.finish_reason is not None
                         yield delta
                 finally:
                     del self._streams[request.request_id]
                     self._thread.abort(request.request_id)
-        finally:
-            self._pending -= 1
+
+    def _demand_service(self) -> None:
+        if self.status != "ok":
+            raise Unavailable(f"the worker is {self.status}")
+
+    async def _acquire(self, request: GenerateRequest, stack: AsyncExitStack) -> Adapter | None:
+        """The request's adapter, held until `stack` closes; waiting for it counts against the deadline."""
+        if request.adapter is None:
+            return None
+        try:
+            async with asyncio.timeout(request.origin.timeout):
+                adapter = await stack.enter_async_context(self.adapters.acquire(request.adapter))
+        except TimeoutError:
+            raise DeadlineExceeded("the request's time limit passed while its adapter was loaded") from None
+        length = len(request.prompt_token_ids) + request.sampling.max_tokens
+        if not self.engine.fits(length, adapter):
+            raise ContextLengthExceeded(
+                f"this worker's memory holds {self.engine.pool_tokens} tokens less the adapter's "
+                f"{adapter.nbytes} bytes, but the request asks for {length}"
+            )
+        return adapter
 
     def _publish(self, deltas: list[TokenDelta]) -> None:
         """Called in the engine's thread: one wake-up of the event loop per step."""
@@ -131,9 +189,43 @@ class Service:
         error = "the worker is stopping" if self._stopping else "the worker's engine broke down"
         for request_id, stream in self._streams.items():
             stream.put_nowait(TokenDelta(request_id, "", finish_reason=FinishReason.ERROR, error=error))
+        if not self._stopping and self._loop is not None:
+            self._restart = self._loop.create_task(self._start_again())
+
+    async def _start_again(self) -> None:
+        """A new engine in place of the broken one; adapters stay resident, since they are loaded outside."""
+        # Two engines' weights and KV pages may not fit: the old one's go first.
+        self.engine.close()
+        for delay in itertools.chain(RESTART_DELAYS, itertools.repeat(RESTART_DELAYS[-1])):
+            await asyncio.sleep(delay)
+            if self._stopping:
+                return
+            try:
+                self.engine = await asyncio.to_thread(self._build)
+            except Exception:
+                log.exception("the engine does not start again")
+                continue
+            break
+        if self._stopping:
+            return
+        self._thread = EngineThread(self.engine, self._publish, self._publish_end)
+        self._thread.start()
+        self._ended = False
+        self.num_restarts += 1
+        log.warning("the engine runs again")
 
     def _dispatch(self, deltas: list[TokenDelta]) -> None:
         for delta in deltas:
             stream = self._streams.get(delta.request_id)
             if stream is not None:
                 stream.put_nowait(delta)
+
+
+def _checked(delta: TokenDelta) -> TokenDelta:
+    """The delta, unless it says that the request failed."""
+    if delta.finish_reason is FinishReason.ERROR:
+        raise GenerationFailed(delta.error or "the generation failed")
+    if delta.finish_reason is FinishReason.TIMEOUT:
+        kind = GenerationTimedOut if delta.completion_tokens else DeadlineExceeded
+        raise kind(delta.error or "the request's time limit passed")
+    return delta

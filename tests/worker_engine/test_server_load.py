@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -53,3 +54,43 @@ def test_a_full_queue_is_503_with_retry_after(tiny_model: Path, tmp_path: Path) 
         assert (answer.status, answer.headers["Retry-After"], error["code"]) == (503, "1", "unavailable")
         busy.close()
         other.close()
+
+
+def test_sigterm_lets_a_stream_end_and_refuses_others(tiny_model: Path, tmp_path: Path) -> None:
+    with run_worker(tiny_model, tmp_path) as worker:
+        running = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
+        body = {"model": "tiny", "prompt": "x", "max_tokens": 500, "stream": True, "ignore_eos": True}
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        running.request("POST", "/v1/completions", json.dumps(body), headers)
+        stream = running.getresponse()
+        seen = stream.read(100)
+        worker.process.send_signal(signal.SIGTERM)
+        while (health := worker.call("/health"))[0] == 200:
+            time.sleep(0.01)
+        assert health == (503, {"status": "draining"})
+        late = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
+        late.request("POST", "/v1/completions", json.dumps(body), headers)
+        answer = late.getresponse()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        seen += stream.read()
+        assert seen.endswith(b"data: [DONE]\n\n")
+        assert b'"finish_reason":"length"' in seen
+        running.close()
+        late.close()
+        assert worker.process.wait(15) == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_sigterm_cuts_what_does_not_end_in_time(tiny_model: Path, tmp_path: Path) -> None:
+    with run_worker(tiny_model, tmp_path, "--drain-seconds", "0.05") as worker:
+        running = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
+        body = {"model": "tiny", "prompt": "x", "max_tokens": 500, "stream": True, "ignore_eos": True}
+        running.request("POST", "/v1/completions", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"})
+        stream = running.getresponse()
+        stream.read(100)
+        worker.process.send_signal(signal.SIGTERM)
+        rest = stream.read()
+        assert b"the worker is stopping" in rest
+        assert b'"code":"generation_failed"' in rest
+        running.close()
+        assert worker.process.wait(15) == 0
