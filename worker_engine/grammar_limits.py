@@ -1,21 +1,22 @@
 """What is refused before a grammar is compiled: sizes that the grammar library does not bound by itself.
 
 Measured with llguidance 1.9: a number's `multipleOf` becomes an automaton of as many states (9,973: 26 ms;
-99,991: 400 ms; 99,999,989: no end within 18 s); nested counted repetitions of 10^9 take 0.7 s and 180 MB before
-they are given up. All else that was tried ends by the library's own limits within 0.4 s.
+99,991: 400 ms; 99,999,989: no end within 18 s); nested counted repetitions of 10^9 take 0.7 s and 180 MB
+before they are given up. All else that was tried ends by the library's own limits within 0.4 s.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from fractions import Fraction
 from typing import Any, Final
 
+import orjson
+
 from worker_engine.errors import InvalidRequest
 
-MAX_SCHEMA_BYTES: Final = 1 << 17
+MAX_SCHEMA_BYTES: Final = 1 << 18
 MAX_MULTIPLE: Final = 10_000
 MAX_REPETITIONS: Final = 100_000
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
@@ -26,7 +27,10 @@ def check_schema(text: str) -> None:
     if len(text) > MAX_SCHEMA_BYTES:
         raise InvalidRequest(f"the schema is larger than {MAX_SCHEMA_BYTES} bytes")
     multiple = Fraction(1)
-    open_nodes: list[Any] = [json.loads(text)]
+    try:
+        open_nodes: list[Any] = [orjson.loads(text)]
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the schema is not JSON: {error}") from error
     while open_nodes:
         node = open_nodes.pop()
         if isinstance(node, dict):

@@ -16,11 +16,10 @@ from typing import Final
 from aiohttp import web
 
 from worker_engine import metrics
+from worker_engine.choices import merge
 from worker_engine.errors import (
     BodyTooLarge,
-    ContextLengthExceeded,
     GenerationFailed,
-    InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
     RequestError,
@@ -28,19 +27,17 @@ from worker_engine.errors import (
     Unauthorized,
 )
 from worker_engine.openai import schema
+from worker_engine.openai.answer import Answer
 from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
-from worker_engine.openai.render import DONE, Renderer, event
+from worker_engine.openai.prepare import call_form, prompt_tokens, sampling_params
+from worker_engine.openai.render import Head, event
 from worker_engine.openai.schema import CompletionRequest
-from worker_engine.protocol import GenerateRequest, SamplingParams, TokenDelta
+from worker_engine.protocol import GenerateRequest, TokenDelta
 from worker_engine.service import Service
 
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 8 << 20
-COMPLETION_DEFAULT_MAX_TOKENS: Final = 16
-"""OpenAI's default for /v1/completions; a chat goes on to the context's end."""
-_INLINE_CHARS: Final = 16384
-"""Prompts up to this length are tokenized on the event loop (about 2 ms); longer ones in a thread."""
 _OPEN_PATHS: Final = frozenset({"/health", "/ping"})
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _SERVICE: Final = web.AppKey("service", Service)
@@ -137,49 +134,46 @@ async def _serve(request: web.Request, *, chat: bool) -> web.StreamResponse:
     service = request.app[_SERVICE]
     body = schema.parse(await request.read(), chat=chat)
     _check_model(service, body)
-    prompt = await _tokenize(service, body)
-    sampling = _sampling(service, body, len(prompt), chat=chat)
+    form = call_form(service, body)
+    prompt = await prompt_tokens(service, body)
+    sampling = await sampling_params(service, body, len(prompt), form)
     given = request.headers.get("x-request-id", "")
     request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-    prefix = "chatcmpl" if chat else "cmpl"
-    renderer = Renderer(f"{prefix}-{request_id}", body.model, int(time.time()), chat, body.continuous_usage)
+    head = Head(f"{'chatcmpl' if chat else 'cmpl'}-{request_id}", body.model, int(time.time()), chat)
+    answer = Answer(service.tokenizer, body, prompt, form, head)
     origin = body.origin
     if (seconds := parse_timeout(request.headers.get(TIMEOUT_HEADER))) is not None:
         origin = replace(origin, timeout=min(seconds, origin.timeout or seconds))
-    deltas = service.generate(GenerateRequest(request_id, prompt, sampling, body.adapter, origin))
-    headers = {"x-request-id": request_id}
+    choices = [replace(sampling, choice=index) for index in range(body.n)]
+    requests = [GenerateRequest(request_id, prompt, item, body.adapter, origin) for item in choices]
+    deltas = merge([service.generate(item) for item in requests])
     async with aclosing(deltas):
         if body.stream:
-            return await _stream(request, deltas, renderer, body, headers)
-        texts: list[str] = []
-        async for delta in deltas:
-            texts.append(delta.text)
-        return web.json_response(renderer.whole("".join(texts), delta), headers=headers)
+            return await _stream(request, deltas, answer, {"x-request-id": request_id})
+        async for index, delta in deltas:
+            answer.take(index, delta)
+        return web.json_response(answer.whole(), headers={"x-request-id": request_id})
 
 
 async def _stream(
     request: web.Request,
-    deltas: AsyncIterator[TokenDelta],
-    renderer: Renderer,
-    body: CompletionRequest,
+    deltas: AsyncIterator[tuple[int, TokenDelta]],
+    answer: Answer,
     headers: dict[str, str],
 ) -> web.StreamResponse:
     """Headers go out with the first delta, so that a refused adapter still has its HTTP status."""
-    delta = await anext(deltas)
+    index, delta = await anext(deltas)
     response = web.StreamResponse(
         headers=headers | {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
     )
     await response.prepare(request)
-    if renderer.chat:
-        await response.write(renderer.role(delta.prompt_tokens))
     try:
-        while True:
-            if delta.text or delta.finish_reason is not None:
-                await response.write(renderer.chunk(delta))
-            if delta.finish_reason is not None:
-                break
-            delta = await anext(deltas)
-        await response.write((renderer.final_usage(delta) if body.include_usage else b"") + DONE)
+        if events := answer.take(index, delta):
+            await response.write(events)
+        async for index, delta in deltas:
+            if events := answer.take(index, delta):
+                await response.write(events)
+        await response.write(answer.end())
     except RequestError as error:
         await response.write(event(error.to_dict()))
     await response.write_eof()
@@ -192,56 +186,3 @@ def _check_model(service: Service, body: CompletionRequest) -> None:
         raise ModelNotFound(
             f"model {body.model!r} is not served here; this worker serves {served!r}", param="model"
         )
-
-
-async def _tokenize(service: Service, body: CompletionRequest) -> tuple[int, ...]:
-    if isinstance(body.prompt, tuple):
-        if not body.prompt or not all(0 <= item < service.model.vocab_size for item in body.prompt):
-            raise InvalidRequest(
-                f"prompt must hold token ids from 0 to {service.model.vocab_size - 1}", param="prompt"
-            )
-        return body.prompt
-    chat = body.messages is not None
-    text = service.tokenizer.render_chat(body.messages) if body.messages is not None else body.prompt
-    if len(text) <= _INLINE_CHARS:
-        ids = service.tokenizer.encode(text, add_special_tokens=not chat)
-    else:
-        ids = await asyncio.to_thread(service.tokenizer.encode, text, add_special_tokens=not chat)
-    if not ids:
-        raise InvalidRequest("prompt must not be empty", param="prompt")
-    return tuple(ids)
-
-
-def _sampling(service: Service, body: CompletionRequest, prompt_tokens: int, *, chat: bool) -> SamplingParams:
-    """Raises ContextLengthExceeded when prompt and completion fit neither the context nor the KV cache."""
-    limit = service.engine.max_model_len
-    room = limit - prompt_tokens
-    max_tokens = body.max_tokens or (
-        max(room, 1) if chat else min(COMPLETION_DEFAULT_MAX_TOKENS, max(room, 1))
-    )
-    param = "messages" if chat else "prompt"
-    if max_tokens > room:
-        raise ContextLengthExceeded(
-            f"this model's context is {limit} tokens, but the request asks for {prompt_tokens + max_tokens}: "
-            f"{prompt_tokens} in the prompt and {max_tokens} for the completion. Shorten the prompt or lower "
-            "max_tokens",
-            param=param,
-        )
-    if not service.engine.fits(prompt_tokens + max_tokens):
-        if body.max_tokens is None and service.engine.fits(prompt_tokens + 1):
-            max_tokens = service.engine.pool_tokens - prompt_tokens
-        else:
-            raise ContextLengthExceeded(
-                f"this worker's KV cache holds {service.engine.pool_tokens} tokens, but the request asks for "
-                f"{prompt_tokens + max_tokens}: {prompt_tokens} in the prompt and {max_tokens} for the "
-                "completion",
-                param=param,
-            )
-    return SamplingParams(
-        max_tokens=max_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        seed=body.seed,
-        stop=body.stop,
-        ignore_eos=body.ignore_eos,
-    )

@@ -58,11 +58,14 @@ class GrammarCompiler:
         """A fresh state at the grammar's beginning. Raises InvalidRequest."""
         with self._lock:
             matcher = self._compiled.get(grammar)
-            if matcher is None:
-                matcher = self._compiled[grammar] = self._compile(grammar)
-                if len(self._compiled) > MAX_COMPILED:
-                    self._compiled.popitem(last=False)
+        if matcher is None:
+            # Not under the lock: the engine's thread may want another grammar meanwhile.
+            matcher = self._compile(grammar)
+        with self._lock:
+            self._compiled[grammar] = matcher
             self._compiled.move_to_end(grammar)
+            if len(self._compiled) > MAX_COMPILED:
+                self._compiled.popitem(last=False)
             return GrammarState(matcher.deep_copy())
 
     def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:

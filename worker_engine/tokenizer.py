@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from worker_engine.errors import CheckpointError, InvalidRequest
 from worker_engine.protocol import SamplingParams
 from worker_engine.token_bytes import TokenBytes
+from worker_engine.tool_calls.parser import overlap
 
 REPLACEMENT = "\ufffd"
 """What the byte decoder writes for a UTF-8 character that is not complete yet."""
@@ -154,15 +155,9 @@ class Detokenizer:
             at, stop = min(hits)
             shown, self._held = self._held[: at + len(stop) * self._include_stop], ""
             return shown
-        keep = max(_overlap(self._held, stop) for stop in self._stop)
+        keep = max(overlap(self._held, stop) for stop in self._stop)
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return shown
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of `text` that begins `stop`."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)
 
 
 def _content(token: object) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from worker_engine.protocol import FinishReason, TokenDelta
+from worker_engine.openai.choice import Part
+from worker_engine.protocol import TokenDelta
 
 DONE = b"data: [DONE]\n\n"
 
@@ -18,66 +19,111 @@ def event(value: Mapping[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(value) + b"\n\n"
 
 
-def usage(delta: TokenDelta) -> dict[str, Any]:
-    """Tokens so far, as `delta` counts them."""
-    return {
-        "prompt_tokens": delta.prompt_tokens,
-        "completion_tokens": delta.completion_tokens,
-        "total_tokens": delta.prompt_tokens + delta.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": delta.cached_tokens},
-    }
-
-
-def _finish(reason: FinishReason | None) -> str | None:
-    return None if reason is None else reason.value
-
-
 @dataclass(frozen=True, slots=True)
-class Renderer:
-    """Answers to one request.
+class Head:
+    """What every body and chunk of one answer repeats.
 
     Attributes:
         id: the answer's id.
         model: as the caller named it.
         created: Unix seconds.
-        continuous_usage: every chunk ends with `usage`, as its last key.
     """
 
     id: str
     model: str
     created: int
     chat: bool
-    continuous_usage: bool = False
 
-    def role(self, prompt_tokens: int) -> bytes:
-        """The first event of a chat stream."""
-        choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-        return self._chunk([choice], TokenDelta("", "", prompt_tokens=prompt_tokens))
-
-    def chunk(self, delta: TokenDelta) -> bytes:
-        reason = _finish(delta.finish_reason)
-        if self.chat:
-            content = {"content": delta.text} if delta.text else {}
-            return self._chunk([{"index": 0, "delta": content, "finish_reason": reason}], delta)
-        choice = {"index": 0, "text": delta.text, "logprobs": None, "finish_reason": reason}
-        return self._chunk([choice], delta)
-
-    def final_usage(self, delta: TokenDelta) -> bytes:
-        """The event before [DONE] that `include_usage` asks for."""
-        return event(self._head(stream=True) | {"choices": [], "usage": usage(delta)})
-
-    def whole(self, text: str, last: TokenDelta) -> dict[str, Any]:
-        """The body of a request that does not stream."""
-        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": _finish(last.finish_reason)}
-        choice |= {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
-        return self._head(stream=False) | {"choices": [choice], "usage": usage(last)}
-
-    def _chunk(self, choices: list[dict[str, Any]], delta: TokenDelta) -> bytes:
-        value = self._head(stream=True) | {"choices": choices}
-        if self.continuous_usage:
-            value["usage"] = usage(delta)
-        return event(value)
-
-    def _head(self, *, stream: bool) -> dict[str, Any]:
+    def fields(self, *, stream: bool) -> dict[str, Any]:
         kind = "text_completion" if not self.chat else "chat.completion" + (".chunk" if stream else "")
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+
+
+class Renderer:
+    """Answers to one request, of one or several choices."""
+
+    def __init__(self, head: Head, *, continuous_usage: bool = False) -> None:
+        """With `continuous_usage` every chunk ends with `usage`, as its last key."""
+        self._head, self._continuous = head, continuous_usage
+        self._usage: dict[int, TokenDelta] = {}
+
+    def note(self, index: int, delta: TokenDelta) -> None:
+        """Takes the token counts of choice `index` into the usage of all that is rendered from here on."""
+        self._usage[index] = delta
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """The prompt once, the completions of all choices so far."""
+        deltas = self._usage.values()
+        prompt = max(delta.prompt_tokens for delta in deltas)
+        completion = sum(delta.completion_tokens for delta in deltas)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            # The prompt is counted once, and the first choice to run may have computed it.
+            "prompt_tokens_details": {"cached_tokens": min(delta.cached_tokens for delta in deltas)},
+        }
+
+    def role(self, index: int) -> bytes:
+        """The first event of a chat stream's choice."""
+        delta = {"role": "assistant", "content": ""}
+        return self._chunk({"index": index, "delta": delta, "finish_reason": None})
+
+    def chunk(self, index: int, part: Part) -> bytes:
+        """One event with what `part` adds."""
+        choice: dict[str, Any] = {"index": index}
+        if self._head.chat:
+            content: dict[str, Any] = {"content": part.text} if part.text else {}
+            choice["delta"] = content | ({"tool_calls": part.calls} if part.calls else {})
+        else:
+            choice["text"] = part.text
+        if part.logprobs is not None or not self._head.chat:
+            choice["logprobs"] = part.logprobs
+        return self._chunk(choice | {"finish_reason": part.finish_reason})
+
+    def final_usage(self) -> bytes:
+        """The event before [DONE] that `include_usage` asks for."""
+        return event(self._head.fields(stream=True) | {"choices": [], "usage": self.usage})
+
+    def whole(self, choices: Sequence[Sequence[Part]]) -> dict[str, Any]:
+        """The body of a request that does not stream, from all parts of each choice."""
+        rendered = [self._choice(index, parts) for index, parts in enumerate(choices)]
+        return self._head.fields(stream=False) | {"choices": rendered, "usage": self.usage}
+
+    def _choice(self, index: int, parts: Sequence[Part]) -> dict[str, Any]:
+        text = "".join(part.text for part in parts)
+        calls = _join_calls([call for part in parts for call in part.calls])
+        logprobs = _join_logprobs([part.logprobs for part in parts if part.logprobs is not None])
+        choice: dict[str, Any] = {"index": index, "logprobs": logprobs}
+        choice["finish_reason"] = parts[-1].finish_reason
+        if not self._head.chat:
+            return choice | {"text": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+        return choice | {"message": message | ({"tool_calls": calls} if calls else {})}
+
+    def _chunk(self, choice: dict[str, Any]) -> bytes:
+        value = self._head.fields(stream=True) | {"choices": [choice]}
+        if self._continuous:
+            value["usage"] = self.usage
+        return event(value)
+
+
+def _join_calls(pieces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = []
+    for piece in pieces:
+        function = piece["function"]
+        if "id" in piece:
+            calls.append({"id": piece["id"], "type": "function", "function": dict(function)})
+        else:
+            calls[piece["index"]]["function"]["arguments"] += function["arguments"]
+    return calls
+
+
+def _join_logprobs(pieces: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    if not pieces:
+        return None
+    return {
+        name: [item for piece in pieces for item in piece[name]] if isinstance(first, list) else first
+        for name, first in pieces[0].items()
+    }

@@ -1,0 +1,80 @@
+"""One choice of an answer as it grows: text, tool calls and log probabilities out of token deltas."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any
+
+from worker_engine.openai.logprobs import LogprobsWriter
+from worker_engine.protocol import FinishReason, TokenDelta
+from worker_engine.tool_calls.parser import CallDelta, CallParser, Parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one delta added to a choice, in OpenAI's words."""
+
+    text: str = ""
+    calls: tuple[dict[str, Any], ...] = ()
+    logprobs: dict[str, Any] | None = None
+    finish_reason: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not (self.text or self.calls or self.finish_reason)
+
+    def behind(self, text: str) -> Part:
+        """The same with `text` before it."""
+        return replace(self, text=text + self.text)
+
+
+@dataclass(slots=True)
+class Choice:
+    """Choice number `index`.
+
+    Attributes:
+        parser: finds tool calls in the text, when there are tools.
+        logprobs: writes them, when they were asked for.
+        calls_finish: a finish by calls is called `tool_calls`; where the caller named the function, `stop`.
+    """
+
+    index: int
+    parser: CallParser | None = None
+    logprobs: LogprobsWriter | None = None
+    calls_finish: bool = True
+
+    def take(self, delta: TokenDelta) -> Part:
+        """Turns a delta into what may be shown of it; empty while text is held back."""
+        if self.logprobs is not None:
+            self.logprobs.add(delta.logprobs)
+        finished = delta.finish_reason is not None
+        parsed = Parsed(delta.text) if self.parser is None else self.parser.feed(delta.text)
+        if self.parser is not None and finished:
+            rest = self.parser.finish()
+            parsed = Parsed(parsed.content + rest.content, parsed.calls + rest.calls)
+        logprobs = None
+        if self.logprobs is not None:
+            everything = self.parser is not None or delta.finish_reason is FinishReason.LENGTH
+            logprobs = self.logprobs.release(delta.text, everything=everything)
+        calls = tuple(self._call(call) for call in parsed.calls)
+        return Part(parsed.content, calls, logprobs, self._finish(delta))
+
+    def _finish(self, delta: TokenDelta) -> str | None:
+        if delta.finish_reason is None:
+            return None
+        called = self.parser is not None and self.parser.num_calls > 0 and self.calls_finish
+        stopped = delta.finish_reason is FinishReason.STOP
+        return "tool_calls" if called and stopped else str(delta.finish_reason)
+
+    def _call(self, call: CallDelta) -> dict[str, Any]:
+        function = {"arguments": call.arguments}
+        if call.name is None:
+            return {"index": call.index, "function": function}
+        # Nine letters and digits are what Mistral's templates demand of an id.
+        return {
+            "index": call.index,
+            "id": uuid.uuid4().hex[:9],
+            "type": "function",
+            "function": {"name": call.name} | function,
+        }

@@ -1,0 +1,98 @@
+"""What a completion must look like: `response_format`, and vLLM's `structured_outputs` and `guided_*`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from worker_engine.errors import InvalidRequest
+from worker_engine.openai.fields import Fields
+from worker_engine.protocol import Grammar, GrammarKind
+
+CONSTRAINTS: Final = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice")
+MAX_CHOICES: Final = 10_000
+_ANY_OBJECT: Final = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A grammar, and the parameter that asked for it."""
+
+    param: str
+    grammar: Grammar
+
+
+def parse_constraint(fields: Fields) -> Constraint | None:
+    """At most one of CONSTRAINTS. Raises InvalidRequest whose `param` names the one at fault."""
+    found = [
+        Constraint(name, grammar)
+        for name in CONSTRAINTS
+        if name in fields and (grammar := _grammar(fields, name)) is not None
+    ]
+    if len(found) > 1:
+        one, other = found[0].param, found[1].param
+        raise InvalidRequest(f"{one} and {other} exclude each other", param=other)
+    return found[0] if found else None
+
+
+def _grammar(fields: Fields, name: str) -> Grammar | None:
+    if name == "response_format":
+        return _response_format(Fields(fields.get(name, None, dict, "an object"), f"{name}."))
+    if name != "structured_outputs":
+        return _structured(fields, name, name.removeprefix("guided_"))
+    inner = Fields(fields.get(name, None, dict, "an object"), f"{name}.")
+    inner.refuse_others(("json", "regex", "choice", "json_object"))
+    kinds = [kind for kind in ("json", "regex", "choice", "json_object") if kind in inner]
+    if len(kinds) != 1:
+        raise InvalidRequest(f"{name} must hold one of json, regex, choice, json_object", param=name)
+    return _structured(inner, kinds[0], kinds[0])
+
+
+def _response_format(fields: Fields) -> Grammar | None:
+    kind = fields.text("type")
+    if kind == "json_schema":
+        fields.refuse_others(("type", "json_schema"))
+        inner = Fields(fields.get("json_schema", None, dict, "an object"), "response_format.json_schema.")
+        inner.refuse_others(("name", "description", "schema", "strict"))
+        inner.text("name")
+        inner.text("description", "")
+        schema = inner.get("schema", None, dict, "a JSON schema as an object")
+        return Grammar(GrammarKind.JSON_SCHEMA, _dump(schema), strict=inner.flag("strict"))
+    fields.refuse_others(("type",))
+    if kind not in ("text", "json_object"):
+        raise fields.wrong("type", "text, json_object or json_schema")
+    return _ANY_OBJECT if kind == "json_object" else None
+
+
+def _structured(fields: Fields, name: str, kind: str) -> Grammar | None:
+    if kind == "json_object":
+        return _ANY_OBJECT if fields.flag(name) else None
+    if kind == "regex":
+        return Grammar(GrammarKind.REGEX, fields.text(name))
+    if kind == "choice":
+        wanted = f"1 to {MAX_CHOICES} non-empty strings"
+        choices = fields.items(name, MAX_CHOICES, str, wanted)
+        if not choices or "" in choices:
+            raise fields.wrong(name, wanted)
+        return Grammar(GrammarKind.REGEX, "|".join(map(_escape, choices)))
+    value = fields.get(name, None, (dict, str), "a JSON schema")
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise fields.wrong(name, f"a JSON schema ({error})") from error
+    if not isinstance(value, dict):
+        raise fields.wrong(name, "a JSON schema")
+    return Grammar(GrammarKind.JSON_SCHEMA, _dump(value))
+
+
+def _dump(schema: dict[str, Any]) -> str:
+    return orjson.dumps(schema).decode()
+
+
+def _escape(text: str) -> str:
+    """A literal in a regular expression of Rust's syntax."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$#&\-~/])", r"\\\1", text)

@@ -1,0 +1,76 @@
+"""Typed access to the fields of a JSON object: what is ill-typed or out of range is refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from worker_engine.errors import InvalidRequest
+
+
+class Fields:
+    """One object of a request's body; null counts as absent, as OpenAI's clients send it."""
+
+    def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
+        self._values = {name: item for name, item in values.items() if item is not None}
+        self._prefix = prefix
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def refuse_others(self, known: Iterable[str]) -> None:
+        """Raises InvalidRequest for the first field that is not in `known`."""
+        if unknown := sorted(set(self._values) - set(known)):
+            name = self._prefix + unknown[0]
+            raise InvalidRequest(f"{name} is not a known parameter", param=name)
+
+    def get(self, name: str, default: object, kind: type | tuple[type, ...], wanted: str) -> Any:
+        """A field of type `kind`; a default of None makes it required."""
+        value = self._values.get(name, default)
+        if value is None:
+            raise InvalidRequest(f"{self._prefix}{name} is required", param=self._prefix + name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(name, wanted)
+        return value
+
+    def wrong(self, name: str, wanted: str) -> InvalidRequest:
+        """The refusal of a field that is not what was wanted."""
+        param, shown = self._prefix + name, show(self._values.get(name))
+        return InvalidRequest(f"{param} must be {wanted}, got {shown}", param=param)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self.get(name, default, str, "a string"))
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        return bool(self.get(name, default, bool, "true or false"))
+
+    def whole(self, name: str, low: int, high: int = 2**63 - 1) -> int | None:
+        """An integer from `low` to `high`, None when absent."""
+        if name not in self._values:
+            return None
+        value: int = self.get(name, None, int, "an integer")
+        if not low <= value <= high:
+            raise self.wrong(name, f"at least {low}" if high == 2**63 - 1 else f"{low} to {high}")
+        return value
+
+    def number(self, name: str, default: float, low: float, high: float, *, open_low: bool = False) -> float:
+        value: float = self.get(name, default, (int, float), "a number")
+        if not math.isfinite(value) or not low <= value <= high or (open_low and value == low):
+            raise self.wrong(name, f"{f'above {low:g}' if open_low else f'{low:g}'} to {high:g}")
+        return float(value)
+
+    def items(self, name: str, most: int, kind: type, wanted: str) -> tuple[Any, ...]:
+        """A list of at most `most` values of type `kind`, empty when absent."""
+        values: list[Any] = self.get(name, [], list, wanted)
+        if len(values) > most or not all(type(item) is kind for item in values):
+            raise self.wrong(name, wanted)
+        return tuple(values)
+
+
+def show(value: object) -> str:
+    """A value as JSON, cut to what fits into a message."""
+    text = orjson.dumps(value, default=str).decode()
+    return text if len(text) <= 60 else text[:57] + "..."

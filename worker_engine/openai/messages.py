@@ -1,0 +1,87 @@
+"""A chat's messages, checked and in the form that chat templates take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from worker_engine.errors import InvalidRequest
+from worker_engine.openai.fields import Fields, show
+
+MAX_MESSAGES: Final = 4096
+_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+_OWN: Final[Mapping[str, tuple[str, ...]]] = {"assistant": ("tool_calls",), "tool": ("tool_call_id",)}
+
+Message = Mapping[str, Any]
+
+
+def parse_messages(value: list[Any]) -> tuple[Message, ...]:
+    """Raises InvalidRequest whose `param` names the message and field at fault."""
+    if not 0 < len(value) <= MAX_MESSAGES:
+        raise InvalidRequest(f"messages must hold 1 to {MAX_MESSAGES} messages", param="messages")
+    return tuple(_message(item, f"messages[{index}]") for index, item in enumerate(value))
+
+
+def use_tools(messages: tuple[Message, ...]) -> int | None:
+    """The index of the first message that only a template with tools can render."""
+    wants = (item["role"] == "tool" or "tool_calls" in item for item in messages)
+    return next((index for index, needed in enumerate(wants) if needed), None)
+
+
+def _message(value: object, where: str) -> Message:
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{where} must be an object, got {show(value)}", param=where)
+    fields = Fields({name: item for name, item in value.items() if item != []}, f"{where}.")
+    role = value.get("role")
+    if role not in _ROLES:
+        raise fields.wrong("role", f"one of {', '.join(_ROLES)}")
+    fields.refuse_others(("role", "content", "name", *_OWN.get(role, ())))
+    message = {"role": "system" if role == "developer" else role}
+    if "tool_calls" in fields:
+        calls = fields.get("tool_calls", None, list, "a list")
+        message["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+    if role == "tool":
+        message["tool_call_id"] = fields.text("tool_call_id")
+    if "content" in fields or "tool_calls" not in fields:
+        return message | {"content": _text(value.get("content"), where)}
+    return message | {"content": ""}
+
+
+def _call(value: object, where: str) -> Mapping[str, Any]:
+    """A call in the assistant's history; templates want the arguments as an object."""
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{where} must be an object, got {show(value)}", param=where)
+    fields = Fields(value, f"{where}.")
+    fields.refuse_others(("id", "type", "function", "index"))
+    function = Fields(fields.get("function", None, dict, "an object"), f"{where}.function.")
+    function.refuse_others(("name", "arguments"))
+    try:
+        arguments = orjson.loads(function.text("arguments"))
+    except orjson.JSONDecodeError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise function.wrong("arguments", "a JSON object as a string")
+    return {
+        "id": fields.text("id"),
+        "type": "function",
+        "function": {"name": function.text("name"), "arguments": arguments},
+    }
+
+
+def _text(content: object, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        raise InvalidRequest(
+            f"{where}.content must be a string or a list of text parts", param=f"{where}.content"
+        )
+    texts: list[str] = []
+    for index, part in enumerate(content):
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        if not isinstance(text, str):
+            name = f"{where}.content[{index}]"
+            raise InvalidRequest(f'{name} must be {{"type": "text", "text": "..."}}', param=name)
+        texts.append(text)
+    return "".join(texts)

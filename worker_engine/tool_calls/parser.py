@@ -1,0 +1,140 @@
+"""Text as it streams, parted into what is said and what is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from worker_engine.tool_calls.base import CallForm
+from worker_engine.tool_calls.object_scanner import ObjectScanner
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """A piece of call number `index`; `name` comes once, first."""
+
+    index: int
+    name: str | None
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What new text meant."""
+
+    content: str = ""
+    calls: tuple[CallDelta, ...] = ()
+
+
+class CallParser:
+    """Parses one answer. What looks like a call and is none comes out as content, unchanged."""
+
+    def __init__(self, form: CallForm) -> None:
+        self.num_calls = 0
+        self._form = form
+        self._buffer = ""
+        self._state = self._read_start if form.bare else self._read_content
+        self._raw = ""
+        """Read since the last call or content: what to show should no call come of it."""
+        self._object = ObjectScanner(form.arguments)
+        self._sent: int | None = None
+        self._content: list[str] = []
+        self._calls: list[CallDelta] = []
+
+    def feed(self, text: str) -> Parsed:
+        """Takes new text; holds back what may turn out to begin a call."""
+        self._buffer += text
+        while self._buffer and self._state():
+            pass
+        return self._take()
+
+    def finish(self) -> Parsed:
+        """What was held back when no text follows."""
+        if self._state == self._read_object and self._sent is None:
+            self._say(self._raw + self._object.raw)
+        elif self._state != self._read_object:
+            self._say(self._raw + self._buffer)
+        return self._take()
+
+    def _take(self) -> Parsed:
+        parsed = Parsed("".join(self._content), tuple(self._calls))
+        self._content, self._calls = [], []
+        return parsed
+
+    # Each state reads what it can of the buffer; False means that it needs more.
+
+    def _read_start(self) -> bool:
+        """The answer's very beginning, where an object alone is a call."""
+        text = self._buffer.lstrip()
+        if not text:
+            return False
+        self._state = self._read_between if text.startswith("{") else self._read_content
+        return True
+
+    def _read_content(self) -> bool:
+        begin = self._form.begin
+        at = self._buffer.find(begin)
+        if at >= 0:
+            self._say(self._buffer[:at])
+            self._raw, self._buffer = begin, self._buffer[at + len(begin) :]
+            self._state = self._read_between
+            return True
+        shown = len(self._buffer) - overlap(self._buffer, begin)
+        self._say(self._buffer[:shown])
+        self._buffer = self._buffer[shown:]
+        return False
+
+    def _read_between(self) -> bool:
+        """Before and behind an object: separators, then another object, the end, or content again."""
+        rest = self._buffer.lstrip(" \n\r\t,;[]")
+        self._raw += self._buffer[: len(self._buffer) - len(rest)]
+        self._buffer = rest
+        end = self._form.end
+        if rest.startswith("{"):
+            self._object, self._sent = ObjectScanner(self._form.arguments), None
+            self._state = self._read_object
+        elif end and rest.startswith(end):
+            self._say(self._raw + end if self._raw.strip(" \n\r\t,;[]") else "")
+            self._raw, self._buffer, self._state = "", rest[len(end) :], self._read_content
+        elif rest and not (end and end.startswith(rest)):
+            self._say(self._raw)
+            self._raw, self._state = "", self._read_content
+        else:
+            return False
+        return True
+
+    def _read_object(self) -> bool:
+        scanner = self._object
+        self._buffer = self._buffer[scanner.feed(self._buffer) :]
+        if not scanner.done:
+            if scanner.name and scanner.arguments:
+                self._send(scanner.name, scanner.arguments)
+            return False
+        call = scanner.parse()
+        self._state = self._read_between
+        if call is not None:
+            self._send(*call)
+        if self._sent is None:
+            self._say(self._raw + scanner.raw)
+            self._state = self._read_content
+        else:
+            self.num_calls += 1
+        self._raw = ""
+        return True
+
+    def _say(self, text: str) -> None:
+        # White space between and behind calls is the form's, not the model's.
+        if text and (not self.num_calls or text.strip(" \n\r\t,;[]")):
+            self._content.append(text)
+
+    def _send(self, name: str, arguments: str) -> None:
+        if self._sent is None:
+            self._calls.append(CallDelta(self.num_calls, name, arguments))
+        elif len(arguments) > self._sent:
+            self._calls.append(CallDelta(self.num_calls, None, arguments[self._sent :]))
+        self._sent = len(arguments)
+
+
+def overlap(text: str, mark: str) -> int:
+    """Length of the longest end of `text` that begins `mark` and is not all of it."""
+    longest = min(len(text), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if mark.startswith(text[-n:])), 0)
