@@ -7,8 +7,8 @@ each shape is written as soon as it is measured. `tuning.py` has the search.
 Calls rotate among input sets that together exceed the L2 cache several times, as layers follow each other in
 a model; they are captured in a graph, and the median of its replays counts.
 
-An op joins with a module `kernels/<op>/tuning.py` that has `TUNING`, a `tuning.Tuning`, and with its name in
-`OPS`. Kernels that share a block size are one op here, so that what they share is chosen once for both.
+An op joins with a module `kernels/<op>/tuning.py` that has `TUNING`, a `tuning.Tuning`. Kernels that share a
+block size are one op here, so that what they share is chosen once for both.
 
 `--device cpu --quick` does all this at tiny shapes in Triton's interpreter: a test of the procedure. Its file
 says measured_on cpu, and no GPU loads it.
@@ -34,7 +34,7 @@ from kernels.tuning import Clock, Tuning, search
 if TYPE_CHECKING:
     import torch
 
-OPS: Final = ("lora",)
+OPS: Final = tuple(sorted(file.parent.name for file in Path(__file__).parent.glob("*/tuning.py")))
 CACHE_TURNS: Final = 4
 """Input sets together are so many times the L2 cache."""
 
