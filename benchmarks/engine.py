@@ -24,7 +24,8 @@ os.environ["OMP_WAIT_POLICY"] = "passive"
 import torch
 
 from benchmarks.figure import Figure, compared
-from worker_engine.adapter_loader import Adapter, AdapterLoader
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.models import load_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from worker_engine.adapter_loader import Adapter
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.memory_pool import MemoryPool
 
 

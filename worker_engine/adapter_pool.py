@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from worker_engine.adapter_loader import Adapter, AdapterLoader
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
 from worker_engine.protocol import AdapterRef
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import torch
 
-from worker_engine.adapter_batch import SLACK
-from worker_engine.adapter_loader import Adapter
 from worker_engine.adapter_memory import AdapterMemory
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.batch import SLACK
 from worker_engine.config import PAGE_SIZE, EngineConfig
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.model_config import ModelConfig

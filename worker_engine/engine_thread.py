@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from worker_engine.adapter_loader import Adapter
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.engine import Engine
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Items
 import torch
 
 from kernels.lora import Segments
-from worker_engine.adapter_batch import AdapterBatch
+from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config import PAGE_SIZE, EngineConfig
 from worker_engine.errors import ConfigError

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from worker_engine.adapter_loader import Adapter
 from worker_engine.adapter_memory import AdapterMemory
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import PAGE_SIZE
 from worker_engine.fairness import Account, Accounts
 from worker_engine.memory_pool import MemoryPool, pages_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from worker_engine.adapter_loader import Adapter
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.fairness import Account
 from worker_engine.memory_pool import pages_for
 from worker_engine.prefix_cache import HashChain

@@ -20,8 +20,9 @@ from typing import Final
 
 import torch
 
-from worker_engine.adapter_loader import Adapter, AdapterLoader
 from worker_engine.adapter_pool import AdapterPool
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.engine_thread import EngineThread

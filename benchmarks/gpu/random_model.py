@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from kernels.lora import LoraPair
-from worker_engine.adapter_loader import Adapter
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.model_config import LORA_MODULES, ModelConfig

@@ -21,7 +21,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.catalog.safetensors_header import HeaderError, read_header
 from controlplane.errors import RefusedError
 from controlplane.routes.services import route_lock
-from worker_engine.adapter_config import AdapterConfigError, LoraConfig
+from worker_engine.adapters.config import AdapterConfigError, LoraConfig
 from worker_engine.protocol import ADAPTER_FILES, adapter_digest
 
 _CONFIG, _WEIGHTS = ADAPTER_FILES

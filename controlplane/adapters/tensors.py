@@ -11,7 +11,7 @@ import numpy as np
 from controlplane.adapters.artifact_store import ByteStream
 from controlplane.catalog.safetensors_header import SafetensorsHeader, TensorInfo
 from controlplane.errors import RefusedError
-from worker_engine.adapter_config import LoraConfig
+from worker_engine.adapters.config import LoraConfig
 
 _NAME: Final = re.compile(r"base_model\.model\.(.{1,300})\.lora_([AB])\.weight")
 _EXPONENT: Final = {"F32": ("<u4", 0x7F80_0000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}

@@ -84,7 +84,7 @@ def test_every_package_is_under_contract() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["gateway/wire.py", "worker_engine/protocol.py", "worker_engine/adapter_config.py"]
+    "module", ["gateway/wire.py", "worker_engine/protocol.py", "worker_engine/adapters/config.py"]
 )
 def test_wire_modules_need_only_the_standard_library(module: str) -> None:
     imported = set()

@@ -8,8 +8,8 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from worker_engine.adapter_loader import Adapter
 from worker_engine.adapter_memory import AdapterMemory
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import PAGE_SIZE
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.protocol import FinishReason, GenerateRequest, Origin, SamplingParams

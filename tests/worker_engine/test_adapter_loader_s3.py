@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.conftest import free_port
 from tests.worker_engine.conftest import adapter_ref
-from worker_engine.adapter_loader import AdapterLoader
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.models import load_config
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef

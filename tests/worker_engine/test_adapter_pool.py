@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tests.worker_engine.conftest import adapter_ref
-from worker_engine.adapter_loader import Adapter, AdapterLoader
 from worker_engine.adapter_pool import MAX_LOADS, AdapterPool
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.models import load_config
 from worker_engine.protocol import AdapterRef

@@ -11,7 +11,8 @@ import torch
 
 from kernels.lora import LoraPair
 from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
-from worker_engine.adapter_loader import Adapter, AdapterLoader
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.models import load_config
 from worker_engine.protocol import FinishReason
 

@@ -21,7 +21,8 @@ from tests.worker_engine.conftest import (
     tokens,
     write_tokenizer,
 )
-from worker_engine.adapter_loader import Adapter, AdapterLoader
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.models import load_config
 from worker_engine.tokenizer import ChatTokenizer
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
 from tests.worker_engine.simulation import Simulation, adapter
-from worker_engine.adapter_loader import AdapterLoader
+from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import PAGE_SIZE
 from worker_engine.engine import Engine
 from worker_engine.memory_pool import MemoryPool

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.worker_engine.conftest import adapter_ref, request
-from worker_engine.adapter_loader import Adapter
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.errors import (

@@ -14,7 +14,7 @@ from benchmarks.gpu.engine_load import Load
 from benchmarks.gpu.random_model import ATTENTION, StepBytes, build_engine, random_adapter
 from benchmarks.gpu.report import select
 from benchmarks.gpu.task import Bench, Goal, Row, Task
-from worker_engine.adapter_loader import Adapter
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.engine import Engine
 from worker_engine.model_config import LORA_MODULES, ModelConfig
 

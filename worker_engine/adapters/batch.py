@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from kernels.lora import Owners, concatenate
-from worker_engine.adapter_loader import Adapter
+from worker_engine.adapters.adapter import Adapter
 from worker_engine.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.models.decoder import LayerLora
 

@@ -13,7 +13,6 @@ import shutil
 import tempfile
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
 from kernels.lora import LoraPair
-from worker_engine.adapter_config import AdapterConfigError, LoraConfig
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.config import AdapterConfigError, LoraConfig
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest
@@ -31,20 +31,6 @@ _KEY: Final = re.compile(
     r"base_model\.model\.(model\.layers\.(\d{1,4})\.(self_attn|mlp)\.(\w+))\.lora_([AB])\.weight"
 )
 _CONFIG_LIMIT: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Adapter:
-    """An adapter's weights on the model's device, by decoder layer and module.
-
-    Attributes:
-        layers: for each decoder layer, module name -> weights; modules left alone are absent.
-        nbytes: memory of all weights.
-    """
-
-    sha256: str
-    layers: tuple[Mapping[str, LoraPair], ...]
-    nbytes: int
 
 
 class AdapterLoader:
