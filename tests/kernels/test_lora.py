@@ -284,9 +284,9 @@ def test_dora_gain_spares_the_bias_and_other_rows(dtype: torch.dtype, with_bias:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [[1, -1, 0, 2], [0] * 40 + [2, 1, 1, -1]])
+@pytest.mark.parametrize("rows", [[1, -1, 0, 2], [0] * 40 + [2, 1, 1, -1], [3, -1, 3]])
 def test_embedding(dtype: torch.dtype, rows: list[int]) -> None:
-    case = Case.of((42,), 431, (3, 0, 8), rows, dtype)
+    case = Case.of((42,), 431, (3, 0, 8, 8), rows, dtype)
     tokens = [(row * 97) % 431 for row in range(len(rows) - 1)] + [430]
     out = case.base.clone()
     embed_lora(out, torch.tensor(tokens), case.weights, Segments.of(rows))
