@@ -178,22 +178,20 @@ def test_frequencies_follow_the_distribution(options: dict[str, Any]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000), vocab=st.sampled_from([64, 100, 4096, 4100]), scale=st.floats(0.001, 30),
-    top_p=st.floats(0.001, 1), top_k=st.integers(0, 5000), min_p=st.sampled_from([0.0, 1e-6, 0.01, 1.0]),
+    top_p=st.just(1.0) | st.floats(0.001, 0.999), top_k=st.integers(0, 5000),
+    min_p=st.sampled_from([0.0, 1e-6, 0.01, 1.0]),
     temperature=st.floats(1e-5, 2),
 )  # fmt: skip
 def test_looking_at_few_tokens_first_changes_nothing(
     seed: int, vocab: int, scale: float, top_p: float, top_k: int, min_p: float, temperature: float
 ) -> None:
-    """Growing tries against a full sort, with logits rounded to bf16 so that many are equal."""
+    """Few tokens and a search against the search alone; rounding to bf16 makes many logits equal."""
     logits = (logits_of(5, vocab, seed) * scale).bfloat16().float()
     params = SamplingParams(1, temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
     draws = Draws.of([params] * 5, [uniform(seed, i) for i in range(5)], vocab, logits.device)
     weights = to_weights(logits, draws.temperature)
-    tried, sorted_ = truncate(weights.clone(), draws, 8), truncate(weights.clone(), draws, vocab)
-    assert torch.equal(tried, sorted_)
-    assert torch.equal(
-        (tried == 0) | (tried.amax(-1, keepdim=True) * weights - tried < 1e-3 * tried), tried >= 0
-    )
+    few_first, searched = truncate(weights.clone(), draws, 8), truncate(weights.clone(), draws, 0)
+    assert torch.equal(few_first, searched)
 
 
 @pytest.mark.parametrize("vocab", [64, 300, 4096, 49152])

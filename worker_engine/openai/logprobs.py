@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker_engine.protocol import TokenLogprobs
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.tokenizer import REPLACEMENT, ChatTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,12 @@ class LogprobsWriter:
 
     def add(self, logprobs: Sequence[TokenLogprobs]) -> None:
         for item in logprobs:
-            self._entries.append(Entry(item, self._read))
-            self._read += len(self._decoder.decode(self._tokenizer.token_bytes(item.token_id)))
+            pending = self._decoder.getstate()[0]
+            text = self._decoder.decode(self._tokenizer.token_bytes(item.token_id))
+            # A character that stays incomplete becomes U+FFFD, which stands before this token's text.
+            broken = bool(pending) and text.startswith(REPLACEMENT)
+            self._entries.append(Entry(item, self._read + broken))
+            self._read += len(text)
 
     def release(self, text: str, *, everything: bool = False) -> dict[str, Any] | None:
         """The entries that begin before the end of what has been shown, `text` being the newest of it."""
