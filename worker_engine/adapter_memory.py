@@ -33,8 +33,9 @@ class AdapterMemory:
         return len(self._pages)
 
     @property
-    def num_pages(self) -> int:
-        return sum(len(pages) for pages in self._pages.values())
+    def num_active_pages(self) -> int:
+        """Pages of adapters that running sequences use; any thread may read it."""
+        return sum(len(self._pages.get(sha256, ())) for sha256 in list(self._users))
 
     def active_pages(self) -> list[list[int]]:
         """The pages of each adapter that running sequences use."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Final
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
+from worker_engine.histogram import Histogram
 from worker_engine.protocol import AdapterRef
 
 MAX_LOADS: Final = 4
@@ -22,6 +24,10 @@ class AdapterPool:
 
     An adapter in use is never dropped. When all that is resident is in use, a newcomer waits until
     enough is released; requests in use end by themselves, so the wait does too.
+
+    Attributes:
+        found: by tier, requests that found their adapter in memory, and loads from disk cache or store.
+        load_seconds: how long the loads took.
     """
 
     def __init__(self, loader: AdapterLoader, *, max_bytes: int) -> None:
@@ -31,6 +37,8 @@ class AdapterPool:
         self._loading: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._load_slots = asyncio.Semaphore(MAX_LOADS)
         self._released = asyncio.Event()
+        self.found = dict.fromkeys(("memory", "disk", "store"), 0)
+        self.load_seconds = {"disk": Histogram(), "store": Histogram()}
 
     @property
     def num_resident(self) -> int:
@@ -48,6 +56,7 @@ class AdapterPool:
             AdapterUnavailable, AdapterRefused: as `AdapterLoader.load`; refused, too, when it is larger
                 than the whole pool.
         """
+        self.found["memory"] += ref.sha256 in self._resident
         # Between the end of a load and this coroutine's turn another newcomer may have pushed it out.
         while (adapter := self._resident.get(ref.sha256)) is None:
             await self._join_load(ref)
@@ -76,7 +85,12 @@ class AdapterPool:
 
     async def _load(self, ref: AdapterRef) -> None:
         async with self._load_slots:
-            await self._admit(await asyncio.to_thread(self._loader.load, ref))
+            tier = "disk" if self._loader.is_cached(ref) else "store"
+            self.found[tier] += 1
+            started = time.monotonic()
+            adapter = await asyncio.to_thread(self._loader.load, ref)
+            self.load_seconds[tier].observe(time.monotonic() - started)
+            await self._admit(adapter)
 
     def _loaded(self, key: tuple[str, str, int], task: asyncio.Task[None]) -> None:
         del self._loading[key]

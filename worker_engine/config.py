@@ -27,6 +27,7 @@ class EngineConfig:
         max_adapters_per_batch: adapters that sequences of one batch may use; others wait their turn.
         memory_gib: the engine's one pool: KV pages, cached prefixes, and the adapters of the running batch.
         adapter_cache_gib: host memory for adapters that requests may need; unused ones leave, oldest first.
+        adapter_disk_gib: disk for adapters' files in `adapter_cache_dir`; those read longest ago leave it.
         max_adapter_mib: size over which an adapter's file is refused.
         num_threads: CPU threads of the model; 0 takes all cores that this process may use.
     """
@@ -47,6 +48,7 @@ class EngineConfig:
     memory_gib: float = 1.0
     adapter_cache_dir: Path = Path("var/adapters")
     adapter_cache_gib: float = 1.0
+    adapter_disk_gib: float = 10.0
     max_adapter_mib: int = 2048
     num_threads: int = 0
     fleet_token: str = field(default="", repr=False)
@@ -64,7 +66,7 @@ class EngineConfig:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
         for name in (
             "max_num_batched_tokens", "max_model_len", "num_threads", "max_waiting", "adapter_cache_gib",
-            "max_waiting_per_tenant", "drain_seconds",
+            "max_waiting_per_tenant", "drain_seconds", "adapter_disk_gib",
         ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must not be negative")

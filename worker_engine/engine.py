@@ -13,6 +13,7 @@ from worker_engine.adapter_memory import AdapterMemory
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import SLACK
 from worker_engine.config import PAGE_SIZE, EngineConfig
+from worker_engine.latencies import Latencies
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.model_config import ModelConfig
 from worker_engine.model_runner import ModelRunner
@@ -71,7 +72,8 @@ class Engine:
         self.grammars = GrammarCompiler(config.model, model.vocab_size, model.eos_token_ids)
         self._sampler = Sampler(MaskBatch())
         self._sequences: dict[str, Sequence] = {}
-        self.num_generated_tokens = 0
+        self.latencies = Latencies()
+        self.num_generated_tokens = self.num_timeouts = 0
         self.num_prompt_tokens = 0
 
     @property
@@ -124,6 +126,7 @@ class Engine:
         logits, sampled = self._runner.run(chunks, self.pool.take_fresh())
         self.scheduler.commit(chunks)
         tokens = self._sampler.sample(logits, sampled) if sampled else []
+        self.latencies.record(sampled, self._clock())
         return late + self._postprocess(chunks, sampled, tokens)
 
     def fail_all(self, message: str) -> list[TokenDelta]:
@@ -162,6 +165,7 @@ class Engine:
         return self._delta(sequence, text, token, reason)
 
     def _time_out(self, sequence: Sequence) -> TokenDelta:
+        self.num_timeouts += 1
         made = sequence.num_completion_tokens
         state = f"after {made} tokens" if made else "before its first token"
         message = f"the request's time limit of {sequence.request.origin.timeout:g} s passed {state}"

@@ -2,27 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import nlargest
+from typing import Final
+
+from worker_engine.fairness import Account
 from worker_engine.service import Service
+
+PREFIX: Final = "graftwork_worker_"
+MAX_TENANTS: Final = 20
+"""Tenants with figures of their own, those with the most requests; the rest are summed up."""
+OTHERS: Final = "_others"
+"""No tenant's name: those begin with a letter or a digit."""
 
 
 def render(service: Service) -> str:
-    """All figures, read without a lock: each is one integer that the engine's thread replaces."""
-    engine, scheduler = service.engine, service.engine.scheduler
-    running = len(scheduler.running)
-    figures = [
+    """All figures, read without a lock: each is one object that the engine's thread replaces."""
+    return "".join([*_single(service), *_tenants(service), *_adapters(service), *_latencies(service)])
+
+
+def _single(service: Service) -> Iterator[str]:
+    engine, scheduler, pool = service.engine, service.engine.scheduler, service.engine.pool
+    running, adapter_pages = len(scheduler.running), scheduler.adapters.num_active_pages
+    waiting, prefixes = max(0, service.num_pending - running), scheduler.prefixes
+    for name, kind, text, value in (
+        ("up", "gauge", "1 while requests are taken.", int(service.healthy)),
+        ("engine_restarts_total", "counter", "Engines started for broken ones.", service.num_restarts),
         ("generated_tokens_total", "counter", "Tokens sampled.", engine.num_generated_tokens),
         ("prompt_tokens_total", "counter", "Prompt tokens computed.", engine.num_prompt_tokens),
-        ("preemptions_total", "counter", "Sequences set back for want of pages.", scheduler.num_preemptions),
+        ("prefix_queried_tokens_total", "counter", "Prompt tokens looked up.", prefixes.num_queried_tokens),
+        ("prefix_hit_tokens_total", "counter", "Prompt tokens that were.", prefixes.num_hit_tokens),
+        ("preemptions_total", "counter", "Sequences set back to wait.", scheduler.num_preemptions),
+        ("refused_total", "counter", "Requests that met a full queue.", service.limits.num_refused),
+        ("timeouts_total", "counter", "Requests whose time limit passed in the engine.", engine.num_timeouts),
         ("requests_running", "gauge", "Sequences in the batch.", running),
-        ("requests_waiting", "gauge", "Requests accepted, not yet running.", service.num_pending - running),
-        ("kv_pages_used", "gauge", "KV pages held by sequences.", engine.pool.num_used),
-        ("kv_pages_total", "gauge", "KV pages there are.", engine.pool.capacity),
-        ("adapters_resident", "gauge", "Adapters in memory.", service.adapters.num_resident),
-        ("adapter_bytes", "gauge", "Memory of resident adapters.", service.adapters.nbytes),
-    ]
+        ("requests_waiting", "gauge", "Requests accepted, not running.", waiting),
+        ("kv_pages_used", "gauge", "Pages held by sequences.", max(0, pool.num_used - adapter_pages)),
+        ("kv_pages_cached", "gauge", "Pages parked: cached prefixes and unused adapters.", pool.num_idle),
+        ("kv_pages_total", "gauge", "Pages there are, for KV and adapters.", pool.capacity),
+        ("adapter_pages", "gauge", "Pages of the batch's adapters.", adapter_pages),
+    ):  # fmt: skip
+        yield _family(name, kind, text, [f"{PREFIX}{name} {value}"])
+
+
+def _tenants(service: Service) -> Iterator[str]:
+    accounts = [account for account in list(service.engine.scheduler.accounts) if account.active]
+    shown = nlargest(MAX_TENANTS, accounts, key=lambda account: account.num_running + account.num_waiting)
+    rest = [account for account in accounts if account not in shown]
+    for name, text in (("running", "Sequences in the batch."), ("waiting", "Sequences that wait.")):
+        metric = f"tenant_requests_{name}"
+        lines = [_tenant_line(metric, account.tenant, _count(account, name)) for account in shown]
+        if rest:
+            lines.append(_tenant_line(metric, OTHERS, sum(_count(account, name) for account in rest)))
+        yield _family(metric, "gauge", f"{text} By tenant.", lines)
+
+
+def _count(account: Account, state: str) -> int:
+    return account.num_running if state == "running" else account.num_waiting
+
+
+def _tenant_line(metric: str, tenant: str, value: int) -> str:
+    return f'{PREFIX}{metric}{{tenant="{escape(tenant)}"}} {value}'
+
+
+def escape(value: str) -> str:
+    """A label's value."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _adapters(service: Service) -> Iterator[str]:
+    pool, memory = service.adapters, service.engine.scheduler.adapters
+    yield _family(
+        "adapters_resident", "gauge", "Adapters by tier: host memory, and pages of the engine's pool.",
+        [f'{PREFIX}adapters_resident{{tier="host"}} {pool.num_resident}',
+         f'{PREFIX}adapters_resident{{tier="batch"}} {memory.num_resident}'],
+    )  # fmt: skip
+    yield _family(
+        "adapter_bytes", "gauge", "Host memory of adapters.", [f"{PREFIX}adapter_bytes {pool.nbytes}"]
+    )
+    yield _family(
+        "adapter_requests_total", "counter", "Requests with an adapter, by the tier that it was found in.",
+        [f'{PREFIX}adapter_requests_total{{tier="{tier}"}} {count}' for tier, count in pool.found.items()],
+    )  # fmt: skip
+    name = f"{PREFIX}adapter_load_seconds"
     lines = [
-        f"# HELP graftwork_worker_{name} {text}\n# TYPE graftwork_worker_{name} {kind}\n"
-        f"graftwork_worker_{name} {max(value, 0)}\n"
-        for name, kind, text, value in figures
+        line for tier, times in pool.load_seconds.items() for line in times.lines(name, f'tier="{tier}"')
     ]
-    return "".join(lines)
+    yield _family("adapter_load_seconds", "histogram", "From a tier to host memory.", lines)
+
+
+def _latencies(service: Service) -> Iterator[str]:
+    latencies = service.engine.latencies
+    for name, text, histogram in (
+        ("queue_seconds", "From arrival to the batch.", latencies.queue),
+        ("ttft_seconds", "From arrival to the first token.", latencies.ttft),
+        ("itl_seconds", "From one token of a request to its next.", latencies.itl),
+    ):
+        yield _family(name, "histogram", text, histogram.lines(PREFIX + name))
+
+
+def _family(name: str, kind: str, text: str, lines: list[str]) -> str:
+    return "\n".join([f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}", *lines, ""])

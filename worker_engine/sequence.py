@@ -24,7 +24,7 @@ class Sequence:
         cached_tokens: prompt tokens whose keys and values were found when it first entered the batch.
         chain: hashes of its full pages; the first `num_known_pages` pages are in the prefix cache.
         account: its tenant's, from when it is queued.
-        deadline: on the scheduler's clock, as are `arrived` and `admitted`; infinite when there is none.
+        deadline: on the scheduler's clock, as are all times here; infinite when there is none.
         num_bypassed: sequences admitted while this one's turn was held up by its adapter.
         sampling: what its tokens are drawn by; the engine replaces it where ends and a grammar matter.
     """
@@ -44,6 +44,7 @@ class Sequence:
     account: Account = field(init=False)
     deadline: float = field(init=False)
     admitted: float | None = None
+    last_token: float | None = None
     num_bypassed: int = 0
 
     def __post_init__(self) -> None:

@@ -209,7 +209,7 @@ def test_evicted_pages_are_cleared_for_their_next_owner(
     engine = make_engine(tiny_model, memory_gib=12 * 2 * 3 * 2 * 16 * 12 * 4 / 2**30)
     _, expected, _ = logits_of(engine, "first", PROMPT, "a")
     poison = torch.arange(1, engine.pool.capacity + 1)
-    engine._runner._cache._pages[:, :, poison] = float("nan")
+    engine._runner._cache._pages[:, :, :, poison] = float("nan")
     for salt in "bcd":
         _, found, cached = logits_of(engine, salt, PROMPT, salt)
         assert (found, cached) == (expected, 0)

@@ -40,10 +40,11 @@ def serve(tiny_model: Path, tmp_path: Path) -> Serve:
 
     def run(scenario: Scenario, **changes: Any) -> None:
         async def main() -> None:
-            config = EngineConfig(
-                tiny_model, "tiny", device="cpu", memory_gib=0.01, max_num_seqs=2, max_waiting=1,
-                adapter_cache_dir=tmp_path / "cache", num_threads=1, **changes,
-            )  # fmt: skip
+            values: dict[str, Any] = {
+                "device": "cpu", "memory_gib": 0.01, "max_num_seqs": 2, "max_waiting": 1,
+                "adapter_cache_dir": tmp_path / "cache", "num_threads": 1,
+            }  # fmt: skip
+            config = EngineConfig(tiny_model, "tiny", **(values | changes))
             service = Service(config)
             service.start()
             try:

@@ -5,12 +5,8 @@ Blocking throughout; the adapter pool runs it in threads.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import re
-import shutil
-import tempfile
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,9 +19,10 @@ from safetensors.torch import load as load_safetensors
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.config import AdapterConfigError, LoraConfig
+from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.model_config import LORA_MODULES, ModelConfig
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest
+from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 _KEY: Final = re.compile(
     r"base_model\.model\.(model\.layers\.(\d{1,4})\.(self_attn|mlp)\.(\w+))\.lora_([AB])\.weight"
@@ -45,8 +42,11 @@ class AdapterLoader:
         dtype: torch.dtype,
         device: torch.device,
         s3_endpoint_url: str | None = None,
+        max_cache_bytes: int = 1 << 40,
     ) -> None:
-        self._model, self._cache_dir, self._max_bytes = model, cache_dir, max_bytes
+        """`max_bytes` bounds one adapter's file, `max_cache_bytes` all files in `cache_dir`."""
+        self._model, self._max_bytes = model, max_bytes
+        self._cache = AdapterDiskCache(cache_dir, max_bytes=max_cache_bytes)
         self._dtype, self._device = dtype, device
         self._s3_endpoint_url = s3_endpoint_url
 
@@ -68,36 +68,21 @@ class AdapterLoader:
             raise AdapterRefused(f"adapter_model.safetensors is not a safetensors file: {error}") from error
         return self._build(ref, config, tensors)
 
+    def is_cached(self, ref: AdapterRef) -> bool:
+        """Whether a load would find the files on disk."""
+        return ref.sha256 in self._cache
+
     def _read(self, ref: AdapterRef) -> dict[str, bytes]:
         """The very bytes that were hashed are parsed; a cached copy that rotted is fetched again."""
-        folder = self._cache_dir / ref.sha256
-        if folder.is_dir():
-            with contextlib.suppress(OSError):
-                files = {name: (folder / name).read_bytes() for name in ADAPTER_FILES}
-                if _digest(files) == ref.sha256:
-                    return files
-            shutil.rmtree(folder, ignore_errors=True)
+        if (cached := self._cache.read(ref.sha256)) is not None:
+            return cached
         files = {name: self._fetch(ref.uri, name) for name in ADAPTER_FILES}
-        if (digest := _digest(files)) != ref.sha256:
+        if (digest := files_digest(files)) != ref.sha256:
             raise AdapterRefused(
                 f"adapter {ref.name}: the files at its uri have digest {digest}, expected {ref.sha256}"
             )
-        self._store(folder, files)
+        self._cache.store(ref.sha256, files)
         return files
-
-    def _store(self, folder: Path, files: Mapping[str, bytes]) -> None:
-        """Written aside and renamed, so that a reader never meets half an adapter."""
-        try:
-            self._cache_dir.mkdir(parents=True, exist_ok=True)
-            part = Path(tempfile.mkdtemp(prefix=".part-", dir=self._cache_dir))
-            for name, data in files.items():
-                (part / name).write_bytes(data)
-            try:
-                part.rename(folder)
-            except OSError:  # another loader was first
-                shutil.rmtree(part, ignore_errors=True)
-        except OSError as error:
-            raise AdapterUnavailable(f"cannot write the adapter cache {self._cache_dir}: {error}") from error
 
     def _fetch(self, uri: str, name: str) -> bytes:
         limit = _CONFIG_LIMIT if name.endswith(".json") else self._max_bytes
@@ -185,7 +170,3 @@ def _fetch_file(path: Path, limit: int) -> bytes:
             return file.read(limit + 1)
     except OSError as error:
         raise AdapterUnavailable(f"cannot read {path}: {error.strerror}") from error
-
-
-def _digest(files: Mapping[str, bytes]) -> str:
-    return adapter_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})

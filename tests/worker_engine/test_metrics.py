@@ -1,0 +1,70 @@
+"""What /metrics says after known requests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.worker_engine.conftest import adapter_ref
+from tests.worker_engine.test_service import Serve, count, long, serve, short
+from worker_engine import metrics
+from worker_engine.protocol import Origin
+from worker_engine.service import Service
+
+__all__ = ["serve"]
+
+
+def value(service: Service, sample: str) -> float:
+    match = re.search(rf"^graftwork_worker_{re.escape(sample)} (\S+)$", metrics.render(service), re.MULTILINE)
+    assert match, f"no {sample} in\n{metrics.render(service)}"
+    return float(match[1])
+
+
+def test_figures_after_requests(serve: Serve, tiny_adapters: dict[str, Path]) -> None:
+    async def scenario(service: Service) -> None:
+        ref = adapter_ref(tiny_adapters["plain"])
+        assert await count(service.generate(long("a", ref))) == 400
+        assert await count(service.generate(long("b", ref))) == 400
+        assert value(service, "generated_tokens_total") == 800
+        assert value(service, "ttft_seconds_count") == value(service, "queue_seconds_count") == 2
+        assert value(service, "itl_seconds_count") == 798
+        assert 0 < value(service, "queue_seconds_sum") <= value(service, "ttft_seconds_sum")
+        assert value(service, 'adapter_load_seconds_count{tier="store"}') == 1
+        assert value(service, 'adapter_requests_total{tier="memory"}') == 1
+        assert value(service, 'adapter_requests_total{tier="store"}') == 1
+        assert value(service, 'adapters_resident{tier="host"}') == 1
+        assert value(service, 'adapters_resident{tier="batch"}') == 1
+        assert value(service, "prefix_queried_tokens_total") == 6
+        assert value(service, "kv_pages_used") == 0
+        assert value(service, "kv_pages_cached") > 400 / 16 - 1
+        assert value(service, "up") == 1
+        text = metrics.render(service)
+        for line in text.splitlines():
+            assert re.fullmatch(r"# (HELP|TYPE) \S+ .+|[a-z_]+(\{[^}]+\})? [-+.\de]+", line), line
+
+    serve(scenario)
+
+
+def test_tenants_are_shown_up_to_a_bound(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MAX_TENANTS", 2)
+
+    async def scenario(service: Service) -> None:
+        streams = [
+            service.generate(replace(long(str(number)), origin=Origin(tenant=f"t{number}")))
+            for number in range(4)
+        ]
+        for stream in streams:
+            await anext(stream)
+        text = metrics.render(service)
+        shown = re.findall(r'tenant_requests_running\{tenant="(\w+)"\} (\d+)', text)
+        assert len(shown) == 3
+        assert dict(shown)[metrics.OTHERS] == "2"
+        assert value(service, "requests_running") == 4
+        for stream in streams:
+            await stream.aclose()
+        assert await count(service.generate(short("end"))) == 5
+
+    serve(scenario, max_num_seqs=4)
