@@ -3,75 +3,133 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from worker_engine.errors import CheckpointError
 
+_INDEX: Final = "model.safetensors.index.json"
+_SINGLE: Final = "model.safetensors"
+_DTYPES: Final = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+"""Not the 8-bit formats: their tensors mean nothing without scales that lie elsewhere."""
+_SHOWN: Final = 3
+
 
 class Checkpoint:
-    """Tensors by name, checked against the expected shape and brought to one dtype and device."""
+    """Tensors by name, checked against the expected shape and brought to one dtype and device.
+
+    Every error names the file, and the tensor where it is one tensor's.
+    """
 
     def __init__(self, folder: Path, *, dtype: torch.dtype, device: torch.device) -> None:
         """Opens every file. Raises CheckpointError when there is none, or one is damaged or missing."""
-        self._dtype, self._device = dtype, device
-        self._files: list[Any] = []
-        self._by_name: dict[str, Any] = {}
-        for path in _weight_files(folder):
-            try:
-                file: Any = safe_open(path, framework="pt")
-            except (OSError, SafetensorError) as error:
-                raise CheckpointError(f"cannot read {path}: {error}") from error
-            self._files.append(file)
-            self._by_name.update(dict.fromkeys(_names(file), file))
+        self._folder, self._dtype, self._device = folder, dtype, device
+        self._open = ExitStack()
+        self._by_name: dict[str, tuple[Path, Any]] = {}
+        self._taken: set[str] = set()
+        for path, promised in _files(folder).items():
+            file = self._enter(path)
+            names = list(file.keys())
+            if lost := sorted(set(promised) - set(names)):
+                raise CheckpointError(f"{path} has no tensor {lost[0]}, which {_INDEX} says is there")
+            for name in names:
+                if name in self._by_name:
+                    raise CheckpointError(f"tensor {name} is in {self._by_name[name][0]} and in {path}")
+                self._by_name[name] = (path, file)
 
     def __enter__(self) -> Self:
-        for file in self._files:
-            file.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in self._files:
-            file.__exit__(kind, error, trace)
+        self._open.close()
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
-        """The tensor `name`. Raises CheckpointError when it is missing or not of `shape`."""
-        file = self._by_name.get(name)
-        if file is None:
-            raise CheckpointError(f"the checkpoint has no tensor {name}")
-        tensor: torch.Tensor = file.get_tensor(name)
+        """The tensor `name`.
+
+        Raises:
+            CheckpointError: it is missing, damaged, not of `shape` or not of a dtype that is served.
+        """
+        if name not in self._by_name:
+            raise CheckpointError(f"{self._folder} has no tensor {name}")
+        path, file = self._by_name[name]
+        try:
+            tensor: torch.Tensor = file.get_tensor(name)
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise CheckpointError(f"{path}: cannot read tensor {name}: {error}") from error
         if tuple(tensor.shape) != shape:
-            raise CheckpointError(f"tensor {name} has shape {list(tensor.shape)}, expected {list(shape)}")
-        if not tensor.is_floating_point():
-            raise CheckpointError(f"tensor {name} is {tensor.dtype}, expected floating point")
+            raise CheckpointError(
+                f"{path}: tensor {name} has shape {list(tensor.shape)}, expected {list(shape)}"
+            )
+        if tensor.dtype not in _DTYPES:
+            raise CheckpointError(f"{path}: tensor {name} is {tensor.dtype}, expected bf16, fp16 or fp32")
+        self._taken.add(name)
         return tensor.to(self._device, self._dtype)
 
+    def refuse_unused(self, ignored: Sequence[str]) -> None:
+        """To be called last: what nobody asked for would change the result if it were used.
 
-def _names(file: Any) -> list[str]:
-    return list(file.keys())
+        Args:
+            ignored: beginnings and ends of names that may be left over.
 
+        Raises:
+            CheckpointError: naming the tensors and their file.
+        """
+        spare = tuple(ignored)
+        left = sorted(
+            name
+            for name in self._by_name.keys() - self._taken
+            if not name.startswith(spare) and not name.endswith(spare)
+        )
+        if left:
+            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            raise CheckpointError(
+                f"{self._by_name[left[0]][0]}: tensor {', '.join(left[:_SHOWN])}{more} has no place in the "
+                "model that config.json describes"
+            )
 
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
+    def _enter(self, path: Path) -> Any:
         try:
-            names = set(json.loads(index.read_text())["weight_map"].values())
-        except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{index} is not an index of safetensors files: {error!r}") from error
-        return [folder / name for name in sorted(names)]
-    single = folder / "model.safetensors"
-    if not single.is_file():
+            return self._open.enter_context(safe_open(path, framework="pt"))
+        except (OSError, SafetensorError) as error:
+            self._open.close()
+            raise CheckpointError(f"cannot read {path}: {error}") from error
+
+
+def _files(folder: Path) -> Mapping[Path, Sequence[str]]:
+    """Every file, and the tensors that the index promises of it."""
+    index = folder / _INDEX
+    if index.is_file():
+        return _indexed(index)
+    if not (folder / _SINGLE).is_file():
         raise CheckpointError(
-            f"{folder} holds neither model.safetensors nor model.safetensors.index.json; "
+            f"{folder} holds neither {_SINGLE} nor {_INDEX}; "
             "convert pickled weights with `save_pretrained(..., safe_serialization=True)`"
         )
-    return [single]
+    return {folder / _SINGLE: ()}
+
+
+def _indexed(index: Path) -> Mapping[Path, Sequence[str]]:
+    try:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        items = sorted(weight_map.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{index} is not an index of safetensors files: {error!r}") from error
+    files: dict[Path, list[str]] = {}
+    for name, file in items:
+        if not isinstance(file, str) or Path(file).name != file:
+            raise CheckpointError(f"{index}: tensor {name} must lie in a file beside it, got {file!r}")
+        files.setdefault(index.parent / file, []).append(name)
+    if not files:
+        raise CheckpointError(f"{index} names no tensor")
+    return files

@@ -70,6 +70,9 @@ class RandomCheckpoint:
         drawn = torch.randn(shape, dtype=self._dtype, device=self._device)
         return drawn.mul_(shape[-1] ** -0.5) if len(shape) > 1 else drawn.mul_(0.1).add_(1)
 
+    def refuse_unused(self, ignored: Sequence[str]) -> None:
+        return None
+
 
 def build_engine(quick: bool, device: torch.device, **config: Any) -> tuple[Engine, ModelConfig]:
     """An engine on random weights in bf16; `config` are fields of EngineConfig."""

@@ -9,7 +9,7 @@ from typing import Final
 from worker_engine.config_fields import Fields
 from worker_engine.model_config import ModelConfig
 from worker_engine.models.decoder import Decoder
-from worker_engine.models.gemma3 import Gemma3
+from worker_engine.models.gemma3 import Gemma3, Gemma3Multimodal
 from worker_engine.models.llama import Llama
 from worker_engine.models.mistral import Mistral
 from worker_engine.models.qwen2 import Qwen2
@@ -18,7 +18,7 @@ from worker_engine.models.qwen3 import Qwen3
 __all__ = ["FAMILIES", "load_config"]
 
 FAMILIES: Final[dict[str, type[Decoder]]] = {
-    family.ARCHITECTURE: family for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3)
+    family.ARCHITECTURE: family for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3, Gemma3Multimodal)
 }
 
 

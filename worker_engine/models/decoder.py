@@ -46,7 +46,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """What a decoder layer is built of: its tensors in the checkpoint, by their names within the layer."""
+    """What a decoder layer is built of: the checkpoint's tensors under its prefix."""
 
     config: ModelConfig
     checkpoint: Checkpoint
@@ -122,10 +122,18 @@ class DecoderLayer:
 
 
 class Decoder:
-    """A checkpoint on one device. Subclasses are the families."""
+    """A checkpoint on one device. Subclasses are the families.
+
+    Attributes:
+        prefix: what the names of the decoder's tensors begin with.
+        unused: beginnings and ends of the names of tensors that are left in the checkpoint.
+        norm_offset: as in `RMSNorm`, of the last norm.
+    """
 
     ARCHITECTURE: ClassVar[str]
     MODEL_TYPE: ClassVar[str]
+    prefix: ClassVar[str] = ""
+    unused: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
     layer: ClassVar[type[DecoderLayer]] = DecoderLayer
     norm_offset: ClassVar[float] = 0.0
 
@@ -147,22 +155,23 @@ class Decoder:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """Loads all weights. Raises CheckpointError naming a tensor that is missing or misshapen."""
-        size = config.embedding_shape
+        """Loads all weights. Raises CheckpointError naming a tensor that is missing, misshapen or spare."""
         ropes = list(dict.fromkeys(layer.rope for layer in config.attention))
         self._rotaries = [
             Rotary(rope, config.head_dim, max_model_len, dtype=dtype, device=device) for rope in ropes
         ]
-        self._embedding = checkpoint.get("model.embed_tokens.weight", *size)
+        model, head = f"{self.prefix}model.", f"{self.prefix}lm_head.weight"
         self._layers = [
-            (self.layer(i, LayerWeights(config, checkpoint, f"model.layers.{i}.")), ropes.index(layer.rope))
+            (self.layer(i, LayerWeights(config, checkpoint, f"{model}layers.{i}.")), ropes.index(layer.rope))
             for i, layer in enumerate(config.attention)
         ]
-        final = checkpoint.get("model.norm.weight", config.hidden_size)
-        self._norm = RMSNorm(final, config.rms_norm_eps, offset=self.norm_offset)
-        tied = config.tie_word_embeddings or "lm_head.weight" not in checkpoint
-        self._head = PackedLinear(self._embedding if tied else checkpoint.get("lm_head.weight", *size))
+        self._norm = LayerWeights(config, checkpoint, model).norm("norm", offset=self.norm_offset)
+        size = config.embedding_shape
+        self._embedding = checkpoint.get(f"{model}embed_tokens.weight", *size)
+        tied = config.tie_word_embeddings or head not in checkpoint
+        self._head = PackedLinear(self._embedding if tied else checkpoint.get(head, *size))
         self._softcap = config.logit_softcap
+        checkpoint.refuse_unused((*self.unused, head))
 
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """One step: [rows] tokens in, float32 logits [len(logit_rows), vocab] out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -15,6 +16,14 @@ from worker_engine.rope_config import Rope, read_rope_section
 
 GLOBAL_THETA: Final = 1_000_000.0
 LOCAL_THETA: Final = 10_000.0
+SIZES: Final = {
+    "vocab_size": 262_208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+}
+"""What the published multimodal checkpoints leave out."""
 
 
 class Gemma3Layer(DecoderLayer):
@@ -58,7 +67,7 @@ class Gemma3(Decoder):
             if "final_logit_softcapping" in fields
             else 0.0,
             tie_word_embeddings=True,
-            defaults={"head_dim": 256},
+            defaults=SIZES,
         )
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
@@ -67,12 +76,33 @@ class Gemma3(Decoder):
         return x.mul_(torch.tensor(x.shape[1] ** 0.5, dtype=x.dtype).item())
 
 
+class Gemma3Multimodal(Gemma3):
+    """A checkpoint that sees images as well: its text model, without the rest."""
+
+    ARCHITECTURE = "Gemma3ForConditionalGeneration"
+    MODEL_TYPE = "gemma3"
+    prefix = "language_model."
+    unused = ("vision_tower.", "multi_modal_projector.")
+
+    @classmethod
+    def read(cls, fields: Fields) -> ModelConfig:
+        text = fields.section("text_config")
+        if text is None:
+            raise fields.error("text_config", "is missing")
+        config = super().read(text)
+        return replace(
+            config,
+            dtype=fields.text("dtype", fields.text("torch_dtype", config.dtype)),
+            eos_token_ids=fields.token_ids("eos_token_id") or config.eos_token_ids,
+        )
+
+
 def _read_attention(fields: Fields) -> list[LayerAttention]:
     """Every sixth layer sees all tokens, or as `layer_types` says; the others slide, on their own angles."""
     layers = read_num_layers(fields)
     every = fields.whole("sliding_window_pattern", 6)
     window = fields.whole("sliding_window", 4096)
-    positions = fields.whole("max_position_embeddings", 131072)
+    positions = fields.whole("max_position_embeddings", SIZES["max_position_embeddings"])
     both = fields.section("rope_parameters")
     if both is not None:
         both.only("full_attention", "sliding_attention")
