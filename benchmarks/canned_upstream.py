@@ -5,6 +5,8 @@ last message's text, when it is JSON, steers it:
 
     {"tokens": 64, "delay": 0, "fail": null, "usage": true, "prompt_tokens": 11}
 
+`tokens` are those of all `n` choices, which come in turn.
+
 `delay` is in seconds between tokens; `fail` is `event` (an error event half-way), `cut` (the connection
 breaks half-way), or an HTTP status. `GET /log` gives what became of each request.
 """
@@ -43,12 +45,12 @@ def _plan(body: dict[str, Any]) -> dict[str, Any]:
 
 def _event(body: dict[str, Any], plan: dict[str, Any], index: int) -> bytes:
     """Event `index`; the one after the last token has no choices."""
-    tokens = plan["tokens"]
+    tokens, n = plan["tokens"], body.get("n", 1)
     choices: list[dict[str, Any]] = []
     if index < tokens:
-        finish = "length" if index == tokens - 1 else None
+        finish = "length" if index >= tokens - n else None
         piece = {"delta": {"content": f"tok{index} "}} if "messages" in body else {"text": f"tok{index} "}
-        choices = [{"index": 0, **piece, "finish_reason": finish}]
+        choices = [{"index": index % n, **piece, "finish_reason": finish}]
     event: dict[str, Any] = {
         "id": "canned",
         "object": "chat.completion.chunk" if "messages" in body else "text_completion",

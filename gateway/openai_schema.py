@@ -21,6 +21,8 @@ Check = Callable[[Any], str | None]
 MAX_MESSAGES: Final = 4096
 MAX_STOPS: Final = 16
 MAX_SCHEMA_BYTES: Final = 64 << 10
+MAX_CHOICES: Final = 128
+MAX_BIASES: Final = 1024
 MAX_TOKENS: Final = 1 << 20
 _STREAM_OPTIONS: Final = {"include_usage", "continuous_usage_stats", "include_obfuscation"}
 
@@ -55,6 +57,8 @@ def _stop(value: Any) -> str | None:
 def _messages(value: Any) -> str | None:
     right = isinstance(value, list) and 0 < len(value) <= MAX_MESSAGES
     right = right and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in value)
+    if right and not all(isinstance(part, str) for item in value for part in item.values()):
+        right = _encodes(value)
     return None if right else f"1 to {MAX_MESSAGES} objects, each with a role"
 
 
@@ -73,14 +77,30 @@ def _stream_options(value: Any) -> str | None:
 
 
 def _schema(value: Any) -> str | None:
-    right = isinstance(value, dict | list | str) and len(orjson.dumps(value)) <= MAX_SCHEMA_BYTES
-    return None if right else f"JSON of at most {MAX_SCHEMA_BYTES} bytes"
+    right = isinstance(value, dict | list | str) and _encodes(value, MAX_SCHEMA_BYTES)
+    return None if right else f"JSON of at most {MAX_SCHEMA_BYTES} bytes, nested less than 200 levels deep"
+
+
+def _encodes(value: Any, most: int = 1 << 30) -> bool:
+    """Whether a value can be sent on: the decoder takes deeper nesting than the encoder."""
+    try:
+        return len(orjson.dumps(value)) <= most
+    except orjson.JSONEncodeError:
+        return False
+
+
+def _list_of(kind: type, most: int) -> Check:
+    def check(value: Any) -> str | None:
+        right = isinstance(value, list) and len(value) <= most and all(type(item) is kind for item in value)
+        return None if right else f"a list of at most {most} values of type {kind.__name__}"
+
+    return check
 
 
 def _logit_bias(value: Any) -> str | None:
-    right = isinstance(value, dict) and len(value) <= 300
+    right = isinstance(value, dict) and len(value) <= MAX_BIASES
     right = right and all(type(bias) in (int, float) and -100 <= bias <= 100 for bias in value.values())
-    return None if right else "an object of at most 300 biases from -100 to 100"
+    return None if right else f"an object of at most {MAX_BIASES} biases from -100 to 100"
 
 
 _COMMON: Final[Mapping[str, Check]] = {
@@ -89,7 +109,7 @@ _COMMON: Final[Mapping[str, Check]] = {
     "max_tokens": _integer(1, MAX_TOKENS),
     "temperature": _number(0, 2),
     "top_p": _number(0, 1),
-    "n": _integer(1, 1),
+    "n": _integer(1, MAX_CHOICES),
     "stop": _stop,
     "seed": _integer(-(1 << 63), (1 << 63) - 1),
     "presence_penalty": _number(-2, 2),
@@ -100,6 +120,15 @@ _COMMON: Final[Mapping[str, Check]] = {
     "min_tokens": _integer(0, MAX_TOKENS),
     "ignore_eos": _boolean,
     "logit_bias": _logit_bias,
+    "stop_token_ids": _list_of(int, 64),
+    "bad_words": _list_of(str, 64),
+    "include_stop_str_in_output": _boolean,
+    "skip_special_tokens": _boolean,
+    "structured_outputs": _schema,
+    "guided_json": _schema,
+    "guided_regex": _schema,
+    "guided_choice": _schema,
+    "response_format": _schema,
 }
 PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
     "/v1/chat/completions": {
@@ -108,7 +137,6 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
         "max_completion_tokens": _integer(1, MAX_TOKENS),
         "logprobs": _boolean,
         "top_logprobs": _integer(0, 20),
-        "response_format": _schema,
         "tools": _schema,
         "tool_choice": _schema,
         "parallel_tool_calls": _boolean,
@@ -119,7 +147,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
         "echo": _boolean,
         "suffix": _schema,
         "best_of": _integer(1, 1),
-        "logprobs": _integer(0, 5),
+        "logprobs": _integer(0, 20),
     },
 }
 IGNORED: Final = frozenset(

@@ -79,6 +79,26 @@ def test_a_stream_with_usage(gateway: GatewayProcess) -> None:
     assert all(chunk.usage is None for chunk in chunks[:-1])
 
 
+def test_choices_are_billed_together(gateway: GatewayProcess, control_plane: ControlPlane) -> None:
+    """Two choices stream as one: the usage is the backend's sum, whichever view the client takes."""
+    with client(gateway) as api:
+        for delay in (0, 0.001):
+            plan = ask(tokens=10, delay=delay)
+            for options in ({}, {"stream_options": {"include_usage": True}}):
+                chunks = list(
+                    api.chat.completions.create(model="bot", messages=plan, n=2, stream=True, **options)  # type: ignore[call-overload]
+                )
+                seen = [(c.index, c.finish_reason) for chunk in chunks for c in chunk.choices]
+                assert seen[-2:] == [(0, "length"), (1, "length")]
+                assert [index for index, _ in seen] == [0, 1] * 5
+                if options:
+                    assert chunks[-1].usage.completion_tokens == 10
+    events = control_plane.wait_events(4)
+    assert {(e.status, e.prompt_tokens, e.completion_tokens, e.estimated) for e in events} == {
+        ("ok", 11, 10, False)
+    }
+
+
 def test_completions(gateway: GatewayProcess) -> None:
     with client(gateway) as api:
         answer = api.completions.create(model="bot@v1", prompt=json.dumps({"tokens": 2}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ GOOD: dict[str, Any] = {"model": "bot", "messages": [{"role": "user", "content":
 
 
 def chat(**extra: Any) -> bytes:
-    return orjson.dumps({**GOOD, **extra})
+    return json.dumps({**GOOD, **extra}).encode()
 
 
 def test_a_plain_request() -> None:
@@ -50,10 +51,20 @@ def test_an_unknown_parameter_is_named(name: str) -> None:
     assert caught.value.param == name
 
 
+def _deep(levels: int) -> Any:
+    node: Any = {}
+    for _ in range(levels):
+        node = {"items": node}
+    return node
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 2), ("n", True), ("temperature", 2.1), ("temperature", "1"), ("top_p", -0.1), ("max_tokens", 0),
+        ("n", 129), ("n", 0), ("n", True), ("stop_token_ids", [1.5]), ("bad_words", "x"),
+        ("response_format", _deep(300)), ("tools", [_deep(300)]),
+        ("messages", [{"role": "user", "content": _deep(300)}]),
+        ("temperature", 2.1), ("temperature", "1"), ("top_p", -0.1), ("max_tokens", 0),
         ("max_tokens", 1.5), ("stop", ["a"] * 17), ("stop", [1]), ("stop", ""), ("top_logprobs", 21),
         ("stream", "yes"), ("messages", []), ("messages", [{"content": "no role"}]), ("messages", "hi"),
         ("seed", 1 << 63), ("response_format", {"schema": "x" * 70_000}), ("stream_options", {"x": True}),
@@ -86,3 +97,14 @@ def test_a_completion_takes_one_prompt(prompt: Any) -> None:
 def test_a_prompt_may_be_token_ids() -> None:
     call = parse("/v1/completions", orjson.dumps({"model": "m", "prompt": [1, 2]}))
     assert call.parameters == {"prompt": [1, 2]}
+
+
+def test_what_the_worker_serves_is_passed_on() -> None:
+    wanted = {
+        "n": 3, "logprobs": True, "top_logprobs": 20, "logit_bias": {"5": -100}, "stop_token_ids": [1],
+        "bad_words": ["x"], "include_stop_str_in_output": True, "skip_special_tokens": False,
+        "response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"},
+        "guided_choice": ["a"], "tools": [{"type": "function", "function": {"name": "f"}}],
+        "tool_choice": "required", "parallel_tool_calls": False, "min_tokens": 2, "repetition_penalty": 1.1,
+    }  # fmt: skip
+    assert parse(CHAT, chat(**wanted)).parameters == {"messages": GOOD["messages"], **wanted}
