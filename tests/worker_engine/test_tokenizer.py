@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
 
+from worker_engine.protocol import SamplingParams
 from worker_engine.tokenizer import ChatTokenizer, Detokenizer
 
 TEXTS = ["日本語のテキスト", "a🏴‍☠️b👩🏽‍🚀c", "naïve — “quoted”", "пират 🦜"]
@@ -67,3 +70,88 @@ def _byte_tokenizer(folders: pytest.TempPathFactory) -> ChatTokenizer:
         write_tokenizer(folder)
         _TOKENIZERS.append(ChatTokenizer(folder))
     return _TOKENIZERS[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(max_size=30), noise=st.binary(max_size=6), seed=st.integers(0, 99))
+def test_pieces_are_whole_characters_whatever_the_tokens(
+    text: str, noise: bytes, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Any text with any bytes put into it: pieces make up the whole, none ends in half a character."""
+    tokenizer = _byte_tokenizer(tmp_path_factory)
+    raw = bytearray(text.encode())
+    at = seed % (len(raw) + 1)
+    raw[at:at] = noise
+    by_byte = {tokenizer.token_bytes(token)[0]: token for token in range(256)}
+    detokenizer = Detokenizer(tokenizer)
+    pieces = [detokenizer.append(by_byte[byte]) for byte in raw]
+    whole = bytes(raw).decode(errors="replace")
+    assert "".join([*pieces, detokenizer.flush()]) == whole
+    for end in range(len(pieces)):
+        shown = "".join(pieces[: end + 1])
+        assert whole.startswith(shown)
+
+
+def test_every_byte_has_its_token(tmp_path_factory: pytest.TempPathFactory) -> None:
+    tokenizer = _byte_tokenizer(tmp_path_factory)
+    assert {tokenizer.token_bytes(token) for token in range(256)} == {bytes([byte]) for byte in range(256)}
+    assert tokenizer.token_bytes(300) == b""
+    ids = tokenizer.encode("日", add_special_tokens=False)
+    assert b"".join(map(tokenizer.token_bytes, ids)) == "日".encode()
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_like(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    """Llama 2's and Mistral's kind: spaces as U+2581, bytes as <0xNN>, the text's first space dropped."""
+    folder = tmp_path_factory.mktemp("pieces")
+    names = ["<s>", "[TOOL_CALLS]", "▁Hello", "▁world", "!", *(f"<0x{byte:02X}>" for byte in range(256))]
+    model = models.BPE(
+        vocab={name: i for i, name in enumerate(names)}, merges=[], byte_fallback=True, unk_token="!"
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(["<s>", "[TOOL_CALLS]"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return ChatTokenizer(folder)
+
+
+def test_a_completion_keeps_its_leading_space(sentencepiece_like: ChatTokenizer) -> None:
+    params = SamplingParams(5)
+    behind = Detokenizer.of(sentencepiece_like, params, (0, 2))
+    assert [behind.append(3), behind.append(4), behind.flush()] == [" world", "!", ""]
+    first = Detokenizer.of(sentencepiece_like, params, (0,))
+    assert first.append(2) == "Hello"
+
+
+def test_sentencepiece_bytes(sentencepiece_like: ChatTokenizer) -> None:
+    assert [sentencepiece_like.token_bytes(token) for token in (2, 4, 5 + 0xE6)] == [b" Hello", b"!", b"\xe6"]
+    assert sentencepiece_like.special_token_id("[TOOL_CALLS]") == 1
+    assert sentencepiece_like.special_token_id("!") is None
+    detokenizer = Detokenizer(sentencepiece_like)
+    assert [detokenizer.append(5 + byte) for byte in "é日".encode()] == ["", "é", "", "", "日"]
+
+
+def test_special_tokens_are_shown_when_asked(sentencepiece_like: ChatTokenizer) -> None:
+    assert Detokenizer(sentencepiece_like).append(1) == ""
+    assert Detokenizer(sentencepiece_like, skip_special_tokens=False).append(1) == "[TOOL_CALLS]"
+
+
+def test_stops_may_be_shown_and_wait_for_min_tokens(tmp_path_factory: pytest.TempPathFactory) -> None:
+    tokenizer = _byte_tokenizer(tmp_path_factory)
+
+    def shown(**options: Any) -> str:
+        detokenizer = Detokenizer(tokenizer, ("ab", "b"), **options)
+        text = ""
+        for token in tokenizer.encode("xabyab!", add_special_tokens=False):
+            text += detokenizer.append(token)
+            if detokenizer.stopped:
+                return text
+        return text + detokenizer.flush()
+
+    assert shown() == "x"
+    assert shown(include_stop=True) == "xab"
+    assert shown(min_tokens=3) == "xaby"
+    assert shown(min_tokens=3, include_stop=True) == "xabyab"
+    assert shown(min_tokens=7) == "xabyab!"
