@@ -12,8 +12,10 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+import torch
+from transformers import LlamaForCausalLM
 
-from tests.worker_engine.conftest import byte_tokenizer
+from tests.worker_engine.conftest import byte_tokenizer, tiny_config
 from tests.worker_engine.test_server import Worker, run_worker
 
 HERMES_TEMPLATE = r"""{% if tools %}{% for t in tools %}{{ t | tojson }}
@@ -294,6 +296,21 @@ def test_tools_and_calls_reach_the_prompt(worker: Worker) -> None:
     after = chat(worker, messages=history)["usage"]["prompt_tokens"]
     call = 'assistant: <tool_call>\n{"name": "now", "arguments": {"utc": true}}\n</tool_call>\n'
     assert after == plain + len(call) + len("tool: 12:00\n")
+
+
+def test_marks_that_are_special_tokens_are_written_and_read(tmp_path: Path) -> None:
+    """As in Mistral's tokenizers: no spelling of a mark matches it, and decoding would leave it out."""
+    torch.manual_seed(3)
+    LlamaForCausalLM(tiny_config(vocab_size=264, max_position_embeddings=1024)).save_pretrained(tmp_path)
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens(["<tool_call>", "</tool_call>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "chat_template.jinja").write_text(HERMES_TEMPLATE)
+    with run_worker(tmp_path, tmp_path) as worker:
+        choice = chat(worker, tools=TOOLS, tool_choice="required", max_tokens=300, parallel_tool_calls=False)
+    message = choice["choices"][0]["message"]
+    assert message["content"] is None
+    assert len(message["tool_calls"]) == 1
 
 
 @pytest.mark.model
