@@ -122,12 +122,19 @@ class Engine:
         late = [self._time_out(sequence) for sequence in self.scheduler.expired()]
         chunks = self.scheduler.schedule()
         if not chunks:
-            return late
+            return late + self._refuse_stuck()
         logits, sampled = self._runner.run(chunks, self.pool.take_fresh())
         self.scheduler.commit(chunks)
         tokens = self._sampler.sample(logits, sampled) if sampled else []
         self.latencies.record(sampled, self._clock())
         return late + self._postprocess(chunks, sampled, tokens)
+
+    def _refuse_stuck(self) -> list[TokenDelta]:
+        """When nothing runs and yet nothing could enter, what stands first can never be held: it ends."""
+        if self.scheduler.running or not self.scheduler.waiting:
+            return []
+        _, sequence = next(self.scheduler.waiting.in_turn(self._clock()))
+        return [self._fail(sequence, "this worker's memory cannot hold the request beside its adapter")]
 
     def fail_all(self, message: str) -> list[TokenDelta]:
         """Ends every request with an error."""

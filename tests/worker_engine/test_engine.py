@@ -141,3 +141,18 @@ def test_short_prompts(length: int, tiny_model: Path, make_engine: EngineFactory
     engine.add_request(request("a", prompts(1)[0][:length], 10), None)
     engine.add_request(request("b", prompts(1)[0], 10), None)
     assert tokens(drain(engine)["a"]) == alone
+
+
+def test_a_request_that_never_fits_ends_and_lets_others_pass(
+    tiny_model: Path, make_engine: EngineFactory
+) -> None:
+    """Refused before it comes here, as a rule; if not, it must not wait for ever at the head of the queue."""
+    page_bytes = 2 * 3 * 2 * 16 * 12 * 4
+    engine = make_engine(tiny_model, memory_gib=4.5 * page_bytes / 2**30)
+    assert not engine.fits(65)
+    engine.add_request(request("large", prompts(1, 65)[0], 5), None)
+    engine.add_request(request("small", prompts(1, 20)[0], 5), None)
+    deltas = drain(engine)
+    assert deltas["large"][-1].finish_reason is FinishReason.ERROR
+    assert "cannot hold" in str(deltas["large"][-1].error)
+    assert len(tokens(deltas["small"])) == 5
