@@ -132,26 +132,29 @@ CASES: Final[dict[str, Case]] = {
         },
     ),
 }
-CASES["gemma3-multimodal"] = (
-    lambda *, attn_implementation, **sizes: Gemma3Config(
-        text_config=sizes | {"head_dim": 16, "sliding_window": WINDOW, "tie_word_embeddings": True},
-        vision_config={
-            "hidden_size": 16,
-            "intermediate_size": 8,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "image_size": 28,
-            "patch_size": 14,
-        },
-        mm_tokens_per_image=4,
-        image_token_index=253,
-        boi_token_index=252,
-        eoi_token_index=251,
-        attn_implementation=attn_implementation,
-    ),
-    Gemma3ForConditionalGeneration,
-    {},
-)
+VISION: Final[dict[str, Any]] = {
+    "vision_config": {
+        "hidden_size": 16,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    },
+    "mm_tokens_per_image": 4,
+    "image_token_index": 253,
+    "boi_token_index": 252,
+    "eoi_token_index": 251,
+}
+
+
+def multimodal(attn_implementation: str, **sizes: Any) -> Any:
+    text = sizes | {"head_dim": 16, "sliding_window": WINDOW, "tie_word_embeddings": True}
+    options: dict[str, Any] = VISION | {"attn_implementation": attn_implementation}
+    return Gemma3Config(text_config=text, **options)
+
+
+CASES["gemma3-multimodal"] = (multimodal, Gemma3ForConditionalGeneration, {})
 SHARDED: Final = ("llama-biases", "qwen3", "gemma3-tied")
 
 
