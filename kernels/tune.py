@@ -1,8 +1,9 @@
 """`python -m kernels.tune [--op OP] [--out DIR] [--shapes level=value,...] [--budget SECONDS] [--quick]`
 
 Measures an op's configurations on the present GPU and writes what was fastest at each shape, for `tuned.py`
-to load. Shapes that the file already holds are left as they are, so that a run resumes where another stopped;
-each shape is written as soon as it is measured. `tuning.py` has the search.
+to load. Shapes that are done in the file are left as they are, so that a run resumes where another stopped;
+each trial is written as soon as it is made, and a search that ran out of time goes on with what is untried.
+`tuning.py` has the search.
 
 Calls rotate among input sets that together exceed the L2 cache several times, as layers follow each other in
 a model; they are captured in a graph, and the median of its replays counts.
@@ -23,13 +24,13 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kernels import tuned
-from kernels.tuning import Clock, Tuning, search
+from kernels.tuning import Clock, Tuning, candidates, search
 
 if TYPE_CHECKING:
     import torch
@@ -40,27 +41,58 @@ CACHE_TURNS: Final = 4
 
 
 def tune(tuning: Tuning, clock: Clock, out: Path, wanted: Callable[[tuned.Shape], bool]) -> Path:
-    """Measures the shapes that the file lacks, and writes each into it.
+    """Measures the shapes that are not done in the file, and writes each into it.
 
     Raises:
         ValueError: the file is malformed.
     """
     path = out / tuned.file_name(tuned.gpu_name(clock.device), tuning.op)
     content = tuned.document(path) if path.exists() else _head(tuning, clock.device)
-    held = [entry["shape"] for entry in content["entries"]]
-    for shape in tuning.shapes(quick=clock.quick):
-        if dict(shape) in held or not wanted(shape):
-            continue
+    held = {_key(entry["shape"]): entry for entry in content["entries"]}
+    done = {key for key, entry in held.items() if tuned.TRIALS not in entry}
+    shapes = [
+        shape for shape in tuning.shapes(quick=clock.quick) if wanted(shape) and _key(shape) not in done
+    ]
+    if shapes:
+        count = sum(candidates(tuning, shape, clock) for shape in shapes)
+        mean = count / len(shapes)
+        print(f"{tuning.op}: {len(shapes)} shapes, {mean:.0f} candidates each or more, {count} in all")
+
+    def keep(entry: dict[str, Any]) -> None:
+        held[_key(entry["shape"])] = entry
+        _write(path, content | {"entries": list(held.values())})
+
+    for shape in shapes:
         if clock.over:
             print("out of time; a further run resumes here")
             break
-        entry = search(tuning, shape, clock)
+        likely = _nearest(tuning, held.values(), shape)
+        entry = search(tuning, shape, clock, held=held.get(_key(shape)), likely=likely, keep=keep)
         if entry is not None:
-            content["entries"].append(entry)
-            _write(path, content)
-            numbers = ", ".join(f"{name} {value}" for name, value in shape.items())
-            print(f"{numbers}: {entry['default_microseconds']} -> {entry['microseconds']} us", flush=True)
+            keep(entry)
+            _report(entry)
     return path
+
+
+def _key(shape: tuned.Shape) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(shape.items()))
+
+
+def _nearest(tuning: Tuning, held: Iterable[Mapping[str, Any]], shape: tuned.Shape) -> Any:
+    """What is fastest at the nearest other shape; None where there is none."""
+    others = tuple(
+        tuned.Entry(entry["shape"], tuning.parse(entry["config"]), entry["microseconds"])
+        for entry in held
+        if entry["shape"] != dict(shape)
+    )
+    return tuned.Tuned(others, tuning.levels).nearest(shape).config if others else None
+
+
+def _report(entry: Mapping[str, Any]) -> None:
+    numbers = ", ".join(f"{name} {value}" for name, value in entry["shape"].items())
+    more = "; out of time, a further run tries the others" if tuned.TRIALS in entry else ""
+    times = f"{entry['default_microseconds']} -> {entry['microseconds']} us"
+    print(f"{numbers}: {times} of {entry['tried']} tried{more}", flush=True)
 
 
 def _head(tuning: Tuning, device: torch.device) -> dict[str, Any]:

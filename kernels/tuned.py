@@ -25,7 +25,9 @@ Shape = Mapping[str, int]
 FOLDER: Final = Path(__file__).parent / "configs"
 VARIABLE: Final = "GRAFTWORK_TUNED_CONFIG_DIR"
 KEYS: Final = {"op", "gpu", "measured_on", "torch", "triton", "date", "entries"}
-ENTRY_KEYS: Final = {"shape", "config", "microseconds", "default_microseconds"}
+ENTRY_KEYS: Final = {"shape", "config", "microseconds", "default_microseconds", "tried"}
+TRIALS: Final = "trials"
+"""Only in an entry whose search goes on: every configuration tried so far and its microseconds."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,8 @@ class Entry(Generic[Config]):
 
     Attributes:
         shape: a value of each level.
-        microseconds: as measured; those of the built-in configuration are in the file beside it.
+        microseconds: as measured. Beside it the file holds those of the built-in configuration, and how many
+            configurations were tried.
     """
 
     shape: Shape
@@ -133,7 +136,7 @@ def document(path: Path) -> dict[str, Any]:
 def _entry(
     place: str, entry: object, levels: tuple[str, ...], parse: Callable[[Mapping[str, object]], Config]
 ) -> Entry[Config]:
-    _check_keys(place, entry, ENTRY_KEYS)
+    _check_keys(place, entry, ENTRY_KEYS, optional=TRIALS)
     assert isinstance(entry, dict)
     shape, config = entry["shape"], entry["config"]
     _check_keys(f"{place}: shape", shape, set(levels))
@@ -150,10 +153,10 @@ def _entry(
         raise ValueError(f"{place}: config: {error}") from error
 
 
-def _check_keys(place: str, content: object, expected: set[str]) -> None:
+def _check_keys(place: str, content: object, expected: set[str], *, optional: str = "") -> None:
     if not isinstance(content, dict):
         raise ValueError(f"{place}: {type(content).__name__}; expected an object")
-    if unknown := sorted(content.keys() - expected):
+    if unknown := sorted(content.keys() - expected - {optional}):
         raise ValueError(f"{place}: unknown {', '.join(unknown)}; expected {', '.join(sorted(expected))}")
     if missing := sorted(expected - content.keys()):
         raise ValueError(f"{place}: {', '.join(missing)} missing")

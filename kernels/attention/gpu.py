@@ -217,9 +217,15 @@ def run(
     scale: float,
     window: int = 0,
     sinks: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Launches a device plan, which was made for this batch, shape and window."""
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    """Launches a device plan, which was made for this batch, shape and window.
+
+    Args:
+        out: contiguous, of q's shape and dtype; a new tensor by default.
+    """
+    if out is None:
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     for part in work.parts:
         grid = part.count * kv_pages.shape[1]
         _launch(part, work.table, out, q, kv_pages, scale, window, sinks, grid, graph=False)

@@ -32,36 +32,36 @@ BATCHES: Final = ((1, 64), (1, 256), (1, 8), (1, 1), (8, 8), (4, 64), (64, 1), (
 """(rows per segment, active adapters), the most wanted first."""
 
 ONE_ROW: Final[Mapping[str, Sequence[object]]] = {
-    "warps": (1, 2, 4, 8),
+    "fused": (False, True),
+    "splits": (1, 2, 4, 8, 16, 32),
     "inner": (128, 256, 512, 1024),
     "outer": (128, 256, 512, 1024),
+    "warps": (1, 2, 4, 8),
+    "blocks": (128, 256, 512, 1024),
     "ranks": (8, 16, 32),
     "depth": (8, 16, 32),
-    "splits": (1, 2, 4, 8, 16, 32),
-    "blocks": (128, 256, 512, 1024),
-    "fused": (False, True),
 }
 FEW_ROWS: Final[Mapping[str, Sequence[object]]] = {
-    "warps": (2, 4, 8),
-    "inner": (64, 128, 256),
+    "fused": (False, True),
+    "splits": (1, 2, 4, 8, 16, 32),
     "outer": (64, 128, 256, 512),
+    "inner": (64, 128, 256),
+    "warps": (2, 4, 8),
+    "stages": (2, 3, 4, 5),
+    "blocks": (128, 256, 512, 1024),
     "ranks": (16, 32, 64),
     "depth": (16, 32, 64),
-    "splits": (1, 2, 4, 8, 16, 32),
-    "blocks": (128, 256, 512, 1024),
-    "stages": (2, 3, 4, 5),
-    "fused": (False, True),
 }
 MANY_ROWS: Final[Mapping[str, Sequence[object]]] = {
     "rows": (32, 64, 128),
-    "warps": (4, 8),
-    "inner": (32, 64, 128),
     "outer": (64, 128, 256),
     "ranks": (16, 32, 64, 128),
-    "depth": (16, 32, 64),
     "splits": (1, 2, 4, 8, 16),
-    "blocks": (128, 256, 512),
+    "warps": (4, 8),
+    "inner": (32, 64, 128),
     "stages": (2, 3, 4, 5),
+    "depth": (16, 32, 64),
+    "blocks": (128, 256, 512),
     "group": (1, 4, 8, 16),
 }
 AXES: Final = (ONE_ROW, FEW_ROWS, MANY_ROWS)
@@ -147,7 +147,7 @@ class LoraTuning:
     def fits(self, shape: Shape, config: Tile, shared_memory: int) -> bool:
         """Tiles of other kinds than the segments' are left out as well: single rows, few, many."""
         one_row = config.rows == 1
-        if one_row != (kind(shape["rows_per_segment"]) == 0):
+        if one_row != (kind(shape["rows_per_segment"]) == 0) or not self._useful(shape, config):
             return False
         threads, size = 32 * config.warps, shape["element_size"]
         if one_row:
@@ -156,10 +156,31 @@ class LoraTuning:
         staged = config.stages * (config.rows + config.ranks) * config.inner * size
         return products <= THREAD_ELEMENTS * threads and staged <= shared_memory
 
+    def _useful(self, shape: Shape, config: Tile) -> bool:
+        """Whether no size is twice what the shape has of it or more, unless the built-in one is."""
+        widths, default = self._widths(shape), self.default(shape)
+        chunks = -(-shape["rows_per_segment"] // config.rows) * shape["active_adapters"]
+        most = {
+            "rows": shape["rows_per_segment"],
+            "ranks": shape["rank"] * len(widths),
+            "inner": shape["inner"],
+            "outer": max(widths),
+            "depth": shape["rank"],
+            "splits": min(-(-shape["inner"] // config.inner), -(-config.blocks // chunks)),
+            "group": chunks,
+        }
+        return not any(
+            getattr(config, name) > getattr(default, name) and getattr(config, name) >= 2 * value
+            for name, value in most.items()
+        )
+
+    def _widths(self, shape: Shape) -> Sequence[int]:
+        return LAYERS.get((shape["inner"], shape["outer"]), (shape["outer"] - 16, 16))
+
     def trial(self, shape: Shape, device: torch.device, cache: int, *, quick: bool) -> LoraTrial:
         rows, adapters = shape["rows_per_segment"], shape["active_adapters"]
         inner, outer, rank = shape["inner"], shape["outer"], shape["rank"]
-        widths = LAYERS.get((inner, outer), (outer - 16, 16))
+        widths = self._widths(shape)
         dtype = torch.bfloat16 if shape["element_size"] == 2 else torch.float32
         bytes_of_one = adapters * rank * (inner * len(widths) + outer) + rows * adapters * (inner + outer)
         count = 1 if quick else max(2, math.ceil(cache / (bytes_of_one * shape["element_size"])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,13 +17,14 @@ import torch
 
 from benchmarks.gpu import command, lora_checks, roofline, table
 from benchmarks.gpu.lora_inputs import Work
-from benchmarks.gpu.parts import correctness, engine, kernels
+from benchmarks.gpu.parts import correctness, engine, kernels, tune
 from benchmarks.gpu.peers import FOLDER
 from benchmarks.gpu.report import Report, finite
 from benchmarks.gpu.runner import Budget, Worker, run_part
 from benchmarks.gpu.shapes import BATCHES, MODELS, RANKS, grid
 from benchmarks.gpu.task import Bench, Ceilings, Row
 from tests.benchmarks import broken_part
+from tests.kernels.made_up_op import MadeUp, Turns
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Bench(torch.device("cpu"), True, Ceilings(1e10, 1e11), Path())
@@ -203,6 +205,33 @@ def test_first_fifth_of_the_grid_pairs_everything() -> None:
     for one, other in itertools.combinations(range(3), 2):
         found = {(row[one], row[other]) for row in first}
         assert found == {(row[one], row[other]) for row in rows}
+
+
+def test_a_shape_that_time_cut_off_keeps_its_best_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(torch.device("cpu"), True, CPU.ceilings, tmp_path)
+    report = Report.open(tmp_path, "tune", device="cpu", quick=True, resume=False)
+    report.begin({"bandwidth": 1.0, "matmul": 1.0})
+    made: list[MadeUp] = []
+    for turns in (4, math.inf):
+        made.append(MadeUp())
+        clock = Turns(bench.device, 1, 1, False, math.inf, made[-1], turns)
+        monkeypatch.setattr(tune, "_tuning", lambda _, op=made[-1]: op)
+        monkeypatch.setattr(tune, "_clock", lambda _, clock=clock: clock)
+        report.add({"key": "tune"} | tune.run(bench, "made_up", {"rows": 1}))
+        assert not report.failed
+        if turns == 4:
+            (row,) = report.rows
+            assert (row["tried"], row["unfinished"], report.keys) == (4, True, set())
+            assert (row["gain"], row["entry"]["microseconds"]) == (1.5, 12.0)
+            assert tune.summary(report.rows) == [
+                "1 shapes in configs/, 1 of them unfinished; 4 configurations tried"
+            ]
+    (row,) = report.rows
+    assert report.keys == {"tune"}
+    assert row["entry"]["microseconds"] == 10.0
+    assert row["tried"] == len(set(made[0].tried + made[1].tried)) == len(made[0].tried + made[1].tried)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

@@ -246,6 +246,7 @@ def test_tuned_tiles_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     tile = AttentionTile(rows=16, keys=32, part=64, warps=2)
     shape = dict(zip(LEVELS, (2, 64, 4, 4, 8, 1000), strict=True))
     entry = {"shape": shape, "config": tile.written(), "microseconds": 1.0, "default_microseconds": 2.0}
+    entry["tried"] = 9
     head = dict.fromkeys(("gpu", "torch", "triton", "date"), "x")
     content = {"op": "attention", "measured_on": "cpu", "entries": [entry], **head}
     (tmp_path / "cpu_attention.json").write_text(json.dumps(content))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,17 @@ import pytest
 import torch
 
 from kernels import tuned
+from kernels.attention.tile import AttentionTile
+from kernels.attention.tuned_tiles import LEVELS as ATTENTION_LEVELS
+from kernels.attention.tuning import TUNING as ATTENTION
 from kernels.lora import LoraPair, Owners, concatenate
 from kernels.lora.plan import Plan
 from kernels.lora.rank_rows import RankRows
 from kernels.lora.tile import FEW, SINGLE, Tile
 from kernels.lora.tuned_tiles import LEVELS
+from kernels.lora.tuning import TUNING as LORA
+from kernels.tune import OPS
+from kernels.tuning import Clock, Tuning, candidates
 
 ROOT = Path(__file__).parent.parent.parent
 CPU = torch.device("cpu")
@@ -33,6 +41,7 @@ def entry(
         "config": sizes | config,
         "microseconds": 5.0,
         "default_microseconds": 6.0,
+        "tried": 9,
     }
 
 
@@ -54,10 +63,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def load(folder: Path, values: object, device: torch.device = CPU) -> tuned.Tuned[Tile] | None:
+def load(folder: Path, values: object) -> tuned.Tuned[Tile] | None:
     text = values if isinstance(values, str) else json.dumps(values)
-    (folder / tuned.file_name(tuned.gpu_name(device), "lora")).write_text(text)
-    return tuned.load("lora", device, LEVELS, Tile.parse)
+    (folder / tuned.file_name(tuned.gpu_name(CPU), "lora")).write_text(text)
+    return tuned.load("lora", CPU, LEVELS, Tile.parse)
 
 
 def table(ranks: list[int]) -> RankRows:
@@ -128,6 +137,7 @@ def test_a_kind_of_segment_or_weight_that_was_not_measured_keeps_the_built_in_ti
         (content(op="attention"), "op is 'attention'; expected 'lora'"),
         (content(entries={}), "entries is dict; expected a list"),
         (content(entry(1, 2) | {"note": ""}), r"entries\[0\]: unknown note"),
+        (content({name: value for name, value in entry(1, 2).items() if name != "tried"}), "tried missing"),
         (
             content(entry(1, 2), entry(1, 2) | {"shape": {"rank": 8}}),
             r"entries\[1\]: shape: active_adapters, ",
@@ -149,10 +159,15 @@ def test_a_malformed_file_is_named_with_its_key(folder: Path, values: object, me
         load(folder, values)
 
 
-def test_a_gpu_refuses_what_was_not_measured_on_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("op", ["lora", "attention"])
+def test_a_gpu_refuses_what_was_not_measured_on_one(
+    op: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    with pytest.raises(ValueError, match=r"NVIDIA_H200_lora\.json: measured_on is 'cpu'; expected 'cuda'"):
-        load(folder, content(entry(1, 2)), torch.device("cuda"))
+    (folder / f"NVIDIA_H200_{op}.json").write_text(json.dumps(content(op=op)))
+    levels = LEVELS if op == "lora" else ATTENTION_LEVELS
+    with pytest.raises(ValueError, match=rf"NVIDIA_H200_{op}\.json: measured_on is 'cpu'; expected 'cuda'"):
+        tuned.load(op, torch.device("cuda"), levels, dict)
 
 
 def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -161,25 +176,57 @@ def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
 
 
-def test_the_procedure_writes_what_the_loader_reads_and_resumes(folder: Path) -> None:
-    first = tune(
-        "--device", "cpu", "--quick", "--op", "lora", "--out", str(folder), "--shapes", "rows_per_segment=1"
-    )
+@pytest.mark.parametrize(
+    ("op", "level", "values", "levels", "parse"),
+    [
+        ("lora", "rows_per_segment", {1, 2, 17}, LEVELS, Tile.parse),
+        ("attention", "rows", {2, 36}, ATTENTION_LEVELS, AttentionTile.parse),
+    ],
+)
+def test_the_procedure_writes_what_the_loader_reads_and_resumes(
+    folder: Path,
+    op: str,
+    level: str,
+    values: set[int],
+    levels: tuple[str, ...],
+    parse: Callable[[Mapping[str, object]], object],
+) -> None:
+    options = ("--device", "cpu", "--quick", "--op", op, "--out", str(folder))
+    first = tune(*options, "--shapes", f"{level}={min(values)}")
     assert first.returncode == 0, first.stderr
-    path = folder / "cpu_lora.json"
-    (alone,) = json.loads(path.read_text())["entries"]
+    assert f"{op}: 1 shapes, " in first.stdout
+    path = folder / f"cpu_{op}.json"
+    written = json.loads(path.read_text())
+    (alone,) = written["entries"]
     alone["microseconds"] = 1.25  # a mark that a second measurement would wipe out
-    path.write_text(json.dumps(content(alone)))
-    second = tune("--device", "cpu", "--quick", "--op", "lora", "--out", str(folder))
+    path.write_text(json.dumps(written))
+    second = tune(*options)
     assert second.returncode == 0, second.stderr
-    found = tuned.load("lora", CPU, LEVELS, Tile.parse)
+    assert f"{op}: {len(values) - 1} shapes, " in second.stdout
+    found = tuned.load(op, CPU, levels, parse)
     assert found is not None
-    assert {entry.shape["rows_per_segment"] for entry in found.entries} == {1, 2, 17}
+    assert {entry.shape[level] for entry in found.entries} == values
     assert found.nearest(alone["shape"]).microseconds == 1.25
     for one in found.entries:
         assert found.nearest(one.shape) == one
     assert json.loads(path.read_text())["measured_on"] == "cpu"
     assert list(folder.iterdir()) == [path]
+
+
+def test_every_op_that_can_be_tuned_is_found() -> None:
+    assert OPS == ("attention", "lora")
+
+
+@pytest.mark.parametrize(("tuning", "most"), [(LORA, 26), (ATTENTION, 20)], ids=["lora", "attention"])
+def test_candidates_are_few_and_the_built_in_configuration_is_worth_its_trial(
+    tuning: Tuning, most: int
+) -> None:
+    """A shape is done within a minute where a trial with its compilation takes two seconds."""
+    clock = Clock(CPU, 232_448, 1, False, math.inf)
+    for shape in tuning.shapes(quick=False):
+        assert 5 < candidates(tuning, shape, clock) <= most
+        assert tuning.fits(shape, tuning.default(shape), clock.shared_memory)
+        assert tuning.parse(tuning.default(shape).written()) == tuning.default(shape)
 
 
 def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from dataclasses import replace
+
 import pytest
 import torch
 
 from kernels.attention import AttentionPlan, gpu
 from kernels.attention.tile import AttentionTile
+from kernels.attention.tuning import TUNING
 from kernels.attention.worklist import Heads, build
 from tests.kernels.attention_batch import Batch, Shape, batch
 
@@ -69,6 +74,18 @@ def test_queries_may_lie_among_keys() -> None:
     result = gpu.attend(packed[:, :4], made.kv_pages, made.plan, scale=made.scale)
     made.check(result)
     assert result.is_contiguous()
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["decode", "prefill"])
+def test_the_tuner_sees_whether_a_tile_is_right(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = TUNING.shapes(quick=True)[index]
+    trial = TUNING.trial(shape, torch.device("cpu"), 1, quick=True)
+    tile = TUNING.default(shape)
+    parts = replace(tile, keys=16, part=16)
+    assert trial.error(tile) < 1e-5
+    assert trial.error(parts) < 1e-5
+    monkeypatch.setattr(gpu, "combine_kernel", defaultdict(lambda: lambda *_, **__: None))
+    assert math.isnan(trial.error(parts)), "rows that no one wrote"
 
 
 class TestGraph:
