@@ -16,16 +16,21 @@ import orjson
 
 from worker_engine.errors import InvalidRequest
 
-MAX_SCHEMA_BYTES: Final = 1 << 18
+MAX_TEXT: Final = 1 << 18
 MAX_MULTIPLE: Final = 10_000
 MAX_REPETITIONS: Final = 100_000
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
+def check_size(text: str) -> None:
+    """Raises InvalidRequest when a grammar's text is too long."""
+    if len(text) > MAX_TEXT:
+        raise InvalidRequest(f"the grammar is larger than {MAX_TEXT} characters")
+
+
 def check_schema(text: str) -> None:
     """Raises InvalidRequest when a JSON schema holds something too large to compile."""
-    if len(text) > MAX_SCHEMA_BYTES:
-        raise InvalidRequest(f"the schema is larger than {MAX_SCHEMA_BYTES} bytes")
+    check_size(text)
     multiple = Fraction(1)
     try:
         open_nodes: list[Any] = [orjson.loads(text)]
@@ -65,8 +70,7 @@ def _common_multiple(known: Fraction, value: object) -> Fraction:
 
 def check_pattern(pattern: str) -> None:
     """Raises InvalidRequest when a regular expression nests counted repetitions beyond all use."""
-    if len(pattern) > MAX_SCHEMA_BYTES:
-        raise InvalidRequest(f"the regular expression is larger than {MAX_SCHEMA_BYTES} bytes")
+    check_size(pattern)
     # Per open group: the largest product of counts within it. The count that follows a group multiplies it.
     inside, last, at = [1], 1, 0
     while at < len(pattern):

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from worker_engine.errors import InvalidRequest
-from worker_engine.grammar_limits import check_pattern, check_schema
+from worker_engine.grammar_limits import check_pattern, check_schema, check_size
 from worker_engine.protocol import Grammar, GrammarKind
+from worker_engine.tool_calls.base import WHITESPACE
 
 if TYPE_CHECKING:
     # Loaded at the first grammar: the engine runs without it where no request asks for one.
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 MAX_COMPILED: Final = 64
 """Grammars kept; one that is asked for again costs a copy of 10 us instead of milliseconds."""
-_WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,64}"
-"""Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
+MAX_COMPILED_TEXT: Final = 2 << 20
+"""Characters of all grammars kept. The worst that was tried held 200 bytes of memory for each."""
 
 
 class GrammarCompiler:
@@ -64,9 +65,13 @@ class GrammarCompiler:
         with self._lock:
             self._compiled[grammar] = matcher
             self._compiled.move_to_end(grammar)
-            if len(self._compiled) > MAX_COMPILED:
+            while len(self._compiled) > MAX_COMPILED or self._kept_text > MAX_COMPILED_TEXT:
                 self._compiled.popitem(last=False)
             return GrammarState(matcher.deep_copy())
+
+    @property
+    def _kept_text(self) -> int:
+        return sum(len(grammar.text) for grammar in self._compiled)
 
     def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
         import llguidance
@@ -107,13 +112,14 @@ def _source(grammar: Grammar) -> str:
         check_pattern(grammar.text)
         return matcher.grammar_from_regex(grammar.text)
     if grammar.kind is GrammarKind.LARK:
+        check_size(grammar.text)
         return matcher.grammar_from_lark(grammar.text)
     check_schema(grammar.text)
     return matcher.grammar_from_json_schema(
         grammar.text,
         overrides={
             "whitespace_flexible": True,
-            "whitespace_pattern": _WHITESPACE,
+            "whitespace_pattern": WHITESPACE,
             "lenient": not grammar.strict,
             "coerce_one_of": not grammar.strict,
         },

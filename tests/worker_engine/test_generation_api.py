@@ -278,6 +278,19 @@ def test_a_named_function_is_called(worker: Worker) -> None:
     assert choice["finish_reason"] == "stop", "as OpenAI says of a function that the caller chose"
 
 
+def test_a_tool_with_a_bomb_is_refused(worker: Worker) -> None:
+    """Only where the grammar is made: `auto` does not compile the schema."""
+    for schema in ({"type": "integer", "multipleOf": 99_999_989}, {"type": "no"}, {"$ref": "#/nowhere"}):
+        body = CHAT | {"tools": [tool("f", x=schema)], "tool_choice": "required", "max_tokens": 2}
+        status, answer = worker.call("/v1/chat/completions", body)
+        assert (status, answer["error"]["param"]) == (400, "tools")
+    unique = tool("f", x={"type": "array", "items": {"type": "null"}, "uniqueItems": True})
+    assert chat(worker, tools=[unique], tool_choice="required")["choices"]
+    unique["function"]["strict"] = True
+    body = CHAT | {"tools": [unique], "tool_choice": "required"}
+    assert worker.call("/v1/chat/completions", body)[1]["error"]["param"] == "tools"
+
+
 def test_tools_and_calls_reach_the_prompt(worker: Worker) -> None:
     """The prompt's length tells what the template rendered: one token a byte."""
     plain = chat(worker)["usage"]["prompt_tokens"]

@@ -241,6 +241,11 @@ def test_compiled_grammars_are_kept_and_bounded(
         compiler.start(regex(text))
     assert compiled == ["a", "b", "c", "d", "b"]
     assert len(compiler._compiled) == 3
+    monkeypatch.setattr(structured_output, "MAX_COMPILED_TEXT", 10)
+    compiler.start(regex("x{1,9}"))
+    assert [grammar.text for grammar in compiler._compiled] == ["d", "a", "b", "x{1,9}"][-3:]
+    compiler.start(regex("y{1,9}"))
+    assert [grammar.text for grammar in compiler._compiled] == ["y{1,9}"]
 
 
 def test_states_of_one_grammar_are_independent(compiler: GrammarCompiler) -> None:

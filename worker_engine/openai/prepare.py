@@ -6,12 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
+import orjson
+
 from worker_engine.errors import ContextLengthExceeded, InvalidRequest
+from worker_engine.grammar_limits import check_schema
 from worker_engine.openai.messages import Message, use_tools
 from worker_engine.openai.schema import CompletionRequest
 from worker_engine.protocol import Grammar, GrammarKind, SamplingParams
 from worker_engine.service import Service
-from worker_engine.tool_calls.base import CallForm, lark
+from worker_engine.tool_calls.base import CallForm, Function, lark
 from worker_engine.tool_calls.forms import form_of
 
 COMPLETION_DEFAULT_MAX_TOKENS: Final = 16
@@ -97,6 +100,7 @@ async def sampling_params(
 def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -> tuple[str, Grammar | None]:
     tools = body.tools
     if form is not None and tools is not None and tools.required:
+        _check_functions(tools.functions)
         text = lark(
             form,
             tools.functions,
@@ -105,6 +109,14 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
         )
         return "tools", Grammar(GrammarKind.LARK, text)
     return ("", None) if body.constraint is None else (body.constraint.param, body.constraint.grammar)
+
+
+def _check_functions(functions: tuple[Function, ...]) -> None:
+    for item in functions:
+        try:
+            check_schema(orjson.dumps(item.parameters).decode())
+        except InvalidRequest as error:
+            raise InvalidRequest(f"tools: parameters of {item.name}: {error}", param="tools") from error
 
 
 def _bad_words(service: Service, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:

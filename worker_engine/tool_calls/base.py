@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,64}"
+"""Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
 MAX_PARALLEL_CALLS: Final = 16
 """Calls of one answer that a grammar allows: a small model may otherwise repeat itself to max_tokens."""
 
@@ -93,7 +95,13 @@ def _call_schema(form: CallForm, functions: Sequence[Function]) -> Mapping[str, 
         }
         for item in functions
     ]
+    best_effort = not all(item.strict for item in functions)
     return {
+        "x-guidance": {
+            "whitespace_pattern": WHITESPACE,
+            "lenient": best_effort,
+            "coerce_one_of": best_effort,
+        },
         "$defs": {item.name: _rooted(item.parameters, f"#/$defs/{item.name}") for item in functions},
         "anyOf": calls,
     }
