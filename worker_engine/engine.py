@@ -49,17 +49,14 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Loads the checkpoint. Raises ConfigError, CheckpointError."""
-        self._clock = clock
-        self._tokenizer = tokenizer
+        self._clock, self._tokenizer = clock, tokenizer
         self._eos = frozenset(model.eos_token_ids)
         self._runner = ModelRunner(config, model, dtype=dtype, device=device)
         self.max_model_len = self._runner.max_model_len
         self.pool = MemoryPool(self._runner.num_pages)
+        most = config.max_adapters_per_batch
         adapters = AdapterMemory(
-            self.pool,
-            page_bytes=self._runner.page_bytes,
-            max_adapters=config.max_adapters_per_batch,
-            copies=SLACK,
+            self.pool, page_bytes=self._runner.page_bytes, max_adapters=most, copies=SLACK
         )
         self.scheduler = Scheduler(
             self.pool,

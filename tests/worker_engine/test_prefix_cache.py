@@ -139,6 +139,21 @@ def test_a_preempted_sequence_finds_its_pages_again() -> None:
     assert victim.cached_tokens == 0, "what it computed itself was not cached when it came"
 
 
+def test_a_sequence_that_finds_no_room_holds_nothing() -> None:
+    """It is asked at every step whether it fits; each time it finds its prefix, and must let go of it."""
+    run = Simulation(num_pages=7)
+    run.add("first", PROMPT[:40], 8)
+    run.step()
+    second = run.add("second", [*PROMPT[:40], *range(60)], 5)
+    for _ in range(3):
+        run.step()
+        run.check()
+        assert second.admitted is None
+    run.run()
+    assert second.cached_tokens == 2 * PAGE_SIZE
+    assert run.pool.num_used == 0
+
+
 def salted(engine_request: GenerateRequest, salt: str) -> GenerateRequest:
     return GenerateRequest(
         engine_request.request_id,
