@@ -27,7 +27,7 @@ from torch.nn.functional import linear
 from benchmarks.figure import Figure, compared
 from kernels.lora import LoraPair, LoraWeights, Owners, Segments, apply_lora, concatenate
 from kernels.lora.cpu import check
-from kernels.lora.groups import group
+from kernels.lora.products import Products
 
 Shapes = tuple[tuple[int, tuple[int, ...]], ...]
 """(in, out of each slice) of the packed linear layers: q/k/v, o, gate/up, down."""
@@ -335,19 +335,19 @@ def _preparation() -> Iterator[Figure]:
     weights, segments = _weights(each, Owners()), Segments.of(rows)
     parts: dict[str, Callable[[], object]] = {
         "segments_of_256_rows": lambda: Segments.of(rows),
-        "groups_of_256_rows": lambda: group(segments, weights.layout),
+        "products_of_256_rows": lambda: Products.of(segments, weights.layout),
         "check_of_a_layer": lambda: check(each.out, each.x, weights, segments),
-        "stacks_of_a_decoder_layer": lambda: _restack(case),
+        "joining_a_decoder_layer": lambda: _join(case),
     }
     for name, part in parts.items():
         value = round(_median(part), 1)
         yield Figure("kernels.lora", name, value, "us", note="SmolLM2-135M, bf16, 32 adapters of rank 16")
 
 
-def _restack(case: Case) -> None:
+def _join(case: Case) -> None:
     owners = Owners()
     for each in case.layers[0]:
-        _ = _weights(each, owners).stacks
+        _ = _weights(each, owners).matrices
 
 
 def _median(call: Callable[[], object], times: int = 30) -> float:

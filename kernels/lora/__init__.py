@@ -2,7 +2,7 @@
 
 `apply_lora` and `embed_lora` are the public operations. `reference.py` says what they mean, one row at a
 time; an implementation for a device is one module with the same signatures, chosen here: `gpu.py` for CUDA
-where GRAFTWORK_WORKER_TRITON=1 asks for it, `cpu.py` (batched GEMMs) for everything else.
+where GRAFTWORK_WORKER_TRITON=1 asks for it, `cpu.py` for everything else.
 """
 
 from __future__ import annotations

@@ -1,28 +1,23 @@
-"""Multi-LoRA in batched GEMMs: the CPU path, and what any device without its own kernels runs."""
+"""Multi-LoRA row by row and in GEMMs: the CPU path, and what any device without its own kernels runs.
+
+A row multiplies its own adapter's ranks where they lie: the shrink is a dot product per rank, the expand a
+weighted sum of B's rows. Both exist in PyTorch as halves of `embedding_bag`: the gradient of its weights, and
+its sum. Nothing is padded, stacked or computed for nobody. See README.md for what that gains.
+"""
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
 import torch
 from torch.nn.functional import linear
 
-from kernels.lora.groups import Group, group
+from kernels.lora.products import Gemm, Products, RowByRow, Rows
 from kernels.lora.segments import Segments
-from kernels.lora.stack import Stack
-from kernels.lora.weights import LoraWeights
+from kernels.lora.weights import LoraWeights, RankMatrices
 
-COUPLED_RANKS: Final = 8
-"""Up to so many columns a bf16 shrink of one row goes in fours, above in twos, and the foreign products are
-dropped: a product of few columns costs oneDNN hardly less. 1.9 times as fast at rank 4, 1.2 at 16, 1.1 at 64.
-fp32 loses by it (0.65)."""
-
-COUPLED_INNER: Final = 1024
-"""Input columns from which higher ranks gain too: at 576 and rank 16 the dropping costs what it saves."""
-
-LONG_INNER: Final = 2048
-"""Input columns below which MKL takes one fp32 row faster as the right-hand side: 1.6 times at 576, 2.1 at
-1536, 0.85 at 4096."""
+_SUM = 0
+"""embedding_bag's mode."""
 
 
 def apply_lora(
@@ -36,12 +31,15 @@ def apply_lora(
 ) -> None:
     """See `kernels.lora.apply_lora`. README.md tells which measurement decided what."""
     check(out, x, weights, segments, gain, bias)
-    stacks = weights.stacks
-    for part in _groups(weights, segments):
-        rows = x[part.span] if part.span is not None else x.index_select(0, part.taken)
-        stack = stacks[part.stack]
-        shrunk = _shrink(rows.view(part.adapters, part.rows, -1), _of(stack.a, part))
-        _expand(out, shrunk, stack, part)
+    products = segments.plans.get(weights.layout)
+    if products is None:
+        products = segments.plans[weights.layout] = Products.of(segments, weights.layout)
+    products = cast(Products, products)
+    matrices = weights.matrices
+    if products.rows is not None:
+        _expand(out, _dots(x, matrices.a, products.rows), matrices, products.rows)
+    for gemm in products.gemms:
+        _multiply(out, x, matrices, gemm)
     if gain is not None:
         _magnify(out, segments, gain, bias)
 
@@ -49,68 +47,45 @@ def apply_lora(
 def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights, segments: Segments) -> None:
     """See `kernels.lora.embed_lora`."""
     _check_embedding(out, token_ids, weights, segments)
-    for part in _groups(weights, segments):
-        a = weights.stacks[part.stack].a
-        adapter = torch.arange(part.members.start, part.members.stop, device=a.device)[:, None, None]
-        rank = torch.arange(a.shape[1], device=a.device)
-        tokens = token_ids.index_select(0, part.taken).view(part.adapters, part.rows, 1)
-        _expand(out, a[adapter, rank, tokens], weights.stacks[part.stack], part)
+    rows = Products.of(segments, weights.layout, gemms=False).rows
+    if rows is not None:
+        _expand(out, weights.matrices.a[rows.a, token_ids[rows.owner]], weights.matrices, rows)
 
 
-def _groups(weights: LoraWeights, segments: Segments) -> tuple[Group, ...]:
-    groups = segments.plans.get(weights.layout)
-    if groups is None:
-        groups = segments.plans[weights.layout] = group(segments, weights.layout)
-    return cast("tuple[Group, ...]", groups)
+def _dots(x: torch.Tensor, a: torch.Tensor, rows: RowByRow) -> torch.Tensor:
+    """`x[owner[i]] . a[row[i]]` for every i, summed in float32 and rounded once."""
+    dots: torch.Tensor = torch.ops.aten._embedding_bag_per_sample_weights_backward(
+        x, a, rows.a, rows.owner, rows.owner, _SUM
+    )
+    return dots
 
 
-def _shrink(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    """[adapters, rows, in] x [adapters, ranks, in] -> [adapters, rows, ranks]."""
-    adapters, rows, inner = x.shape
-    if adapters == 1:
-        return linear(x[0], a[0]).unsqueeze(0)
-    if x.dtype == torch.bfloat16:
-        if rows == 1 and (inner >= COUPLED_INNER or a.shape[1] <= COUPLED_RANKS):
-            return _shrink_coupled(x, a)
-    elif rows == 1 and inner < LONG_INNER:
-        return torch.bmm(a, x.transpose(1, 2)).transpose(1, 2)
-    return torch.bmm(x, a.transpose(1, 2))
+def _expand(out: torch.Tensor, shrunk: torch.Tensor, matrices: RankMatrices, rows: RowByRow) -> None:
+    """Adds each row's sum of B's rows, weighted by its shrunk values."""
+    for piece in rows.slices:
+        b = matrices.b[piece.piece]
+        delta = torch._embedding_bag_forward_only(
+            b, piece.b, piece.bags, False, _SUM, False, shrunk[piece.ranks]
+        )[0]
+        _add(out[:, piece.columns], piece.targets, delta)
 
 
-def _shrink_coupled(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    """One row per adapter: rows and adapters go in couples, and the foreign products are dropped."""
-    adapters, _, inner = x.shape
-    ranks = a.shape[1]
-    couple = min(4 if ranks <= COUPLED_RANKS else 2, adapters)
-    if odd := adapters % couple:
-        return torch.cat([_shrink_coupled(x[:-odd], a[:-odd]), _shrink_coupled(x[-odd:], a[-odd:])])
-    many = torch.bmm(x.view(-1, couple, inner), a.view(-1, couple * ranks, inner).transpose(1, 2))
-    own = many.view(-1, couple, couple, ranks).diagonal(dim1=1, dim2=2)
-    return own.transpose(1, 2).reshape(adapters, 1, ranks)
-
-
-def _expand(out: torch.Tensor, shrunk: torch.Tensor, stack: Stack, part: Group) -> None:
-    """Adds [adapters, rows, ranks] x B to the group's rows of `out`."""
-    rows = out[part.span] if part.span is not None else out.index_select(0, part.taken)
-    for piece in stack.slices:
-        target = rows[:, piece.columns]
-        left, b = shrunk[:, :, piece.ranks], _of(piece.b, part)
-        if part.adapters == 1:
-            target.addmm_(left[0], b[0])
-            continue
-        target = target.view(part.adapters, part.rows, -1)
-        if out.dtype == torch.bfloat16 or target.is_contiguous():
-            target.baddbmm_(left, b)
+def _multiply(out: torch.Tensor, x: torch.Tensor, matrices: RankMatrices, gemm: Gemm) -> None:
+    """All rows of one adapter: one shrink for every slice, and an expand each."""
+    shrunk = linear(x[gemm.rows], matrices.a[gemm.a])
+    for piece, columns, ranks, rows in gemm.slices:
+        target, b = out[:, columns], matrices.b[piece][rows]
+        if isinstance(gemm.rows, slice):
+            target[gemm.rows].addmm_(shrunk[:, ranks], b)
         else:
-            # Into strided fp32 columns ATen multiplies adapter by adapter: 2.1 times as slow.
-            target.add_(torch.bmm(left, b))
-    if part.span is None:
-        out.index_copy_(0, part.targets, rows if part.kept is None else rows.index_select(0, part.kept))
+            target.index_copy_(0, gemm.rows, target[gemm.rows].addmm_(shrunk[:, ranks], b))
 
 
-def _of(weights: torch.Tensor, part: Group) -> torch.Tensor:
-    """The group's part of a stack; the whole, which is usual, without the 2 us of a view."""
-    return weights if part.adapters == weights.shape[0] else weights[part.members]
+def _add(target: torch.Tensor, rows: Rows, delta: torch.Tensor) -> None:
+    if isinstance(rows, slice):
+        target[rows].add_(delta)
+    else:
+        target.index_add_(0, rows, delta)
 
 
 def _magnify(out: torch.Tensor, segments: Segments, gain: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -149,7 +124,7 @@ def check(
                 f"{name} of shape {list(tensor.shape)} is {tensor.dtype} on {tensor.device}; "
                 f"expected {layout.dtype} on {weights.device} as the weights are"
             )
-    adapters = len(layout.ranks[0])
+    adapters = layout.adapters
     if gain is not None and (gain.shape != (adapters, out.shape[1]) or gain.dtype != torch.float32):
         raise ValueError(
             f"gain has shape {list(gain.shape)}, {gain.dtype}; expected float32 [{adapters}, {out.shape[1]}]"

@@ -1,111 +1,89 @@
-"""Which adapters can share a batched product on the CPU, and at what cost."""
+"""Where the ranks of a layer's adapters lie: a row of A and a row of B for each rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+Ints = npt.NDArray[np.int64]
 Ranks = tuple[tuple[int, ...], ...]
 """By slice, then by adapter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a product costs on two AVX-512 cores, measured on weights that stream from memory.
-
-    Only ratios matter: they decide when padding is cheaper than one more product.
-
-    Attributes:
-        launch: us to start a product. oneDNN's look-up of its primitive for bf16, against MKL's for fp32.
-        stream: bytes of weights read in one us.
-        flops: products times two done in one us, at few rows.
-    """
-
-    launch: float
-    stream: float
-    flops: float
-
-
-BF16: Final = Cost(launch=20.0, stream=18e3, flops=250e3)
-FP32: Final = Cost(launch=4.0, stream=35e3, flops=50e3)
-
-
-@dataclass(frozen=True, slots=True)
-class RankClass:
-    """Adapters whose weights are stacked with one rank per slice.
-
-    Attributes:
-        adapters: their indices, rising.
-        ranks: by slice; a member of lower rank is filled up with zeros.
-    """
-
-    adapters: tuple[int, ...]
-    ranks: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Ranks and shape of a layer's adapters; compared by identity, as the key of plans.
+    """Ranks, places and shape of a layer's adapters; compared by identity, as the key of plans.
 
     Attributes:
         ranks: real ranks.
         columns: each slice's columns of the output.
         inner: columns of the input; of an embedding, its vocabulary.
         dtype: of weights, input and output.
-        classes: every adapter that has a rank is in one.
+        a: by slice, int64 [sum of its ranks]: rows of A, adapter by adapter.
+        b: by slice, int64 [sum of its ranks]: rows of the slice's B.
+        first: by slice, int64 [adapters]: where an adapter's ranks begin in `a` and `b`.
     """
 
     ranks: Ranks
     columns: tuple[slice, ...]
     inner: int
     dtype: torch.dtype
-    classes: tuple[RankClass, ...]
+    a: tuple[Ints, ...]
+    b: tuple[Ints, ...]
+    first: tuple[Ints, ...]
 
     @classmethod
-    def of(cls, ranks: Ranks, widths: Sequence[int], inner: int, dtype: torch.dtype) -> Layout:
-        """Sorts adapters into classes by their ranks."""
+    def of(
+        cls,
+        ranks: Ranks,
+        widths: Sequence[int],
+        inner: int,
+        dtype: torch.dtype,
+        *,
+        places: tuple[tuple[Ints, ...], tuple[Ints, ...]] | None = None,
+    ) -> Layout:
+        """A layout whose rows of A and B are `places`; by default side by side.
+
+        Side by side, A is adapter-major: an adapter's slices shrink by one product of consecutive rows.
+        """
         stops = [sum(widths[: index + 1]) for index in range(len(widths))]
         columns = tuple(slice(stop - width, stop) for stop, width in zip(stops, widths, strict=True))
-        layout = cls(ranks, columns, inner, dtype, ())
-        object.__setattr__(layout, "classes", tuple(layout._classes()))
-        return layout
+        table = np.array(ranks, dtype=np.int64).reshape(len(widths), -1)
+        first = tuple(np.cumsum(row) - row for row in table)
+        a, b = places if places is not None else _side_by_side(table)
+        return cls(ranks, columns, inner, dtype, a, b, first)
 
     @property
-    def cost(self) -> Cost:
-        return BF16 if self.dtype.itemsize == 2 else FP32
+    def adapters(self) -> int:
+        return len(self.ranks[0])
 
     @property
     def width(self) -> int:
         """Columns of the output."""
         return int(self.columns[-1].stop)
 
-    def launches(self) -> float:
-        """us to start the products of one group: a shrink, and an expand per slice."""
-        return (1 + len(self.columns)) * self.cost.launch
-
-    def elements(self, ranks: Sequence[int]) -> int:
-        """Weights of an adapter of these ranks."""
+    def elements(self, adapter: int) -> int:
+        """Weights of an adapter."""
         widths = (piece.stop - piece.start for piece in self.columns)
-        return sum(rank * (self.inner + width) for rank, width in zip(ranks, widths, strict=True))
+        return sum(
+            by_adapter[adapter] * (self.inner + width)
+            for by_adapter, width in zip(self.ranks, widths, strict=True)
+        )
 
-    def _classes(self) -> list[RankClass]:
-        """Equal ranks together; lower ones join, padded, while that costs less than products of their own."""
-        members: dict[tuple[int, ...], list[int]] = {}
-        for adapter, ranks in enumerate(zip(*self.ranks, strict=True)):
-            if any(ranks):
-                members.setdefault(ranks, []).append(adapter)
-        groups: list[tuple[tuple[int, ...], list[int]]] = []
-        for ranks in sorted(members, key=self.elements, reverse=True):
-            if groups:
-                top, held = groups[-1]
-                joint = tuple(map(max, top, ranks))
-                padding = len(members[ranks]) * (self.elements(joint) - self.elements(ranks))
-                padding += len(held) * (self.elements(joint) - self.elements(top))
-                if padding * self.dtype.itemsize / self.cost.stream < self.launches():
-                    groups[-1] = joint, held + members[ranks]
-                    continue
-            groups.append((ranks, members[ranks]))
-        return [RankClass(tuple(sorted(held)), ranks) for ranks, held in groups]
+
+def ranges(starts: Ints, counts: Ints) -> Ints:
+    """`starts[0]`, its next `counts[0] - 1` numbers, then those of `starts[1]`, and so on."""
+    before = np.cumsum(counts) - counts
+    numbers: Ints = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    return numbers
+
+
+def _side_by_side(table: Ints) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
+    by_adapter = table.T.reshape(-1)
+    starts = (np.cumsum(by_adapter) - by_adapter).reshape(table.T.shape).T
+    a = tuple(ranges(start, count) for start, count in zip(starts, table, strict=True))
+    return a, tuple(np.arange(int(count.sum())) for count in table)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-Ints = npt.NDArray[np.int64]
+from kernels.lora.layout import Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,28 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+import numpy as np
 import torch
 
-from kernels.lora.layout import Layout
+from kernels.lora.layout import Layout, Ranks
 from kernels.lora.pair import LoraPair, Pairs
-from kernels.lora.stack import Stack
 
 
 @dataclass(frozen=True, slots=True)
-class SliceWeights:
-    """One slice of a packed linear layer (q of q/k/v, say), its adapters' ranks side by side.
+class RankMatrices:
+    """A row per rank; `Layout` says whose.
 
     Attributes:
-        columns: the slice's columns of the output.
-        ranks: the slice's rows of `LoraWeights.a`, which are `b`'s rows.
-        b: [sum of ranks, out of this slice].
-        offsets: for each adapter, its (first, last + 1) row of `b`; equal where it has no weights.
+        a: [rows, in].
+        b: by slice, [rows, out of the slice].
     """
 
-    columns: slice
-    ranks: slice
-    b: torch.Tensor
-    offsets: tuple[tuple[int, int], ...]
+    a: torch.Tensor
+    b: tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,51 +31,61 @@ class LoraWeights:
     """All adapters of a batch for one linear layer; each device's own arrangement is made on first use.
 
     Attributes:
-        pairs: the weights as they were loaded.
-        layout: shared by layers of the same ranks and shape.
+        layout: shared by layers of the same ranks, places and shape.
         kept: arrangements of the weights, by the name of what derived them.
     """
 
-    pairs: Pairs
     layout: Layout
     kept: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
+    @classmethod
+    def of_pairs(cls, pairs: Pairs, layout: Layout) -> LoraWeights:
+        """Weights as they were loaded, each in tensors of its own."""
+        return cls(layout, {"pairs": pairs})
+
+    @classmethod
+    def of_matrices(cls, matrices: RankMatrices, layout: Layout) -> LoraWeights:
+        """Weights that stand in matrices already."""
+        return cls(layout, {"matrices": matrices})
+
     @property
     def device(self) -> torch.device:
+        if "matrices" in self.kept:
+            return self.matrices.a.device
         return next(pair.a.device for row in self.pairs for pair in row if pair is not None)
 
     @property
-    def a(self) -> torch.Tensor:
-        """[sum of ranks over slices and adapters, in], slice-major, nothing padded."""
-        if "a" not in self.kept:
-            self.kept["a"] = torch.cat([pair.a for row in self.pairs for pair in row if pair is not None])
-        return cast(torch.Tensor, self.kept["a"])
+    def pairs(self) -> Pairs:
+        """By slice, then by adapter; copies where the weights stand in matrices."""
+        if "pairs" not in self.kept:
+            self.kept["pairs"] = tuple(
+                tuple(self._pair(piece, adapter) for adapter in range(self.layout.adapters))
+                for piece in range(len(self.layout.columns))
+            )
+        return cast(Pairs, self.kept["pairs"])
 
     @property
-    def slices(self) -> tuple[SliceWeights, ...]:
-        """The slices that some adapter changes, nothing padded."""
-        if "slices" not in self.kept:
-            self.kept["slices"] = tuple(self._slices())
-        return cast("tuple[SliceWeights, ...]", self.kept["slices"])
+    def matrices(self) -> RankMatrices:
+        """One matrix A and one matrix B per slice; copied together where each adapter has its own tensors."""
+        if "matrices" not in self.kept:
+            live = [pair for by_slice in zip(*self.pairs, strict=True) for pair in by_slice if pair]
+            empty = torch.empty(0, dtype=self.layout.dtype, device=self.device)
+            b = tuple(
+                torch.cat(rows) if (rows := [pair.b for pair in row if pair is not None]) else empty
+                for row in self.pairs
+            )
+            self.kept["matrices"] = RankMatrices(torch.cat([pair.a for pair in live]), b)
+        return cast(RankMatrices, self.kept["matrices"])
 
-    @property
-    def stacks(self) -> tuple[Stack, ...]:
-        """One stack per rank class of the layout, for batched products."""
-        if "stacks" not in self.kept:
-            classes = self.layout.classes
-            self.kept["stacks"] = tuple(Stack.of(self.pairs, self.layout, members) for members in classes)
-        return cast("tuple[Stack, ...]", self.kept["stacks"])
-
-    def _slices(self) -> list[SliceWeights]:
-        slices: list[SliceWeights] = []
-        first = 0
-        for row, ranks, columns in zip(self.pairs, self.layout.ranks, self.layout.columns, strict=True):
-            if total := sum(ranks):
-                b = torch.cat([pair.b for pair in row if pair is not None])
-                bounds = tuple((sum(ranks[:i]), sum(ranks[: i + 1])) for i in range(len(ranks)))
-                slices.append(SliceWeights(columns, slice(first, first + total), b, bounds))
-            first += total
-        return slices
+    def _pair(self, piece: int, adapter: int) -> LoraPair | None:
+        layout = self.layout
+        rank, first = layout.ranks[piece][adapter], layout.first[piece][adapter]
+        if not rank:
+            return None
+        a, b = (
+            torch.from_numpy(np.asarray(rows[piece][first : first + rank])) for rows in (layout.a, layout.b)
+        )
+        return LoraPair(self.matrices.a[a.to(self.device)], self.matrices.b[piece][b.to(self.device)])
 
 
 class Owners:
@@ -95,7 +101,7 @@ class Owners:
         Raises:
             ValueError: pairs that do not fit each other, the widths or the device.
         """
-        ranks = tuple(tuple(pair.rank if pair else 0 for pair in row) for row in pairs)
+        ranks: Ranks = tuple(tuple(pair.rank if pair else 0 for pair in row) for row in pairs)
         if not any(any(row) for row in ranks):
             return None
         first = next(pair for row in pairs for pair in row if pair is not None)
@@ -139,4 +145,4 @@ def concatenate(
     """
     held = tuple(tuple(row) for row in pairs)
     layout = owners.get(held, widths)
-    return None if layout is None else LoraWeights(held, layout)
+    return None if layout is None else LoraWeights.of_pairs(held, layout)

@@ -27,7 +27,7 @@ from kernels.lora import (
     embed_lora,
     reference,
 )
-from kernels.lora.groups import group
+from kernels.lora.products import Products
 
 Pairs = list[list[LoraPair | None]]
 DTYPES = [torch.float32, torch.bfloat16]
@@ -166,23 +166,32 @@ def test_any_layout(data: st.DataObject, dtype: torch.dtype, holes: bool) -> Non
 
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())
-def test_groups_cover_every_row_with_weights_once(data: st.DataObject) -> None:
-    """Also where ranks and shapes are large enough that neither padding nor bridging pays."""
+def test_every_row_with_weights_is_multiplied_once(data: st.DataObject) -> None:
+    """By its own ranks in their places, or in the GEMM of its adapter."""
     ranks = data.draw(st.lists(st.sampled_from([0, 1, 8, 64, 512]), min_size=1, max_size=20).filter(any))
     rows = data.draw(st.lists(st.integers(-1, len(ranks) - 1), max_size=200))
     inner = data.draw(st.sampled_from([8, 4096]))
     pairs = [[LoraPair(torch.empty(rank, inner), torch.empty(rank, 64)) for rank in ranks]]
     layout = Owners().get(tuple(map(tuple, pairs)), [64])
     assert layout is not None
-    covered = []
-    for part in group(Segments.of(rows), layout):
-        members = layout.classes[part.stack].adapters[part.members]
-        kept = range(len(part.taken)) if part.kept is None else part.kept.tolist()
-        assert part.taken[torch.tensor(kept)].tolist() == part.targets.tolist()
-        assert [rows[row] for row in part.targets] == [members[place // part.rows] for place in kept]
-        if part.span is not None:
-            assert part.targets.tolist() == list(range(part.span.start, part.span.stop))
-        covered += part.targets.tolist()
+    products = Products.of(Segments.of(rows), layout)
+    numbers = torch.arange(max(len(rows), sum(ranks)))
+    covered = [row for gemm in products.gemms for row in numbers[gemm.rows].tolist()]
+    for gemm in products.gemms:
+        mine = {rows[row] for row in numbers[gemm.rows].tolist()}
+        assert len(mine) == 1
+        first = sum(ranks[: min(mine)])
+        assert numbers[gemm.a].tolist() == list(range(first, first + ranks[mine.pop()]))
+    if products.rows is not None:
+        (piece,) = products.rows.slices
+        targets = numbers[piece.targets].tolist()
+        covered += targets
+        ends = [*piece.bags.tolist()[1:], len(piece.b)]
+        for row, start, end in zip(targets, piece.bags.tolist(), ends, strict=True):
+            first = sum(ranks[: rows[row]])
+            assert piece.b[start:end].tolist() == list(range(first, first + ranks[rows[row]]))
+            assert set(products.rows.owner[start:end].tolist()) == {row}
+        assert products.rows.a.tolist() == piece.b.tolist()
     assert sorted(covered) == [row for row, adapter in enumerate(rows) if adapter >= 0 and ranks[adapter]]
 
 
