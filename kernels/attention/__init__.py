@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from kernels.attention import cpu
-from kernels.attention.plan import AttentionPlan
+from kernels.attention.plan import AttentionPlan, whole_pages
 
 __all__ = ["AttentionPlan", "attend"]
 
@@ -39,8 +39,10 @@ def attend(
 
     Args:
         q: [plan.rows, heads, head_dim up to 256], rows in the order of the plan's sequences.
-        kv_pages: [2 (keys, then values), kv_heads, pages, page_size, head_dim], contiguous, dtype and
-            device of q; a kv head serves heads / kv_heads heads. The new tokens are written already.
+        kv_pages: [2 (keys, then values), kv_heads, pages, page_size, head_dim], dtype and device of q; a
+            kv head serves heads / kv_heads heads. The new tokens are written already. The kernels take any
+            view whose last two dimensions are contiguous, such as part of a pool that holds more than one
+            layer's keys; the CPU path takes contiguous ones.
         scale: what scores are multiplied with.
         window: how many tokens back a query sees, itself included; 0 for all.
         sinks: [heads], a logit that takes part in the softmax and adds nothing (GPT-OSS).
@@ -56,6 +58,11 @@ def attend(
         from kernels.attention import gpu
 
         return gpu.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
+    if not kv_pages.is_contiguous():
+        raise ValueError(
+            f"kv_pages has shape {list(kv_pages.shape)} and strides {kv_pages.stride()}; expected contiguous "
+            "where the kernels do not run: only they take views of a larger pool"
+        )
     return cpu.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
 
 
@@ -76,8 +83,13 @@ def _check(
     if not fits or not kv_pages.shape[1] or q.shape[1] % kv_pages.shape[1]:
         size = f"[2, a divisor of {q.shape[1]}, pages, {plan.page_size}, {q.shape[2]}]"
         raise refuse("kv_pages", kv_pages, size)
-    if kv_pages.dtype != q.dtype or kv_pages.device != q.device or not kv_pages.is_contiguous():
-        raise refuse("kv_pages", kv_pages, f"{q.dtype} on {q.device}, contiguous")
+    if kv_pages.dtype != q.dtype or kv_pages.device != q.device:
+        raise refuse("kv_pages", kv_pages, f"{q.dtype} on {q.device}")
+    if not whole_pages(kv_pages):
+        raise ValueError(
+            f"kv_pages has shape {list(kv_pages.shape)} and strides {kv_pages.stride()}; expected "
+            "the last two dimensions contiguous"
+        )
     if window < 0:
         raise ValueError(f"window is {window}; expected at least 1, or 0 for none")
     if sinks is not None and (sinks.shape != q.shape[1:2] or sinks.device != q.device):

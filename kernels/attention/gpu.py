@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from kernels.attention.plan import AttentionPlan
+from kernels.attention.plan import AttentionPlan, whole_pages
 from kernels.attention.tile import AttentionTile, block_dim, tile_for
 from kernels.attention.triton_kernels import attention_kernel, combine_kernel
 from kernels.attention.tuned_tiles import tuned_tiles
@@ -253,10 +253,10 @@ def attend_graph(
                 f"{name} has shape {list(value.shape)} and strides {value.stride()}; "
                 f"expected {list(shape)}, out contiguous and q in its last dimension"
             )
-    if kv_pages.shape[1] != plan.heads.kv_count or not kv_pages.is_contiguous():
+    if kv_pages.shape[1] != plan.heads.kv_count or not whole_pages(kv_pages):
         raise ValueError(
-            f"kv_pages has shape {list(kv_pages.shape)}; expected contiguous "
-            f"[2, {plan.heads.kv_count}, pages, page_size, {plan.heads.dim}]"
+            f"kv_pages has shape {list(kv_pages.shape)} and strides {kv_pages.stride()}; expected "
+            f"[2, {plan.heads.kv_count}, pages, page_size, {plan.heads.dim}], the last two contiguous"
         )
     grid = GRID_PER_SM * _multiprocessors(q.device)
     _launch(plan.part, plan.table, out, q, kv_pages, scale, plan.window, sinks, grid, graph=True)

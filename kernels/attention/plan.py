@@ -74,6 +74,12 @@ class AttentionPlan:
         return self.slots.device
 
 
+def whole_pages(kv_pages: torch.Tensor) -> bool:
+    """Whether each page of a head is contiguous, however pages and heads lie to each other."""
+    page_size, head_dim = kv_pages.shape[3:]
+    return (page_size == 1 or kv_pages.stride(3) == head_dim) and (head_dim == 1 or kv_pages.stride(4) == 1)
+
+
 def _new_slots(
     query_lens: Sequence[int], context_lens: Sequence[int], pages: Sequence[Sequence[int]], page_size: int
 ) -> list[int]:

@@ -286,6 +286,16 @@ def test_bad_arguments_are_named() -> None:
         AttentionPlan.of([1], [5], [[0, 1]], page_size=0)
 
 
+def test_views_of_a_larger_pool_are_for_the_kernels() -> None:
+    made = batch([1], [5], Shape(4, 2, 16, page_size=4), torch.float32)
+    view = made.kv_pages.permute(2, 0, 1, 3, 4).contiguous().permute(1, 2, 0, 3, 4)
+    with pytest.raises(ValueError, match=r"strides \(.*\); expected contiguous where the kernels do not run"):
+        attend(made.q, view, made.plan, scale=1.0)
+    slotwise = made.kv_pages.transpose(3, 4).contiguous().transpose(3, 4)
+    with pytest.raises(ValueError, match="expected the last two dimensions contiguous"):
+        attend(made.q, slotwise, made.plan, scale=1.0)
+
+
 def test_new_tokens_have_their_slots() -> None:
     plan = AttentionPlan.of([2, 0, 1], [5, 3, 4], [[7, 2], [1], [9]], page_size=4)
     assert plan.slots.tolist() == [7 * 4 + 3, 2 * 4, 9 * 4 + 3]

@@ -76,6 +76,40 @@ def test_queries_may_lie_among_keys() -> None:
     assert result.is_contiguous()
 
 
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("apart", [0, 7])
+def test_keys_may_lie_in_a_pool_of_other_things(apart: int, graph: bool) -> None:
+    """Page by page: two layers' keys and values of all heads, then `apart` elements of something else."""
+    made = batch([1, 9], [42, 9], Shape(4, 2, 16), torch.float32)
+    _, _, pages, page_size, head_dim = made.kv_pages.shape
+    own = 2 * 2 * page_size * head_dim
+    pool = torch.full((pages, 2 * own + apart), float("nan"))
+    view = pool[:, own : 2 * own].view(pages, 2, 2, page_size, head_dim).permute(1, 2, 0, 3, 4)
+    view.copy_(made.kv_pages)
+    assert not view.is_contiguous()
+    if graph:
+        room = gpu.Capacity(rows=10, sequences=2, pages=3, items=16, places=32)
+        plan = gpu.GraphPlan(Heads(4, 2, 16, 4), room, tile=SPLIT, device="cpu")
+        plan.load(made.plan)
+        result = torch.empty_like(made.q)
+        gpu.attend_graph(result, made.q, view, plan, scale=made.scale)
+    else:
+        result = run(replace(made, kv_pages=view))
+    made.check(result)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2], ids=["values", "heads", "pages"])
+def test_offsets_of_pages_need_more_than_31_bits(dim: int) -> None:
+    """The last value, head or page begins 2^31 elements after the first; nothing touches what is between."""
+    made = batch([1], [30], Shape(2, 2, 16), torch.float16)
+    strides = list(made.kv_pages.stride())
+    last = (1, 1, max(made.plan.pages[0]))[dim]
+    strides[dim] = 2**31 // last + 8
+    apart = torch.empty(2**32 + 2**16, dtype=torch.float16).as_strided(made.kv_pages.shape, strides)
+    apart.copy_(made.kv_pages)
+    made.check(run(replace(made, kv_pages=apart)))
+
+
 @pytest.mark.parametrize("index", [0, 1], ids=["decode", "prefill"])
 def test_the_tuner_sees_whether_a_tile_is_right(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = TUNING.shapes(quick=True)[index]
