@@ -7,6 +7,8 @@ from functools import cache
 import torch
 from torch.nn import functional
 
+from kernels import native
+
 
 def rms_norm(
     x: torch.Tensor,
@@ -26,7 +28,9 @@ def rms_norm(
         x = residual.add_(x)
     if offset:
         weight = weight.float() + offset
-    elif not x.is_cpu and weight.dim() == 1 and weight.dtype == x.dtype:
+    if _native(x, weight, out):
+        return native.rms_norm(x, weight, eps, torch.empty_like(x) if out is None else out)
+    if not offset and not x.is_cpu and weight.dim() == 1 and weight.dtype == x.dtype:
         result = functional.rms_norm(x, weight.shape, weight, eps)  # one kernel there
         return result if out is None else out.copy_(result)
     wide = x.float()
@@ -35,6 +39,17 @@ def rms_norm(
     if wide is x:
         return torch.mul(x, scale, out=out).mul_(weight)
     return torch.mul(wide.mul_(scale), weight, out=torch.empty_like(x) if out is None else out)
+
+
+def _native(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None) -> bool:
+    return (
+        native.LIBRARY is not None
+        and x.is_cpu
+        and x.dtype == torch.bfloat16
+        and weight.dtype == torch.float32
+        and weight.is_contiguous()
+        and all(held is None or native.dense_rows(held) for held in (x, out))
+    )
 
 
 @cache

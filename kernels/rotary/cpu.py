@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import torch
 
+from kernels import native
+
 
 def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
     """In place: one copy with the halves swapped, one product, one sum of products."""
     turned = cos.shape[-1]
+    if (
+        native.LIBRARY is not None
+        and x.is_cpu
+        and x.dtype == cos.dtype == sin.dtype == torch.bfloat16
+        and native.dense_rows(x)
+        and cos.is_contiguous()
+        and sin.is_contiguous()
+    ):
+        native.rotate_(x, cos, sin)
+        return
     if turned != x.shape[-1]:
         x = x[..., :turned]
     swapped = torch.roll(x, turned // 2, -1)

@@ -1,0 +1,134 @@
+"""Decode steps in bf16 on CPUs with AVX-512 BF16: the few loops that PyTorch's operations leave time in.
+
+Compiled by the C++ compiler of the machine on first use (about a second) and kept; without a compiler, or on
+another CPU, `LIBRARY` is None and callers take PyTorch's operations. Arguments are checked by the callers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from kernels.native.build import load
+
+__all__ = ["LIBRARY", "attend", "dense_rows", "linear", "pack", "rms_norm", "rotate_", "silu_gated", "unpack"]
+
+LANES: Final = 16
+LIBRARY: Final = load()
+
+_P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_ARGUMENTS: Final[dict[str, Sequence[type]]] = {
+    "graft_linear": (_P, _I, _P, _P, _P, _P, _I, _I, _I, _I),
+    "graft_rms_norm": (_P, _I, _P, _P, _I, _I, _I, _I, _F),
+    "graft_rotate": (_P, _I, _P, _P, _I, _I, _I, _I),
+    "graft_silu_gated": (_P, _P, _I, _I),
+    "graft_attend": (_P, _I, _P, _P, _P, _P, _P, _I, _I, _I, _I, _I, _F, _I),
+}
+if LIBRARY is not None:
+    for _name, _types in _ARGUMENTS.items():
+        getattr(LIBRARY, _name).argtypes = _types
+        getattr(LIBRARY, _name).restype = None
+
+
+def dense_rows(x: torch.Tensor) -> bool:
+    """Whether every row of x [rows, width] or [rows, heads, head_dim] lies in one piece."""
+    return x.stride(-1) == 1 and (x.dim() == 2 or x.stride(1) == x.shape[2])
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """bf16 [out, in], in even -> [blocks of 16 out, in / 2, 16, 2], the last block filled up with zeros."""
+    out, inner = weight.shape
+    blocks = -(-out // LANES)
+    if blocks * LANES != out:
+        weight = torch.cat((weight, weight.new_zeros(blocks * LANES - out, inner)))
+    return weight.view(blocks, LANES, inner // 2, 2).transpose(1, 2).contiguous()
+
+
+def unpack(packed: torch.Tensor, out: int) -> torch.Tensor:
+    """What `pack` was given."""
+    return packed.transpose(1, 2).reshape(-1, 2 * packed.shape[1])[:out].contiguous()
+
+
+def linear(
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    columns: int,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+) -> torch.Tensor:
+    """x [rows, in], last dimension contiguous -> [rows, columns], plus bias and residual, rounded once.
+
+    Raises:
+        ValueError: x or residual that would be read past its end.
+    """
+    rows, inner = x.shape
+    if inner != 2 * packed.shape[1] or x.stride(1) != 1 or x.dtype != torch.bfloat16:
+        raise ValueError(
+            f"x has shape {list(x.shape)}, {x.dtype}; expected bfloat16 [rows, {2 * packed.shape[1]}], "
+            "the last dimension contiguous"
+        )
+    if residual is not None and (residual.shape != (rows, columns) or not residual.is_contiguous()):
+        raise ValueError(
+            f"residual has shape {list(residual.shape)}; expected [{rows}, {columns}], contiguous"
+        )
+    out = torch.empty((rows, columns), dtype=x.dtype)
+    LIBRARY.graft_linear(  # type: ignore[union-attr]
+        x.data_ptr(), x.stride(0), packed.data_ptr(), bias.data_ptr() if bias is not None else None,
+        residual.data_ptr() if residual is not None else None, out.data_ptr(), rows, inner, columns,
+        torch.get_num_threads(),
+    )  # fmt: skip
+    return out
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tensor) -> torch.Tensor:
+    """x, out [rows, hidden] or [rows, heads, head_dim], dense but for the row stride; weight float32."""
+    heads, width = (x.shape[1], x.shape[2]) if x.dim() == 3 else (1, x.shape[1])
+    LIBRARY.graft_rms_norm(  # type: ignore[union-attr]
+        x.data_ptr(), x.stride(0), weight.data_ptr(), out.data_ptr(), out.stride(0),
+        x.shape[0], heads, width, eps,
+    )  # fmt: skip
+    return out
+
+
+def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
+    """x [rows, heads, head_dim], dense but for the row stride; cos and sin [rows, 1, turned], contiguous."""
+    rows, heads, head_dim = x.shape
+    LIBRARY.graft_rotate(  # type: ignore[union-attr]
+        x.data_ptr(), x.stride(0), cos.data_ptr(), sin.data_ptr(), rows, heads, head_dim, cos.shape[2]
+    )
+
+
+def silu_gated(gate_up: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """gate_up [rows, 2 * inter], contiguous -> out [rows, inter]."""
+    LIBRARY.graft_silu_gated(gate_up.data_ptr(), out.data_ptr(), out.shape[0], out.shape[1])  # type: ignore[union-attr]
+    return out
+
+
+def attend(
+    q: torch.Tensor,
+    kv_pages: torch.Tensor,
+    slots: torch.Tensor,
+    bounds: torch.Tensor,
+    scale: float,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """One query a sequence.
+
+    Args:
+        q: [rows, heads, head_dim], dense but for the row stride; head_dim a multiple of 32.
+        kv_pages: as `kernels.attention.attend` takes it.
+        slots, bounds: int64; row r sees slots[bounds[r] : bounds[r + 1]].
+        sinks: float32 [heads], or None.
+    """
+    rows, heads, head_dim = q.shape
+    _, kv_heads, pages, page_size, _ = kv_pages.shape
+    out = torch.empty((rows, heads, head_dim), dtype=q.dtype)
+    LIBRARY.graft_attend(  # type: ignore[union-attr]
+        q.data_ptr(), q.stride(0), kv_pages.data_ptr(), slots.data_ptr(), bounds.data_ptr(),
+        sinks.data_ptr() if sinks is not None else None, out.data_ptr(), rows, heads, kv_heads, head_dim,
+        pages * page_size, scale, torch.get_num_threads(),
+    )  # fmt: skip
+    return out

@@ -1,0 +1,69 @@
+"""Compiles kernels.cpp where there is a compiler and a CPU for it, and keeps what came out."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import torch
+
+log = logging.getLogger(__name__)
+
+SOURCE: Final = Path(__file__).with_name("kernels.cpp")
+FLAGS: Final = (
+    "-std=c++17", "-O3", "-fno-math-errno", "-fopenmp", "-fPIC", "-shared", "-w",
+    "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma",
+)  # fmt: skip
+"""The instructions by name, not `-march=native`: a cache folder may be shared by unlike machines."""
+_SECONDS: Final = 120
+
+
+def load() -> ctypes.CDLL | None:
+    """The library, compiled at most once per source and flags; None where it cannot be, and why is logged.
+
+    GRAFTWORK_WORKER_NATIVE=0 turns it off; GRAFTWORK_CACHE_DIR names the cache folder, ~/.cache/graftwork
+    by default.
+    """
+    if os.environ.get("GRAFTWORK_WORKER_NATIVE") == "0":
+        return None
+    if not torch.cpu._is_avx512_bf16_supported():
+        log.info("no AVX-512 BF16 on this CPU: decoding takes PyTorch's operations")
+        return None
+    try:
+        return ctypes.CDLL(str(_library()))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        log.warning("the native CPU kernels are not used, decoding will be slower: %s", error)
+        return None
+
+
+def _library() -> Path:
+    source = SOURCE.read_bytes()
+    key = hashlib.sha256(b"\0".join([source, *(flag.encode() for flag in FLAGS)])).hexdigest()[:16]
+    root = os.environ.get("GRAFTWORK_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
+    folder = Path(root) / "native"
+    target = folder / f"{key}.so"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _compile(folder, target)
+    return target
+
+
+def _compile(folder: Path, target: Path) -> None:
+    """Written aside and renamed, so that another process never loads half a library."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        raise RuntimeError("there is no C++ compiler (g++, clang++ or $CXX)")
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        part = Path(scratch) / target.name
+        command = [compiler, *FLAGS, "-o", str(part), str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{compiler} failed: {done.stderr.strip()[-400:]}")
+        part.rename(target)

@@ -1,0 +1,160 @@
+"""The native CPU kernels against float64, at odd sizes and strides, with NaN wherever nothing may be read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels import native
+from kernels.attention import AttentionPlan
+from kernels.attention.reference import attend as attend_reference
+from kernels.native import build
+
+needed = pytest.mark.skipif(native.LIBRARY is None, reason="no compiler, or no AVX-512 BF16 on this CPU")
+ROUNDING = 2**-8
+"""Half a unit in bf16's last place, relative: everything before the last rounding is float32."""
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).bfloat16()
+
+
+def assert_rounded(found: torch.Tensor, wanted: torch.Tensor, slack: float = 1e-5) -> None:
+    """Equal but for the last rounding, and what float32 loses in sums of terms about 1."""
+    assert ((found.double() - wanted).abs() <= ROUNDING * wanted.abs() + slack).all()
+
+
+@needed
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 9, 15, 33])
+@pytest.mark.parametrize(("columns", "inner"), [(16, 2), (17, 34), (576, 576), (100, 1536), (3072, 66)])
+@pytest.mark.parametrize("extras", [False, True])
+def test_linear(rows: int, columns: int, inner: int, extras: bool) -> None:
+    weight = draw(columns, inner, seed=1) * inner**-0.5
+    x = draw(rows, inner + 3)[:, :inner]
+    bias, residual = (draw(columns, seed=2), draw(rows, columns, seed=3)) if extras else (None, None)
+    wanted = x.double() @ weight.double().T
+    if bias is not None and residual is not None:
+        wanted = wanted + bias.double() + residual.double()
+    packed = native.pack(weight)
+    assert torch.equal(native.unpack(packed, columns), weight)
+    assert_rounded(native.linear(x, packed, columns, bias, residual), wanted)
+
+
+@needed
+def test_a_row_of_a_product_does_not_depend_on_the_others() -> None:
+    """Bit for bit: what a sequence says must not change with who decodes beside it."""
+    x, packed = draw(33, 576), native.pack(draw(960, 576, seed=1))
+    together = native.linear(x, packed, 960, None, None)
+    alone = torch.cat([native.linear(x[i : i + 1], packed, 960, None, None) for i in range(33)])
+    assert torch.equal(together, alone)
+
+
+@needed
+@pytest.mark.parametrize("shape", [(1, 576), (5, 1000), (3, 12, 64), (2, 5, 20)])
+def test_rms_norm(shape: tuple[int, ...]) -> None:
+    x = draw(shape[0], *shape[1:-1], shape[-1])
+    wide = torch.full((shape[0], x[0].numel() + 5), float("nan")).bfloat16()
+    wide[:, : x[0].numel()] = x.flatten(1)
+    strided = (
+        wide[:, : x[0].numel()].view(shape)
+        if len(shape) == 2
+        else wide.as_strided(shape, (wide.stride(0), shape[-1], 1))
+    )
+    weight = draw(*shape[1:], seed=4).float()
+    wanted = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
+    out = torch.full(shape, float("nan")).bfloat16()
+    assert_rounded(native.rms_norm(strided, weight, 1e-5, out), wanted)
+    native.rms_norm(strided, weight, 1e-5, strided)
+    assert torch.equal(strided, out)
+    assert wide[:, x[0].numel() :].isnan().all()
+
+
+@needed
+@pytest.mark.parametrize(("head_dim", "turned"), [(64, 64), (128, 128), (20, 20), (64, 48), (6, 2)])
+def test_rotate(head_dim: int, turned: int) -> None:
+    rows, heads = 3, 5
+    full = draw(rows, heads + 2, head_dim)
+    x = full[:, :heads]
+    angle = torch.rand(rows, 1, turned // 2) * 6
+    cos = torch.cat((angle.cos(), angle.cos()), -1).bfloat16()
+    sin = torch.cat((-angle.sin(), angle.sin()), -1).bfloat16()
+    before = full.clone()
+    first, second = before[:, :heads, :turned].double().chunk(2, -1)
+    wanted = torch.cat((first, second), -1) * cos.double() + torch.cat((second, first), -1) * sin.double()
+    native.rotate_(x, cos, sin)
+    assert_rounded(x[..., :turned], wanted)
+    assert torch.equal(full[:, :heads, turned:], before[:, :heads, turned:])
+    assert torch.equal(full[:, heads:], before[:, heads:])
+
+
+@needed
+@pytest.mark.parametrize(("rows", "inner"), [(1, 16), (3, 1536), (5, 37)])
+def test_silu_gated(rows: int, inner: int) -> None:
+    gate_up = draw(rows, 2 * inner) * 4
+    gate_up[0, :4] = torch.tensor([90.0, -90.0, -300.0, 0.0])
+    gate, up = gate_up.double().chunk(2, -1)
+    out = native.silu_gated(gate_up, torch.empty(rows, inner, dtype=torch.bfloat16))
+    assert_rounded(out, torch.nn.functional.silu(gate) * up, slack=1e-6)
+    gate_up[0, 1] = float("nan")
+    assert native.silu_gated(gate_up, out)[0, 1].isnan()
+
+
+@needed
+@pytest.mark.parametrize("head_dim", [32, 64, 96, 128, 256])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_attend(head_dim: int, sinks: bool) -> None:
+    heads, kv_heads, page_size = 6, 2, 16
+    contexts = [1, 17, 130, 64]
+    pages = [[9, 8], [3, 4], list(range(10, 20)), [20, 22, 21, 23, 5]]
+    plan = AttentionPlan.of([1] * 4, contexts, pages, page_size=page_size)
+    held = draw(2, kv_heads, 24, page_size, head_dim, seed=1)
+    slots = [[p[at // 16] * 16 + at % 16 for at in range(n)] for p, n in zip(pages, contexts, strict=True)]
+    free = torch.ones(24 * 16, dtype=torch.bool)
+    free[[slot for row in slots for slot in row]] = False
+    kv = held.clone()
+    kv.view(2, kv_heads, -1, head_dim)[:, :, free] = float("nan")
+    q = draw(4, heads + 3, head_dim, seed=2)[:, :heads]
+    logits = torch.randn(heads) if sinks else None
+    bounds = torch.tensor([0, *torch.tensor(contexts).cumsum(0).tolist()])
+    flat = torch.tensor([slot for row in slots for slot in row])
+    found = native.attend(q, kv, flat, bounds, 0.125, logits)
+    wanted = attend_reference(
+        q.double(), held.double(), plan, scale=0.125, sinks=None if logits is None else logits.double()
+    )
+    assert_rounded(found, wanted)
+
+
+def run(code: str, **environment: str) -> str:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={"PATH": "", **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_without_a_compiler_there_is_no_library(tmp_path: Path) -> None:
+    code = "from kernels import native; print(native.LIBRARY)"
+    assert run(code, GRAFTWORK_CACHE_DIR=str(tmp_path)) == "None"
+    assert run(code, GRAFTWORK_CACHE_DIR=str(tmp_path), CXX="/bin/false") == "None"
+    assert run(code, GRAFTWORK_WORKER_NATIVE="0") == "None"
+    assert not list((tmp_path / "native").glob("*.so"))
+
+
+@needed
+def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAFTWORK_CACHE_DIR", str(tmp_path))
+    assert build.load() is not None
+    (library,) = (tmp_path / "native").iterdir()
+    stamp = library.stat().st_mtime_ns
+    assert build.load() is not None
+    assert library.stat().st_mtime_ns == stamp
