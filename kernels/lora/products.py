@@ -23,15 +23,17 @@ class Cost:
         launch: us to start an adapter's GEMMs: oneDNN's look-up of its primitive for bf16, MKL's for fp32.
         stream: bytes of weights that a GEMM of few rows reads in one us.
         reread: bytes of weights that rows read in one us out of the cache.
+        fewest: rows from which GEMMs may pay. MKL streams an fp32 product of one large row better.
     """
 
     launch: float
     stream: float
     reread: float
+    fewest: int
 
 
-BF16: Final = Cost(launch=100.0, stream=18e3, reread=10e3)
-FP32: Final = Cost(launch=36.0, stream=18e3, reread=10e3)
+BF16: Final = Cost(launch=100.0, stream=18e3, reread=10e3, fewest=2)
+FP32: Final = Cost(launch=36.0, stream=18e3, reread=6e3, fewest=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,9 @@ def _pays(rows: int, adapter: int, layout: Layout) -> bool:
     """Whether GEMMs of so many rows take less time than the rows one by one."""
     cost = BF16 if layout.dtype.itemsize == 2 else FP32
     nbytes = layout.elements(adapter) * layout.dtype.itemsize
-    return rows > 1 and nbytes > 0 and cost.launch + nbytes / cost.stream < rows * nbytes / cost.reread
+    if rows < cost.fewest or not nbytes:
+        return False
+    return cost.launch + nbytes / cost.stream < rows * nbytes / cost.reread
 
 
 def _row_by_row(rows: Ints, adapter: Ints, layout: Layout, device: torch.device) -> RowByRow | None:
