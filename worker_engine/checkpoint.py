@@ -76,6 +76,10 @@ class Checkpoint:
         self._taken.add(name)
         return tensor.to(self._device, self._dtype)
 
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every tensor, read from the files' heads."""
+        return {name: tuple(file.get_slice(name).get_shape()) for name, (_, file) in self._by_name.items()}
+
     def refuse_unused(self, ignored: Sequence[str]) -> None:
         """To be called last: what nobody asked for would change the result if it were used.
 

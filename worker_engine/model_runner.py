@@ -63,7 +63,7 @@ class ModelRunner:
                 model, checkpoint, max_model_len=self.max_model_len, dtype=dtype, device=device
             )
         self._cache = KVCache(model, self.num_pages, dtype=dtype, device=device)
-        self._adapters = AdapterBatch(model, device)
+        self.adapters = AdapterBatch(model, dtype=dtype, device=device)
 
     @torch.inference_mode()
     def run(self, chunks: Items[Chunk], fresh_pages: Items[int]) -> tuple[torch.Tensor, list[Sequence]]:
@@ -76,21 +76,22 @@ class ModelRunner:
             Float32 logits [n, vocab], and the n sequences that they belong to.
         """
         self._cache.zero(fresh_pages)
-        # Decode rows first, and an adapter's rows side by side.
-        chunks = sorted(chunks, key=lambda chunk: (chunk.count > 1, _adapter_key(chunk.sequence)))
-        logits = self._model.forward(self._batch(chunks), self._cache)
-        sampled = [chunk.sequence for chunk in chunks if chunk.samples]
+        adapters = self.adapters.select([chunk.sequence.adapter for chunk in chunks])
+        # Decode rows first, and adapters' rows in the order of their weights in the stacks.
+        rows = sorted(zip(chunks, adapters, strict=True), key=lambda row: (row[0].count > 1, row[1]))
+        logits = self._model.forward(self._batch(rows), self._cache)
+        sampled = [chunk.sequence for chunk, _ in rows if chunk.samples]
         for chunk in chunks:
             chunk.sequence.num_computed += chunk.count
         return logits, sampled
 
-    def _batch(self, chunks: Items[Chunk]) -> Batch:
+    def _batch(self, rows: Items[tuple[Chunk, int]]) -> Batch:
+        """Takes each chunk with the index of its adapter."""
         token_ids: list[int] = []
         positions: list[int] = []
         logit_rows: list[int] = []
         row_adapter: list[int] = []
-        adapters = self._adapters.select([chunk.sequence.adapter for chunk in chunks])
-        for chunk, adapter in zip(chunks, adapters, strict=True):
+        for chunk, adapter in rows:
             sequence, start = chunk.sequence, chunk.sequence.num_computed
             span = range(start, start + chunk.count)
             token_ids += sequence.token_ids[start : start + chunk.count]
@@ -98,7 +99,9 @@ class ModelRunner:
             row_adapter += [adapter] * chunk.count
             if chunk.samples:
                 logit_rows.append(len(token_ids) - 1)
+        chunks = [chunk for chunk, _ in rows]
         segments = Segments.of(row_adapter, self._device)
+        logit_segments = Segments.of([row_adapter[row] for row in logit_rows], self._device)
         every_row = logit_rows == list(range(len(token_ids)))
         return Batch(
             token_ids=self._tensor(token_ids),
@@ -111,13 +114,10 @@ class ModelRunner:
                 device=self._device,
             ),
             logit_rows=None if every_row else self._tensor(logit_rows),
-            lora=() if segments.empty else self._adapters.layers,
+            lora=() if segments.empty else self.adapters.layers,
             segments=segments,
+            tops=None if segments.empty else self.adapters.tops(segments, logit_segments),
         )
 
     def _tensor(self, values: Items[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
-
-
-def _adapter_key(sequence: Sequence) -> str:
-    return sequence.adapter.sha256 if sequence.adapter is not None else ""

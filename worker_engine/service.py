@@ -60,7 +60,7 @@ class Service:
         self._device, self._dtype = device, dtype
         self.engine = self._build()
         loader = AdapterLoader(
-            self.model,
+            config.model,
             config.adapter_cache_dir,
             max_bytes=config.max_adapter_mib << 20,
             dtype=dtype,

@@ -120,11 +120,10 @@ class ValidationAttempt:
                 raise RefusedError(f"{_WEIGHTS} is not a whole safetensors file: {error}") from error
             self._step("header", "done", f"{len(header.tensors)} tensors")
             self._step("tensors", "running")
-            modules = {name: (out, into) for name, (out, into) in self._base_model.modules.items()}
-            rank = check_tensors(header, config, modules)
+            rank, scalings = check_tensors(header, config, self._base_model.modules)
             self._step("tensors", "done", f"largest rank {rank}")
             self._step("values", "running")
-            check_values(stream, header, progress=self._beat)
+            check_values(stream, header, scalings=scalings, progress=self._beat)
             self._step("values", "done")
         return rank, digest.hexdigest()
 

@@ -21,10 +21,11 @@ from controlplane.errors import ConflictError, InvalidInputError, NotFoundError,
 from controlplane.queue import enqueue
 from controlplane.routes.services import route_remove, route_set
 from controlplane.tenants.models import Tenant, User
+from worker_engine.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES
 from worker_engine.protocol import ADAPTER_FILES, SLUG_PATTERN
 
 VALIDATE_TASK: Final = "adapters.validate"
-FILE_LIMITS: Final = {ADAPTER_FILES[0]: 1 << 20, ADAPTER_FILES[1]: 8 << 30}
+FILE_LIMITS: Final = {ADAPTER_FILES[0]: MAX_CONFIG_BYTES, ADAPTER_FILES[1]: MAX_ADAPTER_BYTES}
 """Bytes accepted of each file."""
 _PICKLE_SUFFIXES: Final = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 

@@ -12,16 +12,22 @@ from controlplane.errors import InvalidInputError
 
 _MAX_JSON_BYTES: Final = 64 << 20
 _WEIGHT: Final = ".weight"
+_EMBEDDING: Final = "model.embed_tokens"
+_HEAD: Final = "lm_head"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What validation needs; `modules` maps a linear module's path to (out, in) features."""
+    """What validation needs.
+
+    Attributes:
+        modules: a module's path -> the shape of its weight, (out, in) of a linear one; of a bias, its name.
+    """
 
     architecture: str
     max_model_len: int
     dtype: str
-    modules: dict[str, tuple[int, int]]
+    modules: dict[str, tuple[int, ...]]
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -39,11 +45,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise _refusal(f"{folder / 'config.json'} must give max_position_embeddings, a positive integer")
     tensors = _tensors(folder)
     modules = {
-        name.removesuffix(_WEIGHT): (info.shape[0], info.shape[1])
+        name.removesuffix(_WEIGHT): info.shape
         for name, info in sorted(tensors.items())
-        if name.endswith(_WEIGHT) and len(info.shape) == 2 and ".layers." in name
+        if name.endswith((_WEIGHT, ".bias")) and len(info.shape) in (1, 2)
     }
-    if not modules:
+    if _EMBEDDING in modules and (config.get("tie_word_embeddings") or _HEAD not in modules):
+        modules[_HEAD] = modules[_EMBEDDING]
+    if not any(len(shape) == 2 and ".layers." in path for path, shape in modules.items()):
         raise _refusal(f"{folder} holds no linear layer: its weights must be full-precision safetensors")
     dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
     return Checkpoint(str(architectures[0]), length, str(dtype), modules)

@@ -16,7 +16,6 @@ from tests.conftest import free_port
 from tests.worker_engine.conftest import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
-from worker_engine.models import load_config
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 BUCKET = "store"
@@ -66,7 +65,7 @@ def kept(s3: Any, local: AdapterRef, tiny_adapters: dict[str, Path]) -> AdapterR
 
 def loader(model: Path, cache: Path, endpoint: str) -> AdapterLoader:
     return AdapterLoader(
-        load_config(model), cache, max_bytes=1 << 20, dtype=torch.float32, device=torch.device("cpu"),
+        model, cache, max_bytes=1 << 20, dtype=torch.float32, device=torch.device("cpu"),
         s3_endpoint_url=endpoint,
     )  # fmt: skip
 

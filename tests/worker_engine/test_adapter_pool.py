@@ -14,7 +14,6 @@ from worker_engine.adapter_pool import MAX_LOADS, AdapterPool
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
-from worker_engine.models import load_config
 from worker_engine.protocol import AdapterRef
 
 
@@ -31,7 +30,7 @@ class CountingLoader(AdapterLoader):
 @pytest.fixture
 def loader(tiny_model: Path, tmp_path: Path) -> CountingLoader:
     return CountingLoader(
-        load_config(tiny_model),
+        tiny_model,
         tmp_path / "cache",
         max_bytes=1 << 30,
         dtype=torch.float32,

@@ -13,7 +13,6 @@ from kernels.lora import LoraPair
 from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
-from worker_engine.models import load_config
 from worker_engine.protocol import FinishReason
 
 
@@ -112,7 +111,7 @@ def test_the_set_of_adapters_may_change_every_step(
     tiny_model: Path, tiny_adapters: dict[str, Path], make_engine: EngineFactory, tmp_path: Path
 ) -> None:
     """Requests that start and end at different steps see the same adapter as when alone."""
-    model = load_config(tiny_model)
+    model = tiny_model
     loader = AdapterLoader(
         model, tmp_path / "c", max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
     )

@@ -23,7 +23,6 @@ from tests.worker_engine.conftest import (
 )
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
-from worker_engine.models import load_config
 from worker_engine.tokenizer import ChatTokenizer
 
 COUNT = 48
@@ -31,7 +30,7 @@ COUNT = 48
 
 def load(model: Path, folder: Path, cache: Path) -> Adapter:
     loader = AdapterLoader(
-        load_config(model), cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
+        model, cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
     )
     return loader.load(adapter_ref(folder))
 

@@ -17,7 +17,6 @@ from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import PAGE_SIZE
 from worker_engine.engine import Engine
 from worker_engine.memory_pool import MemoryPool
-from worker_engine.models import load_config
 from worker_engine.prefix_cache import HashChain, PrefixCache
 from worker_engine.protocol import GenerateRequest, Origin
 
@@ -196,7 +195,7 @@ def test_cached_prefixes_give_the_logits_of_a_recomputation(
     tmp_path: Path,
 ) -> None:
     loader = AdapterLoader(
-        load_config(tiny_model), tmp_path / "c", max_bytes=1 << 30, dtype=torch.float32,
+        tiny_model, tmp_path / "c", max_bytes=1 << 30, dtype=torch.float32,
         device=torch.device("cpu"),
     )  # fmt: skip
     uses = loader.load(adapter_ref(tiny_adapters["all"])) if adapted else None

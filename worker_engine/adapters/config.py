@@ -1,57 +1,77 @@
-"""PEFT's adapter_config.json: what of it we serve, and each module's rank and scaling.
+"""PEFT's adapter_config.json: what of it we serve, which modules it changes, their ranks and scalings.
 
-Standard library only: the control plane reads an adapter's configuration with this module when it is
-registered, the worker when it is loaded, so that what is ready there is served here.
+Standard library only, and so are `pattern`, `targets` and `tensors`: the control plane reads an adapter with
+them when it is registered, the worker when it is loaded, so that what is ready there is served here.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from worker_engine.adapters.pattern import PatternError, SuffixTable
+from worker_engine.adapters.targets import Targets
+
+MAX_ADAPTER_BYTES: Final = 2 << 30
+"""Of adapter_model.safetensors, for registration and worker alike. Rank 64 on every linear layer of a 70B
+model is 1.7 GB in bf16."""
+MAX_CONFIG_BYTES: Final = 1 << 20
+
+_SERVED: Final = frozenset(
+    {
+        "peft_type", "task_type", "r", "lora_alpha", "use_rslora", "use_dora", "lora_bias", "bias",
+        "rank_pattern", "alpha_pattern", "target_modules", "exclude_modules", "layers_to_transform",
+        "layers_pattern", "modules_to_save", "trainable_token_indices", "init_lora_weights",
+    }
+)  # fmt: skip
+_HARMLESS: Final = frozenset(
+    {
+        "auto_mapping", "base_model_name_or_path", "revision", "peft_version", "inference_mode",
+        "lora_dropout", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
+        "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
+    }
+)  # fmt: skip
+"""Where the adapter came from and how it was trained: the weights that came of it are in the file. That an
+initialisation altered the base as well is told by init_lora_weights."""
 _MUST_BE: Final[Mapping[str, tuple[object, ...]]] = {
     "peft_type": ("LORA",),
     "task_type": ("CAUSAL_LM", None),
-    "bias": ("none", None),
-    "modules_to_save": (None, []),
-    "trainable_token_indices": (None, [], {}),
-    "target_parameters": (None, []),
-    "layer_replication": (None, []),
+    "bias": ("none", "all", "lora_only", None),
 }
-_MUST_BE_OFF: Final = (
-    "use_dora", "lora_bias", "fan_in_fan_out", "use_qalora", "alora_invocation_tokens", "use_bdlora",
-    "arrow_config", "kasa_config", "velora_config", "monteclora_config", "megatron_config",
-)  # fmt: skip
 _CHANGES_BASE: Final = ("pissa", "olora", "loftq", "corda", "lora_ga")
 """Initialisations that also alter the base weights: such an adapter is wrong on the plain base."""
-_PATH: Final = re.compile(r"\^?(?:[A-Za-z0-9_-]|\\?\.){1,200}")
-"""A module's name or path, dots escaped or not. PEFT takes regular expressions here, but these come from
-tenants, and one that backtracks for ever would hold the interpreter, and with it every tenant's stream."""
 
 
 class AdapterConfigError(ValueError):
-    """A configuration that we do not serve; the text names the field and what is expected."""
+    """An adapter that we do not serve; the text names the field or tensor and what is expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoraConfig:
-    """Ranks and scalings of one adapter.
+    """What an adapter changes, and how strongly.
 
     Attributes:
-        target_modules: names that must occur in the model; empty for a pattern or all-linear.
+        bias: whether the file may hold trained biases in place of the base's.
+        lora_bias: whether B has a bias.
+        modules_to_save: names of modules whose weights the adapter replaces as a whole.
+        token_indices: module's name -> tokens whose rows the adapter replaces.
         raw: the whole object, as it was written.
     """
 
     rank: int
     alpha: float
     use_rslora: bool
-    rank_pattern: Mapping[str, int]
-    alpha_pattern: Mapping[str, float]
-    target_modules: tuple[str, ...]
+    use_dora: bool
+    lora_bias: bool
+    bias: bool
+    targets: Targets
+    modules_to_save: tuple[str, ...]
+    token_indices: Mapping[str, tuple[int, ...]]
+    ranks: Numbers
+    alphas: Numbers
     raw: Mapping[str, Any]
 
     @classmethod
@@ -64,31 +84,67 @@ class LoraConfig:
         if not isinstance(value, dict):
             raise AdapterConfigError(f"adapter_config.json must hold an object, got {type(value).__name__}")
         _refuse_unsupported(value)
-        ranks = _patterns(value, "rank_pattern", whole=True)
+        try:
+            targets = Targets.read(value)
+        except ValueError as error:
+            raise AdapterConfigError(f"adapter_config.json: {error}") from error
         return cls(
             rank=int(_number(value, "r", whole=True)),
             alpha=_number(value, "lora_alpha"),
-            use_rslora=bool(value.get("use_rslora", False)),
-            rank_pattern={path: int(number) for path, number in ranks.items()},
-            alpha_pattern=_patterns(value, "alpha_pattern"),
-            target_modules=_targets(value.get("target_modules")),
+            use_rslora=_flag(value, "use_rslora"),
+            use_dora=_flag(value, "use_dora"),
+            lora_bias=_flag(value, "lora_bias"),
+            bias=value.get("bias") not in ("none", None),
+            targets=targets,
+            modules_to_save=_texts(value, "modules_to_save"),
+            token_indices=_token_indices(value.get("trainable_token_indices")),
+            ranks=Numbers.read(value, "rank_pattern", whole=True),
+            alphas=Numbers.read(value, "alpha_pattern"),
             raw=value,
         )
 
     @property
     def max_rank(self) -> int:
         """Largest rank that any module may have."""
-        return max(self.rank, *self.rank_pattern.values(), 0)
+        return max(self.rank, *(int(number) for number in self.ranks.numbers), 0)
 
     def rank_of(self, module: str) -> int:
         """Rank of a module by its full path."""
-        return int(_match(self.rank_pattern, module, self.rank))
+        return int(self.ranks.of(module, self.rank))
 
     def scaling_of(self, module: str) -> float:
         """alpha / rank, or alpha / sqrt(rank) under rsLoRA (Kalajdzievski, 2023)."""
         rank = self.rank_of(module)
-        alpha = _match(self.alpha_pattern, module, self.alpha)
-        return alpha / (math.sqrt(rank) if self.use_rslora else rank)
+        return self.alphas.of(module, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """rank_pattern or alpha_pattern: numbers by name, path or regular expression, the first match counts."""
+
+    field: str
+    numbers: tuple[float, ...]
+    table: SuffixTable
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any], field: str, *, whole: bool = False) -> Self:
+        patterns = value.get(field) or {}
+        if not isinstance(patterns, dict):
+            raise AdapterConfigError(f"adapter_config.json: {field} must be an object, got {patterns!r}")
+        numbers = [
+            _number({f"{field}.{key}": item}, f"{field}.{key}", whole=whole) for key, item in patterns.items()
+        ]
+        try:
+            return cls(field, tuple(numbers), SuffixTable(patterns))
+        except PatternError as error:
+            raise AdapterConfigError(f"adapter_config.json: {field} key {error}") from error
+
+    def of(self, module: str, default: float) -> float:
+        try:
+            index = self.table.find(module)
+        except PatternError as error:
+            raise AdapterConfigError(f"adapter_config.json: {self.field} {error}") from error
+        return default if index is None else self.numbers[index]
 
 
 def _refuse_unsupported(value: Mapping[str, Any]) -> None:
@@ -97,10 +153,10 @@ def _refuse_unsupported(value: Mapping[str, Any]) -> None:
             raise AdapterConfigError(
                 f"adapter_config.json: {name} must be {allowed[0]!r}, got {value.get(name)!r}"
             )
-    for name in _MUST_BE_OFF:
-        if value.get(name):
+    for name in sorted(value.keys() - _SERVED - _HARMLESS):
+        if value[name] not in (None, False, "", [], {}):
             raise AdapterConfigError(
-                f"adapter_config.json: {name} is not served: train the adapter without it"
+                f"adapter_config.json: {name[:80]} is not served: train the adapter without it"
             )
     start = value.get("init_lora_weights")
     if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
@@ -119,33 +175,34 @@ def _number(value: Mapping[str, Any], name: str, *, whole: bool = False) -> floa
     return number
 
 
-def _patterns(value: Mapping[str, Any], name: str, *, whole: bool = False) -> dict[str, float]:
-    patterns = value.get(name) or {}
-    if not isinstance(patterns, dict):
-        raise AdapterConfigError(f"adapter_config.json: {name} must be an object, got {patterns!r}")
-    for path in patterns:
-        if _PATH.fullmatch(path) is None:
-            raise AdapterConfigError(
-                f"adapter_config.json: {name} key {path!r} must be a module's name or path"
-            )
-    return {
-        path.replace("\\", ""): _number({f"{name}.{path}": number}, f"{name}.{path}", whole=whole)
-        for path, number in patterns.items()
-    }
+def _flag(value: Mapping[str, Any], name: str) -> bool:
+    flag = value.get(name) or False
+    if not isinstance(flag, bool):
+        raise AdapterConfigError(f"adapter_config.json: {name} must be true or false, got {flag!r}")
+    return flag
 
 
-def _targets(value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise AdapterConfigError(
-            f"adapter_config.json: target_modules must be a text or a list of texts, got {value!r}"
-        )
-    return tuple(value)
+def _texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    texts = value.get(name) or []
+    if not isinstance(texts, list) or not all(isinstance(item, str) and item for item in texts):
+        raise AdapterConfigError(f"adapter_config.json: {name} must be a list of texts, got {texts!r}")
+    return tuple(texts)
 
 
-def _match(patterns: Mapping[str, float], module: str, default: float) -> float:
-    for path, value in patterns.items():
-        if module == path.removeprefix("^") or module.endswith(f".{path}"):
-            return value
-    return default
+def _token_indices(value: object) -> dict[str, tuple[int, ...]]:
+    """PEFT's list means the input embedding."""
+    by_module = {"embed_tokens": value} if isinstance(value, list) and value else value or {}
+    if isinstance(by_module, dict):
+        indices = {str(name): item for name, item in by_module.items()}
+        if all(_are_tokens(item) for item in indices.values()):
+            return {name: tuple(item) for name, item in indices.items()}
+    raise AdapterConfigError(
+        "adapter_config.json: trainable_token_indices must be a list of different tokens, "
+        "or an object of such lists by module"
+    )
+
+
+def _are_tokens(value: object) -> bool:
+    if not isinstance(value, list) or not value or len(set(map(repr, value))) < len(value):
+        return False
+    return all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value)

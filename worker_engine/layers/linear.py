@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -59,18 +60,39 @@ class PackedLinear:
         return cast(torch.Tensor, y)
 
 
+@dataclass(frozen=True, slots=True)
+class LinearLora:
+    """What the batch's adapters change in one linear layer.
+
+    Attributes:
+        gain: float32 [adapters, out], DoRA's; see `kernels.lora.apply_lora`.
+        bias: float32 [adapters, out], added to the output.
+    """
+
+    weights: LoraWeights | None
+    gain: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+
+
 class LoraLinear(PackedLinear):
     """A linear layer that may have slices (q/k/v in one matrix) and, per row, an adapter."""
 
     def forward(
         self,
         x: torch.Tensor,
-        lora: LoraWeights | None,
+        lora: LinearLora | None,
         segments: Segments,
         residual: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """[rows, in] -> [rows, out]; `lora` None when no adapter of the batch changes this layer."""
-        y = self(x, residual)
-        if lora is not None and not segments.empty:
-            apply_lora(y, x, lora, segments)
-        return y
+        if lora is None or segments.empty:
+            return self(x, residual)
+        # The gain is the layer's own output's, not the residual's.
+        late = residual is not None and lora.gain is not None
+        y = self(x, None if late else residual)
+        if lora.weights is not None:
+            apply_lora(y, x, lora.weights, segments, gain=lora.gain, bias=self.bias)
+        if lora.bias is not None:
+            rows = (segments.row_adapter >= 0).nonzero().squeeze(1)
+            y[rows] = (y[rows].float() + lora.bias[segments.row_adapter[rows]]).to(y.dtype)
+        return y.add_(residual) if late and residual is not None else y

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 
 from kernels.norm import head_rms_norm_, rms_norm
+
+OwnNorms = Mapping[str, Sequence[tuple[torch.Tensor, torch.Tensor]]]
+"""A norm's path -> (rows int64, weight [hidden] as checkpoints store it) of adapters with their own."""
 
 
 class RMSNorm:
     """x / rms(x) * weight, computed in fp32."""
 
-    def __init__(self, weight: torch.Tensor, eps: float, *, offset: float = 0.0) -> None:
-        """`offset` is 1 where checkpoints store the gain less one (Gemma)."""
+    def __init__(self, weight: torch.Tensor, eps: float, *, offset: float = 0.0, path: str = "") -> None:
+        """`offset` is 1 where checkpoints store the gain less one (Gemma); `path` is the module's."""
         self._weight, self._eps = _gain(weight, offset), eps
+        self._offset, self._path = offset, path
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, own: OwnNorms | None = None) -> torch.Tensor:
         """[rows, hidden] -> the same shape and dtype."""
-        return rms_norm(x, self._weight, self._eps)
+        y = rms_norm(x, self._weight, self._eps)
+        for rows, weight in own.get(self._path, ()) if own else ():
+            y[rows] = rms_norm(x[rows], _gain(weight, self._offset), self._eps)
+        return y
 
 
 class HeadNorm:

@@ -10,17 +10,18 @@ import torch
 from torch.nn.functional import embedding
 
 from kernels.activation import Kind, gated
-from kernels.lora import LoraWeights, Segments
+from kernels.lora import Segments
 from kernels.rotary import rotate_
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config_fields import Fields
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
-from worker_engine.layers.linear import LoraLinear, PackedLinear
-from worker_engine.layers.norm import HeadNorm, RMSNorm
+from worker_engine.layers.linear import LinearLora, LoraLinear, PackedLinear
+from worker_engine.layers.norm import HeadNorm, OwnNorms, RMSNorm
 from worker_engine.layers.rotary import Angles, Rotary
+from worker_engine.layers.tops import Tops
 from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 
-LayerLora = dict[str, LoraWeights | None]
+LayerLora = dict[str, LinearLora | None]
 """The batch's adapters for one decoder layer, by name in `PACKED_MODULES`."""
 
 
@@ -34,6 +35,7 @@ class Batch:
         logit_rows: int64, rows whose next token is wanted; None for all, in order.
         lora: by decoder layer, empty when no row has an adapter.
         segments: rows by adapter.
+        tops: what adapters change outside of linear modules; None for nothing.
     """
 
     token_ids: torch.Tensor
@@ -42,15 +44,25 @@ class Batch:
     logit_rows: torch.Tensor | None
     lora: Sequence[LayerLora]
     segments: Segments
+    tops: Tops | None = None
+
+    @property
+    def norms(self) -> OwnNorms | None:
+        return None if self.tops is None else self.tops.norms
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """What a decoder layer is built of: the checkpoint's tensors under its prefix."""
+    """What a decoder layer is built of: the checkpoint's tensors under its prefix.
+
+    Attributes:
+        root: the part of the prefix that adapters' paths lack.
+    """
 
     config: ModelConfig
     checkpoint: Checkpoint
     prefix: str
+    root: str = ""
 
     def linear(self, name: str) -> LoraLinear:
         """The packed layer of `PACKED_MODULES`."""
@@ -64,7 +76,8 @@ class LayerWeights:
 
     def norm(self, name: str, *, offset: float = 0.0) -> RMSNorm:
         weight = self.checkpoint.get(f"{self.prefix}{name}.weight", self.config.hidden_size)
-        return RMSNorm(weight, self.config.rms_norm_eps, offset=offset)
+        path = f"{self.prefix}{name}".removeprefix(self.root)
+        return RMSNorm(weight, self.config.rms_norm_eps, offset=offset, path=path)
 
     def head_norm(self, *, offset: float = 0.0) -> HeadNorm:
         query, key = (
@@ -99,9 +112,9 @@ class DecoderLayer:
     def __call__(self, x: torch.Tensor, batch: Batch, cache: KVCache, angles: Angles) -> torch.Tensor:
         """[rows, hidden] -> [rows, hidden]; writes this layer's keys and values."""
         lora: LayerLora = batch.lora[self._index] if batch.lora else {}
-        mixed = self._attend(self._input_norm(x), lora, batch, cache, angles)
+        mixed = self._attend(self._input_norm(x, batch.norms), lora, batch, cache, angles)
         x = self._o.forward(mixed, lora.get("o"), batch.segments, residual=x)
-        inner = self._gate(self._mlp_norm(x), lora, batch)
+        inner = self._gate(self._mlp_norm(x, batch.norms), lora, batch)
         return self._down.forward(inner, lora.get("down"), batch.segments, residual=x)
 
     def _attend(
@@ -162,10 +175,10 @@ class Decoder:
         ]
         model, head = f"{self.prefix}model.", f"{self.prefix}lm_head.weight"
         self._layers = [
-            (self.layer(i, LayerWeights(config, checkpoint, f"{model}layers.{i}.")), ropes.index(layer.rope))
+            (self.layer(i, self._weights(config, checkpoint, f"layers.{i}.")), ropes.index(layer.rope))
             for i, layer in enumerate(config.attention)
         ]
-        self._norm = LayerWeights(config, checkpoint, model).norm("norm", offset=self.norm_offset)
+        self._norm = self._weights(config, checkpoint, "").norm("norm", offset=self.norm_offset)
         size = config.embedding_shape
         self._embedding = checkpoint.get(f"{model}embed_tokens.weight", *size)
         tied = config.tie_word_embeddings or head not in checkpoint
@@ -173,17 +186,28 @@ class Decoder:
         self._softcap = config.logit_softcap
         checkpoint.refuse_unused((*self.unused, head))
 
+    @classmethod
+    def _weights(cls, config: ModelConfig, checkpoint: Checkpoint, path: str) -> LayerWeights:
+        return LayerWeights(config, checkpoint, f"{cls.prefix}model.{path}", cls.prefix)
+
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """One step: [rows] tokens in, float32 logits [len(logit_rows), vocab] out."""
-        x = self.embed(batch.token_ids)
+        x = self.embed(batch.token_ids, batch.tops)
         angles = [rotary.at(batch.positions) for rotary in self._rotaries]
         for layer, rope in self._layers:
             x = layer(x, batch, cache, angles[rope])
         if batch.logit_rows is not None:
             x = x[batch.logit_rows]
-        logits = self._head(self._norm(x)).float()
+        x = self._norm(x, batch.norms)
+        logits = self._head(x)
+        if batch.tops is not None:
+            batch.tops.predict(logits, x)
+        logits = logits.float()
         return logits.div_(self._softcap).tanh_().mul_(self._softcap) if self._softcap else logits
 
-    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, token_ids: torch.Tensor, tops: Tops | None) -> torch.Tensor:
         """[rows] -> [rows, hidden]."""
-        return embedding(token_ids, self._embedding)
+        x = embedding(token_ids, self._embedding)
+        if tops is not None:
+            tops.embed(x, token_ids)
+        return x

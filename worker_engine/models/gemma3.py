@@ -10,6 +10,7 @@ import torch
 from worker_engine.config_fields import Fields
 from worker_engine.layers.attention import KVCache
 from worker_engine.layers.rotary import Angles
+from worker_engine.layers.tops import Tops
 from worker_engine.model_config import LayerAttention, ModelConfig, read_layer_types, read_num_layers
 from worker_engine.models.decoder import Batch, Decoder, DecoderLayer, LayerLora, LayerWeights
 from worker_engine.rope_config import Rope, read_rope_section
@@ -40,10 +41,12 @@ class Gemma3Layer(DecoderLayer):
 
     def __call__(self, x: torch.Tensor, batch: Batch, cache: KVCache, angles: Angles) -> torch.Tensor:
         lora: LayerLora = batch.lora[self._index] if batch.lora else {}
-        mixed = self._attend(self._input_norm(x), lora, batch, cache, angles)
-        x = self._attention_norm(self._o.forward(mixed, lora.get("o"), batch.segments)).add_(x)
-        inner = self._gate(self._mlp_norm(x), lora, batch)
-        return self._down_norm(self._down.forward(inner, lora.get("down"), batch.segments)).add_(x)
+        mixed = self._attend(self._input_norm(x, batch.norms), lora, batch, cache, angles)
+        attended = self._o.forward(mixed, lora.get("o"), batch.segments)
+        x = self._attention_norm(attended, batch.norms).add_(x)
+        inner = self._gate(self._mlp_norm(x, batch.norms), lora, batch)
+        down = self._down.forward(inner, lora.get("down"), batch.segments)
+        return self._down_norm(down, batch.norms).add_(x)
 
 
 class Gemma3(Decoder):
@@ -70,9 +73,9 @@ class Gemma3(Decoder):
             defaults=SIZES,
         )
 
-    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, token_ids: torch.Tensor, tops: Tops | None) -> torch.Tensor:
         """Scaled by the root of the hidden size, which is first rounded to the model's dtype."""
-        x = super().embed(token_ids)
+        x = super().embed(token_ids, tops)
         return x.mul_(torch.tensor(x.shape[1] ** 0.5, dtype=x.dtype).item())
 
 

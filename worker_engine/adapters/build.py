@@ -1,0 +1,128 @@
+"""From an adapter's configuration and tensors to the weights that are served."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from kernels.lora import LoraPair
+from worker_engine.adapters.adapter import Adapter, OwnRows
+from worker_engine.adapters.base_weights import BaseWeights
+from worker_engine.adapters.config import LoraConfig
+from worker_engine.adapters.tensors import EMBEDDING, HEAD, Part, sort_tensors, tokens_of
+from worker_engine.errors import AdapterRefused
+
+_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.(\w+)")
+
+
+@dataclass(slots=True)
+class AdapterBuilder:
+    """Gathers one adapter's weights, module by module.
+
+    Everything is computed in float32 and rounded once; what overflows then is refused, since an infinite B
+    times a neighbour's zeroed column would be NaN.
+    """
+
+    config: LoraConfig
+    tensors: Mapping[str, torch.Tensor]
+    base: BaseWeights
+    dtype: torch.dtype
+    device: torch.device
+    layers: list[dict[str, LoraPair]] = field(init=False)
+    tops: dict[str, LoraPair] = field(default_factory=dict)
+    gains: dict[str, torch.Tensor] = field(default_factory=dict)
+    biases: dict[str, torch.Tensor] = field(default_factory=dict)
+    norms: dict[str, torch.Tensor] = field(default_factory=dict)
+    rows: dict[str, OwnRows] = field(default_factory=dict)
+
+    def build(self, sha256: str) -> Adapter:
+        """Raises AdapterRefused or AdapterConfigError naming the tensor or field at fault."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
+        modules = sort_tensors(self.config, shapes, self.base.shapes)
+        for name, tensor in self.tensors.items():
+            _demand_values(name, tensor)
+        self.layers = [{} for _ in range(self.base.config.num_layers)]
+        for path, parts in modules.items():
+            self._take(path, {part: self.tensors[name] for part, name in parts.items()}, parts)
+        pairs = [pair for by_module in (*self.layers, self.tops) for pair in by_module.values()]
+        others = (self.gains, self.biases, self.norms)
+        nbytes = sum(pair.nbytes for pair in pairs) + sum(rows.nbytes for rows in self.rows.values())
+        nbytes += sum(tensor.nbytes for tensors in others for tensor in tensors.values())
+        return Adapter(
+            sha256, tuple(self.layers), nbytes, self.tops, self.gains, self.biases, self.norms, self.rows
+        )
+
+    def _take(self, path: str, parts: Mapping[Part, torch.Tensor], names: Mapping[Part, str]) -> None:
+        if Part.BASE_WEIGHT in parts:
+            self._demand_same(path, names[Part.BASE_WEIGHT], parts[Part.BASE_WEIGHT])
+        if Part.A in parts:
+            self._take_pair(path, parts[Part.A], parts[Part.B].T, parts)
+        if Part.EMBEDDING_A in parts:
+            self._take_pair(path, parts[Part.EMBEDDING_A], parts[Part.EMBEDDING_B].T, parts)
+        if Part.BIAS in parts:
+            bias = parts[Part.BIAS].float() - self.base.get(f"{path}.bias").float()
+            self.biases[path] = bias.to(self.device)
+        if Part.WEIGHT in parts:
+            weight = self._rounded(path, parts[Part.WEIGHT])
+            if path in (EMBEDDING, HEAD):
+                self.rows[path] = OwnRows(weight)
+            else:
+                self.norms[path] = weight
+        if Part.TOKENS in parts:
+            tokens = torch.tensor(tokens_of(self.config, path), dtype=torch.int64, device=self.device)
+            self.rows[path] = OwnRows(self._rounded(path, parts[Part.TOKENS]), tokens)
+            if path == EMBEDDING and self.base.tied and not tokens_of(self.config, HEAD):
+                self.rows[HEAD] = self.rows[path]  # PEFT ties what it trained as the base is tied
+
+    def _take_pair(
+        self, path: str, a: torch.Tensor, b: torch.Tensor, parts: Mapping[Part, torch.Tensor]
+    ) -> None:
+        """a: [rank, in]; b: [rank, out]."""
+        scaling = self.config.scaling_of(path)
+        pair = LoraPair(self._rounded(path, a), self._rounded(path, b.float() * scaling))
+        match = _LAYER.fullmatch(path)
+        if match is None:
+            self.tops[path] = pair
+        else:
+            self.layers[int(match[1])][match[2]] = pair
+        if Part.MAGNITUDE in parts:
+            gain = parts[Part.MAGNITUDE].float() / self._merged_norm(path, a.float(), b.float() * scaling)
+            if not bool(torch.isfinite(gain).all()):
+                raise AdapterRefused(
+                    f"lora_magnitude_vector of {path}: an output of the merged weight is zero"
+                )
+            self.gains[path] = gain.to(self.device)
+        if Part.LORA_BIAS in parts:
+            self.biases[path] = (parts[Part.LORA_BIAS].float() * scaling).to(self.device)
+
+    def _merged_norm(self, path: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """||W + s B A|| of every output: [out], in float32 (Liu et al., 2024, arXiv:2402.09353)."""
+        weight = self.base.get(f"{path}.weight").float()
+        # Of an embedding, whose A is over the vocabulary, the outputs are W's columns.
+        weight = weight.T if path == EMBEDDING else weight
+        norm: torch.Tensor = torch.addmm(weight, b.T, a).norm(dim=1)
+        return norm
+
+    def _rounded(self, path: str, tensor: torch.Tensor) -> torch.Tensor:
+        rounded = tensor.to(self.device, self.dtype).contiguous()
+        if not bool(torch.isfinite(rounded).all()):
+            raise AdapterRefused(f"weights of {path} overflow {self.dtype} once scaled")
+        return rounded
+
+    def _demand_same(self, path: str, name: str, tensor: torch.Tensor) -> None:
+        """PEFT saves the base's embedding beside LoRA on it."""
+        if not torch.equal(tensor.to(self.dtype), self.base.get(f"{path}.weight")):
+            raise AdapterRefused(
+                f"tensor {name} is not the base model's: the adapter was trained on other embeddings"
+            )
+
+
+def _demand_values(name: str, tensor: torch.Tensor) -> None:
+    if not tensor.is_floating_point() or tensor.dtype.itemsize not in (2, 4):
+        raise AdapterRefused(f"tensor {name} is {tensor.dtype}, expected bf16, fp16 or fp32")
+    if not bool(torch.isfinite(tensor).all()):
+        raise AdapterRefused(f"tensor {name} holds NaN or infinite values")

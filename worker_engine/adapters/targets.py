@@ -1,0 +1,96 @@
+"""Which modules a LoRA adapter changes, as PEFT finds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from worker_engine.adapters.pattern import Pattern, PatternError
+
+ALL_LINEAR: Final = "all-linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """target_modules, exclude_modules, layers_to_transform and layers_pattern.
+
+    Attributes:
+        names: target_modules as a list; empty for a regular expression.
+        expression: target_modules as a regular expression.
+        all_linear: every linear module but the head.
+        layers: decoder layers that are changed; empty for all.
+        lists: names of the lists of layers (`layers` of `model.layers.3`), empty for any.
+    """
+
+    names: tuple[str, ...]
+    expression: Pattern | None
+    all_linear: bool
+    excluded_names: tuple[str, ...]
+    excluded: Pattern | None
+    layers: frozenset[int]
+    lists: tuple[str, ...]
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        """Raises ValueError naming the field."""
+        all_linear = str(value.get("target_modules")).lower() == ALL_LINEAR
+        names, expression = ((), None) if all_linear else _modules(value, "target_modules")
+        excluded_names, excluded = _modules(value, "exclude_modules")
+        layers = value.get("layers_to_transform")
+        layers = [layers] if isinstance(layers, int) and not isinstance(layers, bool) else layers or []
+        if not isinstance(layers, list) or not all(type(item) is int and item >= 0 for item in layers):
+            raise ValueError(
+                f"layers_to_transform must be a layer's number or a list of them, got {layers!r}"
+            )
+        lists = value.get("layers_pattern") or []
+        lists = [lists] if isinstance(lists, str) else lists
+        if not isinstance(lists, list) or not all(_is_name(item) for item in lists):
+            raise ValueError(f"layers_pattern must be a module's name or a list of them, got {lists!r}")
+        return cls(
+            names, expression, all_linear, excluded_names, excluded, frozenset(layers), tuple(lists)
+        )  # fmt: skip
+
+    def match(self, module: str, *, is_head: bool) -> bool:
+        """Whether PEFT adapts the module. Raises PatternError when an expression takes too long."""
+        if _named(module, self.excluded_names) or (self.excluded and self.excluded.matches(module)):
+            return False
+        if self.all_linear:
+            return not is_head
+        if self.expression is not None:
+            return self.expression.matches(module)
+        if module in self.names:
+            return True
+        return _named(module, self.names) and (not self.layers or self._layer_of(module) in self.layers)
+
+    def _layer_of(self, module: str) -> int | None:
+        """The first number between dots, or the first behind one of the lists' names."""
+        parts = module.split(".")
+        for name in self.lists or (None,):
+            start = 1 if name is None else 0
+            for before, part in zip(parts[start:-1], parts[start + 1 : -1], strict=False):
+                if part.isdecimal() and (name is None or before == name):
+                    return int(part)
+        return None
+
+
+def _modules(value: Mapping[str, Any], field: str) -> tuple[tuple[str, ...], Pattern | None]:
+    given = value.get(field)
+    if isinstance(given, str):
+        try:
+            return (), Pattern(given)
+        except PatternError as error:
+            raise ValueError(f"{field} {error}") from error
+    given = given or []
+    if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
+        raise ValueError(f"{field} must be a text or a list of texts, got {given!r}")
+    return tuple(given), None
+
+
+def _named(module: str, names: Sequence[str]) -> bool:
+    return any(module == name or module.endswith(f".{name}") for name in names)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.]{1,200}", value) is not None

@@ -1,0 +1,219 @@
+"""An adapter file's tensors: what each one is, and that it fits the configuration and the base model.
+
+Standard library only; see `config`. Names are those of PEFT's `get_peft_model_state_dict`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+from worker_engine.adapters.config import AdapterConfigError, LoraConfig
+from worker_engine.adapters.pattern import PatternError
+
+LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Linear modules of a decoder layer."""
+EMBEDDING: Final = "model.embed_tokens"
+HEAD: Final = "lm_head"
+_PREFIX: Final = "base_model.model."
+_HEAD_NORMS: Final = ("q_norm", "k_norm")
+
+Shape = tuple[int, ...]
+
+
+class Part(enum.Enum):
+    """What a tensor is to its module; the value is the end of its name."""
+
+    A = ".lora_A.weight"
+    B = ".lora_B.weight"
+    EMBEDDING_A = ".lora_embedding_A"
+    EMBEDDING_B = ".lora_embedding_B"
+    MAGNITUDE = ".lora_magnitude_vector"
+    LORA_BIAS = ".lora_B.bias"
+    TOKENS = ".token_adapter.trainable_tokens_delta"
+    BASE_WEIGHT = ".base_layer.weight"
+    BIAS = ".bias"
+    WEIGHT = ".weight"
+
+
+_ENDS: Final = (
+    (".lora_magnitude_vector.weight", Part.MAGNITUDE),
+    (".base_layer.bias", Part.BIAS),
+    *((part.value, part) for part in Part),
+)
+"""In the order in which they are tried: `.weight` and `.bias` end most of the others."""
+
+Modules = dict[str, dict[Part, str]]
+"""Module's path -> its tensors' names."""
+
+
+def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping[str, Shape]) -> Modules:
+    """Finds out what each tensor is and checks its shape.
+
+    Args:
+        tensors: shape by name, of the adapter's file.
+        base: shape by name, of the base's checkpoint; `lm_head.weight` also where the head is tied.
+
+    Raises:
+        AdapterConfigError: naming the tensor or field, and what was expected.
+    """
+    modules: Modules = {}
+    for name, shape in tensors.items():
+        module, part = _place(name)
+        expected = _expected(config, name, module, part, base)
+        if shape != expected:
+            raise AdapterConfigError(f"tensor {name} has shape {list(shape)}, expected {list(expected)}")
+        modules.setdefault(module, {})[part] = name
+    if not any(part is not Part.BASE_WEIGHT for parts in modules.values() for part in parts):
+        raise AdapterConfigError("adapter_model.safetensors holds no LoRA tensor")
+    for module, parts in modules.items():
+        _demand_whole(config, module, parts)
+    _demand_fields_used(config, modules)
+    return modules
+
+
+def max_rank(config: LoraConfig, modules: Modules) -> int:
+    """Largest rank that a module has; 1 when the adapter only replaces tensors."""
+    return max([1, *(config.rank_of(module) for module, parts in modules.items() if _has_lora(parts))])
+
+
+def _place(name: str) -> tuple[str, Part]:
+    path = name.removeprefix(_PREFIX)
+    if path != name:
+        for end, part in _ENDS:
+            if path.endswith(end) and len(path) > len(end):
+                return path.removesuffix(end), part
+    raise AdapterConfigError(
+        f"tensor {name[:200]} is not served: expected base_model.model.<module's path> and one of "
+        + ", ".join(part.value for part in Part)
+    )
+
+
+def _expected(config: LoraConfig, name: str, module: str, part: Part, base: Mapping[str, Shape]) -> Shape:
+    """The shape that the tensor must have; refuses one that has no business here."""
+    weight = base.get(f"{module}.weight")
+    if weight is None:
+        raise AdapterConfigError(f"tensor {name}: the base model has no module {module}")
+    if part is Part.WEIGHT or part is Part.BASE_WEIGHT:
+        return _whole(config, name, module, part, weight)
+    if part is Part.BIAS:
+        return _bias(config, name, module, base)
+    if part is Part.TOKENS:
+        return len(_tokens(config, name, module, weight)), weight[1]
+    return _lora(config, name, module, part, weight)
+
+
+def _lora(config: LoraConfig, name: str, module: str, part: Part, weight: Shape) -> Shape:
+    embeds = module == EMBEDDING
+    of_embedding = part in (Part.EMBEDDING_A, Part.EMBEDDING_B)
+    kind = module.rpartition(".")[2]
+    if not embeds and module != HEAD and not (kind in LORA_MODULES and ".layers." in module):
+        raise AdapterConfigError(
+            f"tensor {name}: LoRA is not served on {kind}, only on {', '.join(LORA_MODULES)}, "
+            "embed_tokens and lm_head"
+        )
+    if embeds != of_embedding and part in (Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B):
+        raise AdapterConfigError(f"tensor {name}: {'an embedding' if embeds else 'a linear module'} has none")
+    try:
+        targeted = config.targets.match(module, is_head=module == HEAD)
+    except PatternError as error:
+        raise AdapterConfigError(f"adapter_config.json: target_modules {error}") from error
+    if not targeted:
+        raise AdapterConfigError(f"tensor {name}: target_modules does not name {module}, so PEFT ignores it")
+    rank, (out_features, in_features) = config.rank_of(module), weight
+    if part is Part.MAGNITUDE or part is Part.LORA_BIAS:
+        field = "use_dora" if part is Part.MAGNITUDE else "lora_bias"
+        if not (config.use_dora if part is Part.MAGNITUDE else config.lora_bias):
+            raise AdapterConfigError(f"tensor {name}: adapter_config.json does not set {field}")
+        return (in_features if embeds else out_features,)
+    shapes = {
+        Part.A: (rank, in_features),
+        Part.B: (out_features, rank),
+        Part.EMBEDDING_A: (rank, out_features),
+        Part.EMBEDDING_B: (in_features, rank),
+    }
+    return shapes[part]
+
+
+def _whole(config: LoraConfig, name: str, module: str, part: Part, weight: Shape) -> Shape:
+    """modules_to_save, or the base's own embedding, which PEFT saves beside LoRA on it."""
+    kind = module.rpartition(".")[2]
+    tops = (EMBEDDING, HEAD)
+    if module in tops and (part is Part.BASE_WEIGHT or config.targets.match(module, is_head=False)):
+        return weight
+    if not any(module.endswith(item) for item in config.modules_to_save):
+        raise AdapterConfigError(f"tensor {name}: modules_to_save does not name {module}")
+    if module not in tops and (len(weight) != 1 or kind in _HEAD_NORMS):
+        raise AdapterConfigError(
+            f"adapter_config.json: modules_to_save {kind!r} is not served, only embed_tokens, lm_head and "
+            "norms of whole rows"
+        )
+    return weight
+
+
+def _bias(config: LoraConfig, name: str, module: str, base: Mapping[str, Shape]) -> Shape:
+    shape = base.get(f"{module}.bias")
+    if not config.bias:
+        raise AdapterConfigError(f"tensor {name}: adapter_config.json sets bias to 'none'")
+    if shape is None or module.rpartition(".")[2] not in LORA_MODULES:
+        raise AdapterConfigError(f"tensor {name}: {module} of the base model has no bias")
+    return shape
+
+
+def _tokens(config: LoraConfig, name: str, module: str, weight: Shape) -> tuple[int, ...]:
+    indices = tokens_of(config, module)
+    if module not in (EMBEDDING, HEAD) or not indices:
+        raise AdapterConfigError(f"tensor {name}: trainable_token_indices does not name {module}")
+    if (last := max(indices)) >= weight[0]:
+        raise AdapterConfigError(
+            f"adapter_config.json: trainable_token_indices names token {last}, the base model has {weight[0]}"
+        )
+    return indices
+
+
+def tokens_of(config: LoraConfig, module: str) -> tuple[int, ...]:
+    """The tokens whose rows the adapter replaces in the module."""
+    for name, indices in config.token_indices.items():
+        if module.endswith(name):
+            return indices
+    return ()
+
+
+def _has_lora(parts: Mapping[Part, str]) -> bool:
+    return Part.A in parts or Part.EMBEDDING_A in parts
+
+
+def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) -> None:
+    replaced = Part.TOKENS in parts or Part.WEIGHT in parts
+    lora = not replaced and parts.keys() - {Part.BIAS, Part.BASE_WEIGHT}
+    if lora:
+        pair = [Part.EMBEDDING_A, Part.EMBEDDING_B] if module == EMBEDDING else [Part.A, Part.B]
+        for part in [*pair, *[Part.MAGNITUDE] * config.use_dora]:
+            if part not in parts:
+                raise AdapterConfigError(f"tensor {_PREFIX}{module}{part.value} is missing")
+    elif replaced and (extra := parts.keys() - {Part.BASE_WEIGHT, Part.WEIGHT}) and len(parts) > 1:
+        name = parts[next(iter(extra))]
+        raise AdapterConfigError(f"tensor {name}: {module} is replaced, so it is not served beside that")
+
+
+def _demand_fields_used(config: LoraConfig, modules: Modules) -> None:
+    """What the configuration names must be in the file: else something was lost on the way."""
+    changed = [module for module, parts in modules.items() if _has_lora(parts)]
+    kinds = ", ".join(sorted({module.rpartition(".")[2] for module in modules}))
+    for target in config.targets.names:
+        if not any(module == target or module.endswith(f".{target}") for module in changed):
+            raise AdapterConfigError(
+                f"adapter_config.json targets {target!r}, but no tensor is of a module of that name; tensors "
+                f"are of {kinds}"
+            )
+    for field, names, part in (
+        ("modules_to_save", config.modules_to_save, Part.WEIGHT),
+        ("trainable_token_indices", tuple(config.token_indices), Part.TOKENS),
+    ):
+        held = [module for module, parts in modules.items() if part in parts]
+        for wanted in names:
+            if not any(module.endswith(wanted) for module in held):
+                raise AdapterConfigError(
+                    f"adapter_config.json: {field} names {wanted!r}, but no tensor is of it"
+                )
