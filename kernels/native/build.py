@@ -17,8 +17,9 @@ import torch
 log = logging.getLogger(__name__)
 
 SOURCE: Final = Path(__file__).with_name("kernels.cpp")
+HEADER: Final = Path(__file__).with_name("team.h")
 FLAGS: Final = (
-    "-std=c++17", "-O3", "-fno-math-errno", "-fopenmp", "-fPIC", "-shared", "-w",
+    "-std=c++20", "-O3", "-fno-math-errno", "-pthread", "-fPIC", "-shared", "-w",
     "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma",
 )  # fmt: skip
 """The instructions by name, not `-march=native`: a cache folder may be shared by unlike machines."""
@@ -44,8 +45,8 @@ def load() -> ctypes.CDLL | None:
 
 
 def _library() -> Path:
-    source = SOURCE.read_bytes()
-    key = hashlib.sha256(b"\0".join([source, *(flag.encode() for flag in FLAGS)])).hexdigest()[:16]
+    parts = [SOURCE.read_bytes(), HEADER.read_bytes(), *(flag.encode() for flag in FLAGS)]
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     root = os.environ.get("GRAFTWORK_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
     folder = Path(root) / "native"
     target = folder / f"{key}.so"

@@ -10,12 +10,15 @@
 
 #include <immintrin.h>
 
+#include "team.h"
+
 namespace {
 
 using bf16 = uint16_t;
 constexpr int64_t LANES = 16;
-constexpr int64_t PAIRS_BYTES = 64;
-// Weights below which one thread is done sooner than a second one has begun.
+// Output blocks of one row's tile, and of what a thread takes at a time.
+constexpr int64_t UNIT = 6;
+// Keys and values below which one thread is done sooner than a second one has begun.
 constexpr int64_t SERIAL_BYTES = 64 << 10;
 
 inline __mmask16 first(int64_t count) { return count >= LANES ? 0xffff : (1u << count) - 1; }
@@ -83,7 +86,7 @@ void tile(const Linear& call, int64_t row, int64_t block) {
 template <int ROWS>
 void rows_of(const Linear& call, int64_t row, int64_t begin, int64_t end) {
   // As many sums as hide the products' latency and fit the registers.
-  constexpr int BLOCKS = ROWS == 1 ? 6 : ROWS <= 4 ? 4 : 2;
+  constexpr int BLOCKS = ROWS == 1 ? UNIT : ROWS <= 4 ? 4 : 2;
   int64_t block = begin;
   for (; block + BLOCKS <= end; block += BLOCKS) tile<ROWS, BLOCKS>(call, row, block);
   for (; block < end; block++) tile<ROWS, 1>(call, row, block);
@@ -106,48 +109,107 @@ struct Attend {
   float scale;
 };
 
-// One kv head of one sequence: scores of its whole group, their softmax, the weighted values.
-void attend_group(const Attend& call, int64_t row, int64_t kv_head, std::vector<float>& scores) {
+// Lane i of the result is the sum of a[i]'s lanes.
+inline __m512 sums(const __m512 (&a)[LANES]) {
+  __m512 b[8], c[4], d[2];
+  for (int i = 0; i < 8; i++)
+    b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+  for (int i = 0; i < 4; i++) {
+    const __m512d x = _mm512_castps_pd(b[2 * i]), y = _mm512_castps_pd(b[2 * i + 1]);
+    c[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  }
+  for (int i = 0; i < 2; i++)
+    d[i] = _mm512_add_ps(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
+                         _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
+  return _mm512_add_ps(_mm512_shuffle_f32x4(d[0], d[1], 0x88), _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
+}
+
+// scores[t] = scale * q . key of slots[t]; returns the largest. `scores` has room for whole vectors.
+float score(const bf16* q, const bf16* keys, const int64_t* slots, int64_t count, int64_t dim, float scale,
+            float* scores) {
+  __m512 largest = _mm512_set1_ps(-INFINITY);
+  for (int64_t t = 0; t < count; t += LANES) {
+    __m512 dots[LANES];
+    for (int64_t i = 0; i < LANES; i++) {
+      const bf16* key = keys + slots[std::min(t + i, count - 1)] * dim;
+      dots[i] = _mm512_setzero_ps();
+      for (int64_t d = 0; d < dim; d += 2 * LANES)
+        dots[i] = _mm512_dpbf16_ps(dots[i], (__m512bh)_mm512_loadu_si512(q + d), (__m512bh)_mm512_loadu_si512(key + d));
+    }
+    const __m512 block = _mm512_mul_ps(sums(dots), _mm512_set1_ps(scale));
+    largest = _mm512_max_ps(largest, block);
+    _mm512_storeu_ps(scores + t, block);
+  }
+  return _mm512_reduce_max_ps(largest);
+}
+
+// scores become e^(score - largest), nought behind the last; returns their sum.
+float weigh(float* scores, int64_t count, float largest) {
+  __m512 total = _mm512_setzero_ps();
+  for (int64_t t = 0; t < count; t += LANES) {
+    const __m512 away = _mm512_sub_ps(_mm512_loadu_ps(scores + t), _mm512_set1_ps(largest));
+    const __m512 weight = _mm512_maskz_mov_ps(first(count - t), exp(away));
+    _mm512_storeu_ps(scores + t, weight);
+    total = _mm512_add_ps(total, weight);
+  }
+  return _mm512_reduce_add_ps(total);
+}
+
+// HEADS heads' weighted values, PARTS vectors of dimensions: each value is read and widened once.
+template <int HEADS, int PARTS>
+void mix(const bf16* values, const int64_t* slots, int64_t count, int64_t dim, const float* weights, int64_t width,
+         const float* totals, bf16* out) {
+  __m512 sum[HEADS][PARTS];
+  for (auto& head : sum)
+    for (auto& part : head) part = _mm512_setzero_ps();
+  for (int64_t t = 0; t < count; t++) {
+    const bf16* value = values + slots[t] * dim;
+    __m512 parts[PARTS];
+    for (int i = 0; i < PARTS; i++) parts[i] = load(value + i * LANES);
+    for (int h = 0; h < HEADS; h++) {
+      const __m512 weight = _mm512_set1_ps(weights[h * width + t]);
+      for (int i = 0; i < PARTS; i++) sum[h][i] = _mm512_fmadd_ps(weight, parts[i], sum[h][i]);
+    }
+  }
+  for (int h = 0; h < HEADS; h++)
+    for (int i = 0; i < PARTS; i++)
+      store(out + h * dim + i * LANES, _mm512_div_ps(sum[h][i], _mm512_set1_ps(totals[h])));
+}
+
+template <int HEADS>
+void mix_heads(const bf16* values, const int64_t* slots, int64_t count, int64_t dim, const float* weights,
+               int64_t width, const float* totals, bf16* out) {
+  int64_t d = 0;
+  for (; d + 4 * LANES <= dim; d += 4 * LANES)
+    mix<HEADS, 4>(values + d, slots, count, dim, weights, width, totals, out + d);
+  for (; d < dim; d += 2 * LANES) mix<HEADS, 2>(values + d, slots, count, dim, weights, width, totals, out + d);
+}
+
+// One kv head of one sequence, with all the heads that it serves.
+void attend_group(const Attend& call, int64_t row, int64_t kv_head) {
+  static thread_local std::vector<float> scores, totals;
   const int64_t group = call.heads / call.kv_heads, dim = call.head_dim;
   const int64_t *slots = call.slots + call.bounds[row], count = call.bounds[row + 1] - call.bounds[row];
   const bf16* keys = call.kv + kv_head * call.num_slots * dim;
   const bf16* values = keys + call.kv_heads * call.num_slots * dim;
   const int64_t width = (count + LANES - 1) / LANES * LANES;
-  scores.resize(width);
+  scores.resize(group * width);
+  totals.resize(group);
   for (int64_t g = 0; g < group; g++) {
     const int64_t head = kv_head * group + g;
-    const bf16* q = call.q + row * call.q_row + head * dim;
-    for (int64_t t = 0; t < count; t++) {
-      const bf16* key = keys + slots[t] * dim;
-      __m512 sum = _mm512_setzero_ps();
-      for (int64_t d = 0; d < dim; d += 2 * LANES)
-        sum = _mm512_dpbf16_ps(sum, (__m512bh)_mm512_loadu_si512(q + d), (__m512bh)_mm512_loadu_si512(key + d));
-      scores[t] = _mm512_reduce_add_ps(sum) * call.scale;
-    }
-    float largest = call.sinks ? call.sinks[head] : -INFINITY;
-    for (int64_t t = 0; t < count; t++) largest = std::max(largest, scores[t]);
-    __m512 total = _mm512_setzero_ps();
-    for (int64_t t = 0; t < width; t += LANES) {
-      const __mmask16 mask = first(count - t);
-      const __m512 value = _mm512_sub_ps(_mm512_loadu_ps(&scores[t]), _mm512_set1_ps(largest));
-      const __m512 weight = _mm512_maskz_mov_ps(mask, exp(value));
-      _mm512_storeu_ps(&scores[t], weight);
-      total = _mm512_add_ps(total, weight);
-    }
-    float sum = _mm512_reduce_add_ps(total);
-    if (call.sinks) sum += std::exp(call.sinks[head] - largest);
-    bf16* out = call.out + (row * call.heads + head) * dim;
-    for (int64_t d = 0; d < dim; d += 4 * LANES) {
-      const int parts = std::min<int64_t>(4, (dim - d) / LANES);
-      __m512 mixed[4] = {};
-      for (int64_t t = 0; t < count; t++) {
-        const __m512 weight = _mm512_set1_ps(scores[t]);
-        const bf16* value = values + slots[t] * dim + d;
-        for (int i = 0; i < parts; i++) mixed[i] = _mm512_fmadd_ps(weight, load(value + i * LANES), mixed[i]);
-      }
-      for (int i = 0; i < parts; i++) store(out + d + i * LANES, _mm512_div_ps(mixed[i], _mm512_set1_ps(sum)));
-    }
+    float* own = scores.data() + g * width;
+    float largest = score(call.q + row * call.q_row + head * dim, keys, slots, count, dim, call.scale, own);
+    if (call.sinks) largest = std::max(largest, call.sinks[head]);
+    totals[g] = weigh(own, count, largest) + (call.sinks ? std::exp(call.sinks[head] - largest) : 0.0f);
   }
+  bf16* out = call.out + (row * call.heads + kv_head * group) * dim;
+  int64_t g = 0;
+  const auto rest = [&](auto function) {
+    function(values, slots, count, dim, scores.data() + g * width, width, totals.data() + g, out + g * dim);
+  };
+  for (; g + 4 <= group; g += 4) rest(mix_heads<4>);
+  for (; g + 3 <= group; g += 3) rest(mix_heads<3>);
+  for (; g < group; g++) rest(mix_heads<1>);
 }
 
 }  // namespace
@@ -158,12 +220,12 @@ extern "C" {
 void graft_linear(const bf16* x, int64_t x_row, const bf16* w, const bf16* bias, const bf16* residual, bf16* out,
                   int64_t rows, int64_t inner, int64_t columns, int64_t threads) {
   const Linear call{x, w, bias, residual, out, x_row, inner, columns};
-  const int64_t blocks = (columns + LANES - 1) / LANES;
-  if (threads > 1 && blocks * inner / 2 * PAIRS_BYTES <= SERIAL_BYTES) threads = 1;
-  if (threads <= 1) return all_rows(call, rows, 0, blocks);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t part = 0; part < threads; part++)
-    all_rows(call, rows, blocks * part / threads, blocks * (part + 1) / threads);
+  const int64_t blocks = (columns + LANES - 1) / LANES, units = (blocks + UNIT - 1) / UNIT;
+  // A few parts for each thread, so that one that was held up leaves its share to the others.
+  const int64_t size = std::max<int64_t>(1, units / (threads * 4)) * UNIT;
+  team::run((blocks + size - 1) / size, threads, [&](int64_t part) {
+    all_rows(call, rows, part * size, std::min(blocks, (part + 1) * size));
+  });
 }
 
 // Row r of head h: x / sqrt(mean(x^2) + eps) * weight[h]. Rows of the hidden size are one head each.
@@ -222,13 +284,7 @@ void graft_attend(const bf16* q, int64_t q_row, const bf16* kv, const int64_t* s
                   const float* sinks, bf16* out, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim,
                   int64_t num_slots, float scale, int64_t threads) {
   const Attend call{q, kv, slots, bounds, sinks, out, q_row, heads, kv_heads, head_dim, num_slots, scale};
-  const int64_t items = rows * kv_heads;
   if (bounds[rows] * kv_heads * head_dim * 4 <= SERIAL_BYTES) threads = 1;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    std::vector<float> scores;
-#pragma omp for schedule(dynamic)
-    for (int64_t item = 0; item < items; item++) attend_group(call, item / kv_heads, item % kv_heads, scores);
-  }
+  team::run(rows * kv_heads, threads, [&](int64_t item) { attend_group(call, item / kv_heads, item % kv_heads); });
 }
 }
