@@ -1,17 +1,14 @@
-"""The worker's engine beside transformers + PEFT on the demo model: mixed-adapter streams in bf16.
+"""The engine beside transformers + PEFT: the same mixed adapters in one process, without HTTP or tokenizing.
 
 Both generate the same number of tokens from the same prompts with the same four adapters in turn, greedily
-and past any end-of-sequence token, in this process, round by round in turn so that a busy machine is busy
-for both. The engine stands as the worker configures it; HTTP and tokenizing are outside either's time.
+and past any end-of-sequence token, round by round in turn so that a busy machine is busy for both. The
+engine stands as the worker configures it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import os
 import statistics
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,30 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# As the worker sets it for itself, here for both: libgomp reads it when torch loads.
-os.environ["OMP_WAIT_POLICY"] = "passive"
-
 import torch
 
+from benchmarks.engine.in_process import InProcess
 from benchmarks.figure import Figure, compared
-from worker_engine.adapters.adapter import Adapter
-from worker_engine.adapters.loader import AdapterLoader
-from worker_engine.config import EngineConfig
-from worker_engine.engine import Engine
-from worker_engine.models import load_config
-from worker_engine.protocol import (
-    ADAPTER_FILES,
-    AdapterRef,
-    GenerateRequest,
-    Origin,
-    SamplingParams,
-    adapter_digest,
-    engine_name,
-)
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.protocol import ADAPTER_FILES, GenerateRequest, Origin, SamplingParams
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
+ADAPTERS: Final = Path(__file__).resolve().parents[2] / "demo" / "adapters"
 STREAMS: Final = (1, 8, 32)
 NEW_TOKENS: Final = 64
 ROUNDS: Final = 3
@@ -58,17 +38,17 @@ class Measured:
     ttft_ms: float
 
 
-def run() -> Iterator[Figure]:
+def beside_peft(model: Path) -> Iterator[Figure]:
     """Yields tokens/s and TTFT at 1, 8 and 32 streams, each beside transformers + PEFT."""
-    folders = sorted(path.parent for path in (ROOT / "demo" / "adapters").glob(f"*/{ADAPTER_FILES[1]}"))[:4]
-    ours, peers = _Ours(folders), _Peers(folders)
+    folders = sorted(path.parent for path in ADAPTERS.glob(f"*/{ADAPTER_FILES[1]}"))[:4]
+    ours, peers = _Ours(model, folders), _Peers(model, folders)
     for streams in STREAMS:
         rounds = [(ours.round(streams), peers.round(streams)) for _ in range(ROUNDS + 1)][1:]
         mine, theirs = _median([pair[0] for pair in rounds]), _median([pair[1] for pair in rounds])
-        note = f"{streams} streams, {len(folders)} adapters mixed, {NEW_TOKENS} new tokens, bf16"
+        note = f"beside transformers + PEFT, {len(folders)} adapters mixed, {NEW_TOKENS} new tokens, bf16"
         yield compared(
             "engine",
-            f"tokens_per_s_{streams}",
+            f"in_process_tokens_per_s_{streams}",
             mine.tokens_per_s,
             "token/s",
             baseline=theirs.tokens_per_s,
@@ -77,7 +57,7 @@ def run() -> Iterator[Figure]:
         )
         yield compared(
             "engine",
-            f"ttft_ms_{streams}",
+            f"in_process_ttft_ms_{streams}",
             mine.ttft_ms,
             "ms",
             baseline=theirs.ttft_ms,
@@ -94,23 +74,12 @@ def _median(rounds: list[Measured]) -> Measured:
     )
 
 
-def _ref(folder: Path) -> AdapterRef:
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ADAPTER_FILES}
-    digest = adapter_digest(sums)
-    name = engine_name(tenant="bench", adapter=folder.name, version=1, sha256=digest)
-    return AdapterRef(name, folder.as_uri(), digest, rank=1024)
-
-
 class _Ours:
-    def __init__(self, folders: list[Path]) -> None:
-        model, self._tokenizer = load_config(MODEL), ChatTokenizer(MODEL)
-        device = torch.device("cpu")
+    def __init__(self, model: Path, folders: list[Path]) -> None:
+        process = InProcess(model)
+        self._engine, self._tokenizer = process.engine, process.tokenizer
         self._salts = itertools.count()
-        config = EngineConfig(MODEL, "base")
-        self._engine = Engine(config, model, self._tokenizer, dtype=torch.bfloat16, device=device)
-        with tempfile.TemporaryDirectory() as cache:
-            loader = AdapterLoader(model, Path(cache), max_bytes=1 << 30, dtype=torch.bfloat16, device=device)
-            self._adapters: list[Adapter] = [loader.load(_ref(folder)) for folder in folders]
+        self._adapters = [process.load(folder) for folder in folders]
 
     def round(self, streams: int) -> Measured:
         message = {"role": "user", "content": QUESTION}
@@ -137,13 +106,13 @@ class _Ours:
 
 
 class _Peers:
-    def __init__(self, folders: list[Path]) -> None:
+    def __init__(self, path: Path, folders: list[Path]) -> None:
         from peft import PeftModel
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self._names = [folder.name for folder in folders]
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(MODEL)
-        base: Any = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(path)
+        base: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16)
         model: Any = PeftModel.from_pretrained(base, str(folders[0]), adapter_name=self._names[0])
         for folder in folders[1:]:
             model.load_adapter(str(folder), adapter_name=folder.name)

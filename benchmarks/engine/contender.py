@@ -1,0 +1,133 @@
+"""What all servers that are compared have in common: a process group that starts, rests, runs and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from benchmarks.engine.adapters import BenchAdapter
+from benchmarks.engine.streams import Stream, exchange
+from benchmarks.engine.workload import MAX_OUTPUT, MAX_PROMPT, Request
+
+START_SECONDS: Final = 180
+MAX_STREAMS: Final = 32
+CONTEXT: Final = MAX_PROMPT + MAX_OUTPUT + 32
+THREADS: Final = len(os.sched_getaffinity(0))
+
+
+class Contender(ABC):
+    """One server on this machine. It computes only while `ask` runs: between, its processes are stopped.
+
+    Attributes:
+        name: as figures call it.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, model: Path, adapters: Sequence[BenchAdapter], scratch: Path) -> None:
+        """Takes the base checkpoint's folder, and an empty folder to write to."""
+        self.model, self.adapters, self.scratch = model, adapters, scratch
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    @abstractmethod
+    def installed() -> bool:
+        """Whether this machine has what the contender needs."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What serves on 127.0.0.1 and `port`; may convert files first."""
+
+    @abstractmethod
+    def fields(self, request: Request) -> dict[str, Any]:
+        """What names the model and the adapter in a request's body."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Added to this process's own."""
+        return {}
+
+    def start(self) -> None:
+        """Returns when the server answers. Raises RuntimeError when it ends or takes too long."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        log = self.scratch / "log"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                self.command(),
+                env=os.environ | dict(self.environment()),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} did not start:\n{log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.25)
+        self._signal(signal.SIGSTOP)
+
+    def ask(self, requests: Sequence[Request], *, streams: int) -> tuple[list[Stream], float]:
+        """Runs the requests, `streams` at a time.
+
+        Raises:
+            RuntimeError: the server did not compute the prompts and as many tokens as were asked for.
+        """
+        bodies = [self._body(request) for request in requests]
+        self._signal(signal.SIGCONT)
+        try:
+            answers, seconds = exchange(self.port, bodies, streams=streams)
+        finally:
+            self._signal(signal.SIGSTOP)
+        for request, answer in zip(requests, answers, strict=True):
+            counted = (answer.prompt_tokens, answer.completion_tokens)
+            if counted != (len(request.prompt), request.new_tokens):
+                raise RuntimeError(
+                    f"{self.name} computed {counted} tokens of prompt and completion; "
+                    f"asked for {(len(request.prompt), request.new_tokens)}"
+                )
+        return answers, seconds
+
+    def stop(self) -> None:
+        """Ends all processes of the server."""
+        if self._process is None:
+            return
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        return {
+            "prompt": list(request.prompt),
+            "max_tokens": request.new_tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        } | self.fields(request)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, number)
