@@ -247,3 +247,17 @@ def test_tokens_come_steadily_to_who_stays_below_its_share() -> None:
             times.append(run.now)
     assert len(times) == 200
     assert max(later - earlier for earlier, later in pairwise(times)) < 0.05
+
+
+@pytest.mark.parametrize(("prompt", "completion"), [(400, 1), (1, 150)])
+def test_large_requests_get_fewer_turns_than_small_ones(prompt: int, completion: int) -> None:
+    """One row, two tenants that always wait: what a request costs, prompt or completion, counts."""
+    run = Simulation(max_num_seqs=1, checked=False)
+    for number in range(100):
+        run.add(f"large{number}", [number] * prompt, completion, tenant="large")
+    for number in range(400):
+        run.add(f"small{number}", [number] * 10, 5, tenant="small")
+    while len(run.ended) < 200:
+        run.step()
+    ended = Counter(name.rstrip("0123456789") for name in run.ended)
+    assert ended["small"] > 8 * ended["large"] > 0
