@@ -13,10 +13,13 @@ from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
 from worker_engine.histogram import Histogram
-from worker_engine.protocol import AdapterRef
+from worker_engine.protocol import AdapterMix, AdapterRef
 
 MAX_LOADS: Final = 4
 """Adapters loaded at a time, and thereby the most that stand outside the pool's limit waiting for room."""
+
+MAX_PINNED: Final = 0.75
+"""Share of the pool that adapters may be pinned in: the others' requests need the rest."""
 
 
 class AdapterPool:
@@ -34,7 +37,8 @@ class AdapterPool:
         self._loader, self._max_bytes = loader, max_bytes
         self._resident: OrderedDict[str, Adapter] = OrderedDict()
         self._users: dict[str, int] = {}
-        self._loading: dict[tuple[str, str, int], asyncio.Task[None]] = {}
+        self._pinned: set[str] = set()
+        self._loading: dict[object, asyncio.Task[None]] = {}
         self._load_slots = asyncio.Semaphore(MAX_LOADS)
         self._released = asyncio.Event()
         self.found = dict.fromkeys(("memory", "disk", "store"), 0)
@@ -49,7 +53,7 @@ class AdapterPool:
         return sum(adapter.nbytes for adapter in self._resident.values())
 
     @asynccontextmanager
-    async def acquire(self, ref: AdapterRef) -> AsyncIterator[Adapter]:
+    async def acquire(self, ref: AdapterRef | AdapterMix) -> AsyncIterator[Adapter]:
         """The adapter, held for as long as the block runs.
 
         Raises:
@@ -70,20 +74,47 @@ class AdapterPool:
                 del self._users[ref.sha256]
                 self._released.set()
 
-    async def _join_load(self, ref: AdapterRef) -> None:
+    @property
+    def pinned_bytes(self) -> int:
+        return sum(self._resident[sha256].nbytes for sha256 in self._pinned)
+
+    async def pin(self, ref: AdapterRef) -> None:
+        """Loads the adapter and keeps it, used or not, until `unpin`.
+
+        Raises:
+            AdapterUnavailable, AdapterRefused: as `acquire`; refused, too, when pinned adapters would take
+                more than `MAX_PINNED` of the pool.
+        """
+        async with self.acquire(ref) as adapter:
+            others = self.pinned_bytes - (adapter.nbytes if ref.sha256 in self._pinned else 0)
+            if others + adapter.nbytes > MAX_PINNED * self._max_bytes:
+                raise AdapterRefused(
+                    f"pinned adapters would take {others + adapter.nbytes} bytes, more than {MAX_PINNED:.0%} "
+                    f"of this worker's {self._max_bytes} (--adapter-cache-gib)"
+                )
+            self._pinned.add(ref.sha256)
+
+    def unpin(self, sha256: str) -> bool:
+        """Whether it was pinned; unused, it may leave from now on."""
+        pinned = sha256 in self._pinned
+        self._pinned.discard(sha256)
+        self._released.set()
+        return pinned
+
+    async def _join_load(self, ref: AdapterRef | AdapterMix) -> None:
         """One load serves all who wait for it, and goes on when one of them hangs up.
 
         A reference with the same content but another uri or rank is loaded by itself: that another
         tenant's copy is unreachable must not refuse this one's.
         """
-        key = (ref.sha256, ref.uri, ref.rank)
+        key = _source(ref)
         task = self._loading.get(key)
         if task is None:
             task = self._loading[key] = asyncio.create_task(self._load(ref))
             task.add_done_callback(lambda done: self._loaded(key, done))
         await asyncio.shield(task)
 
-    async def _load(self, ref: AdapterRef) -> None:
+    async def _load(self, ref: AdapterRef | AdapterMix) -> None:
         async with self._load_slots:
             tier = "disk" if self._loader.is_cached(ref) else "store"
             self.found[tier] += 1
@@ -92,18 +123,19 @@ class AdapterPool:
             self.load_seconds[tier].observe(time.monotonic() - started)
             await self._admit(adapter)
 
-    def _loaded(self, key: tuple[str, str, int], task: asyncio.Task[None]) -> None:
+    def _loaded(self, key: object, task: asyncio.Task[None]) -> None:
         del self._loading[key]
         if not task.cancelled():
             task.exception()  # seen, even when all who waited have hung up
 
     async def _admit(self, adapter: Adapter) -> None:
-        if adapter.nbytes > self._max_bytes:
-            raise AdapterRefused(
-                f"the adapter takes {adapter.nbytes} bytes, this worker holds {self._max_bytes} "
-                "(--adapter-cache-gib)"
-            )
         while not self._make_room(adapter):
+            # What is pinned never leaves: who waited for that would wait for ever.
+            if adapter.nbytes > (limit := self._max_bytes - self.pinned_bytes):
+                raise AdapterRefused(
+                    f"the adapter takes {adapter.nbytes} bytes, this worker holds {limit} beside pinned ones "
+                    "(--adapter-cache-gib)"
+                )
             self._released.clear()
             await self._released.wait()
 
@@ -113,9 +145,16 @@ class AdapterPool:
         for sha256 in list(self._resident):
             if self.nbytes + adapter.nbytes <= self._max_bytes:
                 break
-            if sha256 not in self._users:
+            if sha256 not in self._users and sha256 not in self._pinned:
                 del self._resident[sha256]
         if self.nbytes + adapter.nbytes > self._max_bytes:
             return False
         self._resident[adapter.sha256] = adapter
         return True
+
+
+def _source(ref: AdapterRef | AdapterMix) -> object:
+    """What is read, and from where."""
+    if isinstance(ref, AdapterMix):
+        return tuple((_source(member), weight) for member, weight in ref.members)
+    return ref.sha256, ref.uri, ref.rank

@@ -108,6 +108,58 @@ class AdapterRef:
         return cls(texts["name"], texts["uri"], texts["sha256"], rank)
 
 
+MAX_MIX: Final = 8
+"""Adapters of one request."""
+_MAX_MIX_WEIGHT: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterMix:
+    """Several adapters with weights as one: the sum of their weighted changes to the base.
+
+    The same as PEFT's `add_weighted_adapter(combination_type="cat")`.
+
+    Attributes:
+        members: in the order of their content, so that the order in a request means nothing.
+    """
+
+    members: tuple[tuple[AdapterRef, float], ...]
+
+    @property
+    def sha256(self) -> str:
+        """Content identity: of the members' contents and their weights."""
+        lines = "".join(f"{ref.sha256} {weight!r}\n" for ref, weight in self.members)
+        return hashlib.sha256(f"mix\n{lines}".encode()).hexdigest()
+
+    @classmethod
+    def from_list(cls, value: object) -> AdapterMix:
+        """Reads `[{"adapter": ..., "weight": ...}, ...]`; a weight left out is 1.
+
+        Raises ProtocolError naming the field that is missing, unknown or malformed.
+        """
+        if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= MAX_MIX:
+            raise ProtocolError(f"adapters must be a list of 1 to {MAX_MIX} objects")
+        members = [_member(f"adapters[{index}]", item) for index, item in enumerate(value)]
+        if len({ref.sha256 for ref, _ in members}) < len(members):
+            raise ProtocolError("adapters names the same adapter twice: add up its weights")
+        return cls(tuple(sorted(members, key=lambda member: member[0].sha256)))
+
+
+def _member(where: str, value: object) -> tuple[AdapterRef, float]:
+    if not isinstance(value, Mapping) or "adapter" not in value:
+        raise ProtocolError(f"{where} must be an object with adapter and weight")
+    if unknown := sorted(set(value) - {"adapter", "weight"}):
+        raise ProtocolError(f"{where}.{unknown[0]} is not a known field")
+    weight = value.get("weight", 1.0)
+    right = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not right or not abs(weight) <= _MAX_MIX_WEIGHT:
+        raise ProtocolError(f"{where}.weight must be a number up to {_MAX_MIX_WEIGHT:g}, got {weight!r}")
+    try:
+        return AdapterRef.from_dict(value["adapter"]), float(weight)
+    except ProtocolError as error:
+        raise ProtocolError(f"{where}.{error}") from error
+
+
 class FinishReason(enum.StrEnum):
     """Why a generation ended, in OpenAI's words where they exist."""
 
@@ -214,7 +266,7 @@ class GenerateRequest:
     request_id: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
-    adapter: AdapterRef | None = None
+    adapter: AdapterRef | AdapterMix | None = None
     origin: Origin = Origin()
 
 

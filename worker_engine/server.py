@@ -32,7 +32,7 @@ from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
 from worker_engine.openai.prepare import call_form, prompt_tokens, sampling_params
 from worker_engine.openai.render import Head, event
 from worker_engine.openai.schema import CompletionRequest
-from worker_engine.protocol import GenerateRequest, TokenDelta
+from worker_engine.protocol import AdapterRef, GenerateRequest, TokenDelta
 from worker_engine.service import Service
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,9 @@ async def _stream(
 
 
 def _check_model(service: Service, body: CompletionRequest) -> None:
-    served = body.adapter.name if body.adapter is not None else service.config.served_model_name
+    served = service.config.served_model_name
+    if isinstance(body.adapter, AdapterRef):
+        served = body.adapter.name
     if body.model != served:
         raise ModelNotFound(
             f"model {body.model!r} is not served here; this worker serves {served!r}", param="model"

@@ -19,8 +19,9 @@ from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.build import AdapterBuilder
 from worker_engine.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
+from worker_engine.adapters.mix import mixed
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef
+from worker_engine.protocol import ADAPTER_FILES, AdapterMix, AdapterRef
 
 
 class AdapterLoader:
@@ -48,13 +49,17 @@ class AdapterLoader:
         self._dtype, self._device = dtype, device
         self._s3_endpoint_url = s3_endpoint_url
 
-    def load(self, ref: AdapterRef) -> Adapter:
+    def load(self, ref: AdapterRef | AdapterMix) -> Adapter:
         """Side effect: leaves the files in the cache folder.
+
+        A mix is made of its members' files: it needs no member in memory, and none stays there for it.
 
         Raises:
             AdapterUnavailable: the files could not be fetched (a retry may help).
             AdapterRefused: they are not what the reference says, or do not fit this model.
         """
+        if isinstance(ref, AdapterMix):
+            return mixed(ref.sha256, [(self.load(member), weight) for member, weight in ref.members])
         files = self._read(ref)
         try:
             config = LoraConfig.from_bytes(files["adapter_config.json"])
@@ -66,9 +71,10 @@ class AdapterLoader:
             raise AdapterRefused(f"adapter_model.safetensors is not a safetensors file: {error}") from error
         return self._build(ref, config, tensors)
 
-    def is_cached(self, ref: AdapterRef) -> bool:
+    def is_cached(self, ref: AdapterRef | AdapterMix) -> bool:
         """Whether a load would find the files on disk."""
-        return ref.sha256 in self._cache
+        refs = [member for member, _ in ref.members] if isinstance(ref, AdapterMix) else [ref]
+        return all(member.sha256 in self._cache for member in refs)
 
     def _read(self, ref: AdapterRef) -> dict[str, bytes]:
         """The very bytes that were hashed are parsed; a cached copy that rotted is fetched again."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from worker_engine.errors import InvalidRequest
-from worker_engine.protocol import AdapterRef, EngineName, Origin
+from worker_engine.protocol import AdapterMix, AdapterRef, EngineName, Origin
 
 FIELDS: Final = ("tenant", "tenant_weight", "priority", "cache_salt", "timeout")
 TIMEOUT_HEADER: Final = "x-request-timeout"
@@ -17,13 +17,15 @@ _MAX_WEIGHT: Final = 1000.0
 _MAX_SECONDS: Final = 86400.0
 
 
-def parse_origin(body: Mapping[str, Any], adapter: AdapterRef | None) -> Origin:
-    """The origin that a request's body tells; without `tenant` it is the adapter's owner's.
+def parse_origin(body: Mapping[str, Any], adapter: AdapterRef | AdapterMix | None) -> Origin:
+    """The origin that a request's body tells; without `tenant` it is the adapters' owner's.
 
     Raises:
         InvalidRequest: whose `param` names the field at fault.
     """
-    owner = "" if adapter is None else EngineName.parse(adapter.name).tenant
+    refs = [ref for ref, _ in adapter.members] if isinstance(adapter, AdapterMix) else [adapter]
+    owners = {EngineName.parse(ref.name).tenant for ref in refs if ref is not None}
+    owner = owners.pop() if len(owners) == 1 else ""
     weight, timeout = body.get("tenant_weight"), body.get("timeout")
     return Origin(
         tenant=_text(body, "tenant") or owner,

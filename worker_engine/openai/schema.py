@@ -15,7 +15,7 @@ from worker_engine.openai.messages import Message, parse_messages
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.tools import ToolUse, parse_tools
-from worker_engine.protocol import AdapterRef, Origin, ProtocolError, SamplingParams
+from worker_engine.protocol import AdapterMix, AdapterRef, Origin, ProtocolError, SamplingParams
 
 MAX_CHOICES: Final = 128
 MAX_STOP_STRINGS: Final = 16
@@ -30,8 +30,8 @@ _NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": Fa
 _IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Parameters that do not touch generation."""
 _SHARED: Final = (
-    "model", "adapter", "n", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop",
-    "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "min_tokens", "ignore_eos",
+    "model", "adapter", "adapters", "n", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed",
+    "stop", "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "min_tokens", "ignore_eos",
     "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words", "logprobs",
     "stream", "stream_options", *CONSTRAINTS, *ORIGIN_FIELDS,
 )  # fmt: skip
@@ -53,7 +53,7 @@ class CompletionRequest:
     """
 
     model: str
-    adapter: AdapterRef | None
+    adapter: AdapterRef | AdapterMix | None
     messages: tuple[Message, ...] | None
     prompt: str | tuple[int, ...]
     n: int
@@ -84,7 +84,7 @@ def parse(body: bytes, *, chat: bool) -> CompletionRequest:
     stream = fields.flag("stream")
     options = _stream_options(fields, stream)
     max_tokens = fields.whole("max_tokens", 1)
-    adapter = _adapter(fields.get("adapter", {}, dict, "an object"))
+    adapter = _adapter(fields)
     request = CompletionRequest(
         model=fields.text("model"),
         adapter=adapter,
@@ -212,13 +212,17 @@ def _stop(fields: Fields) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def _adapter(value: Mapping[str, Any]) -> AdapterRef | None:
-    if not value:
-        return None
+def _adapter(fields: Fields) -> AdapterRef | AdapterMix | None:
+    one = fields.get("adapter", {}, dict, "an object")
+    several = fields.get("adapters", [], list, "a list of objects with adapter and weight")
+    if one and several:
+        raise InvalidRequest("adapters is not served together with adapter", param="adapters")
     try:
-        return AdapterRef.from_dict(value)
+        if several:
+            return AdapterMix.from_list(several)
+        return AdapterRef.from_dict(one) if one else None
     except ProtocolError as error:
-        raise InvalidRequest(str(error), param="adapter") from error
+        raise InvalidRequest(str(error), param="adapters" if several else "adapter") from error
 
 
 def _prompt(value: str | list[Any]) -> str | tuple[int, ...]:
