@@ -13,8 +13,8 @@ from typing import Final
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels import native
-from kernels.attention.buckets import Bucket, buckets, seen_slots
+from kernels.attention import decode
+from kernels.attention.buckets import Bucket, buckets
 from kernels.attention.plan import AttentionPlan
 
 BATCHED_KEYS: Final = 8192
@@ -32,8 +32,9 @@ def attend(
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The signature of `kernels.attention.attend`, on any device."""
-    if _native(q, plan, sinks):
-        return native.attend(q, kv_pages, *_seen(plan, window), scale, sinks)
+    plain = sinks is None or (sinks.dtype == torch.float32 and sinks.is_contiguous())
+    if plain and decode.decodes(plan, q):
+        return decode.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
     kv = kv_pages.flatten(0, 1).flatten(1, 2)
     calls = _calls(plan, window, kv)
     if len(calls.buckets) == 1:
@@ -42,28 +43,6 @@ def attend(
     for bucket in calls.buckets:
         out[bucket.rows] = _attend(q[bucket.rows], kv, bucket, calls.scratch, scale, sinks)
     return out
-
-
-def _native(q: torch.Tensor, plan: AttentionPlan, sinks: torch.Tensor | None) -> bool:
-    """A decode step: one query a sequence."""
-    return (
-        native.LIBRARY is not None
-        and q.is_cpu
-        and q.dtype == torch.bfloat16
-        and q.shape[2] % 32 == 0
-        and native.dense_rows(q)
-        and 0 < q.shape[0] == len(plan.query_lens)
-        and 0 not in plan.query_lens
-        and (sinks is None or (sinks.dtype == torch.float32 and sinks.is_contiguous()))
-    )
-
-
-def _seen(plan: AttentionPlan, window: int) -> tuple[torch.Tensor, torch.Tensor]:
-    key = ("native", window)
-    kept = plan.kept.get(key)
-    if not isinstance(kept, tuple):
-        kept = plan.kept[key] = seen_slots(plan, window)
-    return kept
 
 
 @dataclass(frozen=True, slots=True)

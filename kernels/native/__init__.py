@@ -14,7 +14,7 @@ import torch
 
 from kernels.native.build import load
 
-__all__ = ["LIBRARY", "attend", "dense_rows", "linear", "pack", "rms_norm", "rotate_", "silu_gated", "unpack"]
+__all__ = ["LIBRARY", "dense_rows", "linear", "pack", "rms_norm", "rotate_", "silu_gated", "unpack"]
 
 LANES: Final = 16
 LIBRARY: Final = load()
@@ -25,7 +25,8 @@ _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_rms_norm": (_P, _I, _P, _P, _I, _I, _I, _I, _F),
     "graft_rotate": (_P, _I, _P, _P, _I, _I, _I, _I),
     "graft_silu_gated": (_P, _P, _I, _I),
-    "graft_attend": (_P, _I, _P, _P, _P, _P, _P, _I, _I, _I, _I, _I, _F, _I),
+    "graft_attend": (_P, _P, _I, _P, _P, _P),
+    "graft_decode": (_P, _P, _P, _P),
 }
 if LIBRARY is not None:
     for _name, _types in _ARGUMENTS.items():
@@ -35,7 +36,8 @@ if LIBRARY is not None:
 
 def dense_rows(x: torch.Tensor) -> bool:
     """Whether every row of x [rows, width] or [rows, heads, head_dim] lies in one piece."""
-    return x.stride(-1) == 1 and (x.dim() == 2 or x.stride(1) == x.shape[2])
+    stride = x.stride()
+    return stride[-1] == 1 and (len(stride) == 2 or stride[1] == x.shape[2])
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
@@ -104,31 +106,4 @@ def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
 def silu_gated(gate_up: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """gate_up [rows, 2 * inter], contiguous -> out [rows, inter]."""
     LIBRARY.graft_silu_gated(gate_up.data_ptr(), out.data_ptr(), out.shape[0], out.shape[1])  # type: ignore[union-attr]
-    return out
-
-
-def attend(
-    q: torch.Tensor,
-    kv_pages: torch.Tensor,
-    slots: torch.Tensor,
-    bounds: torch.Tensor,
-    scale: float,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
-    """One query a sequence.
-
-    Args:
-        q: [rows, heads, head_dim], dense but for the row stride; head_dim a multiple of 32.
-        kv_pages: as `kernels.attention.attend` takes it.
-        slots, bounds: int64; row r sees slots[bounds[r] : bounds[r + 1]].
-        sinks: float32 [heads], or None.
-    """
-    rows, heads, head_dim = q.shape
-    _, kv_heads, pages, page_size, _ = kv_pages.shape
-    out = torch.empty((rows, heads, head_dim), dtype=q.dtype)
-    LIBRARY.graft_attend(  # type: ignore[union-attr]
-        q.data_ptr(), q.stride(0), kv_pages.data_ptr(), slots.data_ptr(), bounds.data_ptr(),
-        sinks.data_ptr() if sinks is not None else None, out.data_ptr(), rows, heads, kv_heads, head_dim,
-        pages * page_size, scale, torch.get_num_threads(),
-    )  # fmt: skip
     return out

@@ -278,13 +278,34 @@ void graft_silu_gated(const bf16* gate_up, bf16* out, int64_t rows, int64_t inne
     }
 }
 
-// One query a sequence over the slots bounds[row] to bounds[row + 1] of `slots`; kv is
-// [2 (keys, then values), kv_heads, num_slots, head_dim], head_dim a multiple of 32; sinks may be null.
-void graft_attend(const bf16* q, int64_t q_row, const bf16* kv, const int64_t* slots, const int64_t* bounds,
-                  const float* sinks, bf16* out, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim,
-                  int64_t num_slots, float scale, int64_t threads) {
-  const Attend call{q, kv, slots, bounds, sinks, out, q_row, heads, kv_heads, head_dim, num_slots, scale};
-  if (bounds[rows] * kv_heads * head_dim * 4 <= SERIAL_BYTES) threads = 1;
-  team::run(rows * kv_heads, threads, [&](int64_t item) { attend_group(call, item / kv_heads, item % kv_heads); });
+// What a step's layers have in common. Row r sees slots[bounds[r]] to slots[bounds[r + 1]]; its own key and value go
+// to own[r]. Angles are [rows, turned]. Keys and values are [2 (keys, then values), kv_heads, num_slots, head_dim],
+// head_dim a multiple of 32.
+struct Step {
+  const int64_t *slots, *bounds, *own;
+  const bf16 *cos, *sin;
+  int64_t rows, heads, kv_heads, head_dim, turned, num_slots, threads;
+  float scale;
+};
+
+// One query a sequence: q is [rows, heads, head_dim] of row stride q_row; sinks may be null.
+void graft_attend(const Step* step, const bf16* q, int64_t q_row, const bf16* kv, const float* sinks, bf16* out) {
+  const Attend call{q,     kv,          step->slots,    step->bounds,   sinks,           out,
+                    q_row, step->heads, step->kv_heads, step->head_dim, step->num_slots, step->scale};
+  const int64_t bytes = step->bounds[step->rows] * step->kv_heads * step->head_dim * 4;
+  team::run(step->rows * step->kv_heads, bytes <= SERIAL_BYTES ? 1 : step->threads,
+            [&](int64_t item) { attend_group(call, item / step->kv_heads, item % step->kv_heads); });
+}
+
+// qkv is [rows, heads + 2 * kv_heads, head_dim], contiguous: turns queries and keys in place, stores keys and values,
+// attends.
+void graft_decode(const Step* step, bf16* qkv, bf16* kv, bf16* out) {
+  const int64_t dim = step->head_dim, row = (step->heads + 2 * step->kv_heads) * dim;
+  graft_rotate(qkv, row, step->cos, step->sin, step->rows, step->heads + step->kv_heads, dim, step->turned);
+  for (int64_t r = 0; r < step->rows; r++)
+    for (int64_t h = 0; h < 2 * step->kv_heads; h++)
+      std::memcpy(kv + (h * step->num_slots + step->own[r]) * dim, qkv + r * row + (step->heads + h) * dim,
+                  dim * sizeof(bf16));
+  graft_attend(step, qkv, row, kv, nullptr, out);
 }
 }

@@ -44,11 +44,12 @@ def rms_norm(
 def _native(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None) -> bool:
     return (
         native.LIBRARY is not None
-        and x.is_cpu
         and x.dtype == torch.bfloat16
+        and x.is_cpu
         and weight.dtype == torch.float32
         and weight.is_contiguous()
-        and all(held is None or native.dense_rows(held) for held in (x, out))
+        and native.dense_rows(x)
+        and (out is None or native.dense_rows(out))
     )
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from kernels import native
-from kernels.attention import AttentionPlan
+from kernels.attention import AttentionPlan, decode
 from kernels.attention.reference import attend as attend_reference
 from kernels.native import build
+from kernels.rotary import rotate_
 
 needed = pytest.mark.skipif(native.LIBRARY is None, reason="no compiler, or no AVX-512 BF16 on this CPU")
 ROUNDING = 2**-8
@@ -120,13 +121,30 @@ def test_attend(head_dim: int, sinks: bool) -> None:
     kv.view(2, kv_heads, -1, head_dim)[:, :, free] = float("nan")
     q = draw(4, heads + 3, head_dim, seed=2)[:, :heads]
     logits = torch.randn(heads) if sinks else None
-    bounds = torch.tensor([0, *torch.tensor(contexts).cumsum(0).tolist()])
-    flat = torch.tensor([slot for row in slots for slot in row])
-    found = native.attend(q, kv, flat, bounds, 0.125, logits)
+    found = decode.attend(q, kv, plan, scale=0.125, window=0, sinks=logits)
     wanted = attend_reference(
         q.double(), held.double(), plan, scale=0.125, sinks=None if logits is None else logits.double()
     )
     assert_rounded(found, wanted)
+    assert decode.decodes(plan, q)
+
+
+@needed
+@pytest.mark.parametrize("window", [0, 1, 15, 40])
+def test_rotate_store_attend_is_the_three_one_by_one(window: int) -> None:
+    heads, kv_heads, head_dim, contexts = 6, 2, 64, [1, 33, 100]
+    plan = AttentionPlan.of([1] * 3, contexts, [[7], [3, 1, 2], list(range(10, 17))], page_size=16)
+    kv = draw(2, kv_heads, 20, 16, head_dim, seed=1)
+    qkv = draw(3, heads + 2 * kv_heads, head_dim, seed=2)
+    angle = torch.rand(3, 1, head_dim // 2)
+    angles = (torch.cat((angle, angle), -1).cos().bfloat16(), torch.cat((-angle, angle), -1).sin().bfloat16())
+    pages, rows = kv.clone(), qkv.clone()
+    rotate_(rows[:, : heads + kv_heads], *angles)
+    pages.view(2 * kv_heads, -1, head_dim).index_copy_(1, plan.slots, rows[:, heads:].transpose(0, 1))
+    wanted = attend_reference(rows[:, :heads].double(), pages.double(), plan, scale=0.2, window=window)
+    found = decode.rotate_store_attend(qkv, angles, kv, plan, scale=0.2, window=window)
+    assert torch.equal(kv, pages)
+    assert_rounded(found, wanted.flatten(1))
 
 
 def run(code: str, **environment: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -81,7 +82,7 @@ CASES: Final[dict[str, Case]] = {
         *LLAMA,
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.5}, "head_dim": 14},
     ),
-    "mistral-window": (*MISTRAL, {"head_dim": 16, "sliding_window": WINDOW}),
+    "mistral-window": (*MISTRAL, {"head_dim": 32, "sliding_window": WINDOW}),
     "mistral-whole": (*MISTRAL, {"sliding_window": None, "num_key_value_heads": 6}),
     "qwen2-tied": (*QWEN2, {"tie_word_embeddings": True}),
     "qwen2-yarn-window": (
@@ -93,7 +94,7 @@ CASES: Final[dict[str, Case]] = {
             "rope_parameters": YARN,
         },
     ),
-    "qwen3": (*QWEN3, {"head_dim": 16}),
+    "qwen3": (*QWEN3, {"head_dim": 32}),
     "qwen3-tied-bias-window": (
         *QWEN3,
         {
@@ -109,7 +110,7 @@ CASES: Final[dict[str, Case]] = {
     "gemma3-tied": (
         *GEMMA3,
         {
-            "head_dim": 16,
+            "head_dim": 32,
             "num_hidden_layers": 7,
             "tie_word_embeddings": True,
             "sliding_window": WINDOW,
@@ -180,12 +181,12 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make
 
 
-def load(folder: Path, max_model_len: int = 512) -> tuple[Decoder, KVCache]:
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Decoder, KVCache]:
     config = load_config(folder)
-    with Checkpoint(folder, dtype=torch.float32, device=CPU) as checkpoint:
+    with Checkpoint(folder, dtype=dtype, device=CPU) as checkpoint:
         family = FAMILIES[config.architecture]
-        model = family(config, checkpoint, max_model_len=max_model_len, dtype=torch.float32, device=CPU)
-    return model, KVCache(config, 64, dtype=torch.float32, device=CPU)
+        model = family(config, checkpoint, max_model_len=512, dtype=dtype, device=CPU)
+    return model, KVCache(config, 64, dtype=dtype, device=CPU)
 
 
 def draw(lengths: Sequence[int], vocab: int = 250) -> list[list[int]]:
@@ -232,6 +233,20 @@ def test_logits(name: str, families: Any) -> None:
         for found, wanted in zip(logits(*load(folder), prompts, step), expected, strict=True):
             assert (found - wanted).abs().max() <= 1e-4, f"{step} tokens at a time"
     assert max(wanted.std() for wanted in expected) > 0.5, "flat logits prove nothing"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bf16_loses_no_more_than_transformers(name: str, families: Any) -> None:
+    """Token by token also in native loops, where there are any: root mean square error beside fp32."""
+    folder, reference = families(name)
+    prompts = draw(LENGTHS)
+    half = deepcopy(reference).to(torch.bfloat16)
+    with torch.inference_mode():
+        exact = torch.cat([reference(torch.tensor([prompt])).logits[0] for prompt in prompts])
+        theirs = torch.cat([half(torch.tensor([prompt])).logits[0].float() for prompt in prompts])
+    for step in (13, 1):
+        ours = torch.cat(logits(*load(folder, torch.bfloat16), prompts, step))
+        assert (ours - exact).square().mean() <= 1.5 * (theirs - exact).square().mean(), f"{step} at a time"
 
 
 @pytest.mark.parametrize("name", CASES)

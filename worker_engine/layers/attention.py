@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from kernels.attention import AttentionPlan, attend
+from kernels.attention import AttentionPlan, attend, decode
+from kernels.rotary import rotate_
 from worker_engine.config import PAGE_SIZE
+from worker_engine.layers.rotary import Angles
 from worker_engine.model_config import ModelConfig
 
 __all__ = ["Attention", "AttentionPlan", "KVCache"]
@@ -24,6 +26,7 @@ class KVCache:
         heads = config.num_kv_heads
         shape = (config.num_layers, 2, heads, num_pages, PAGE_SIZE, config.head_dim)
         self._pages = torch.zeros(shape, dtype=dtype, device=device)
+        self._layers = self._pages.unbind(0)
         self._slots = self._pages.view(config.num_layers, 2 * heads, -1, config.head_dim)
 
     def zero(self, pages: Sequence[int]) -> None:
@@ -32,10 +35,13 @@ class KVCache:
             index = torch.tensor(pages, dtype=torch.int64, device=self._pages.device)
             self._pages.index_fill_(3, index, 0)
 
-    def write(self, layer: int, slots: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-        """Stores [rows, 2 * kv heads (keys first), head_dim] at `slots` int64 [rows]; returns its pages."""
+    def layer(self, index: int) -> torch.Tensor:
+        """One layer's keys and values, as `kernels.attention.attend` takes them."""
+        return self._layers[index]
+
+    def write(self, layer: int, slots: torch.Tensor, kv: torch.Tensor) -> None:
+        """Stores [rows, 2 * kv heads (keys first), head_dim] at `slots` int64 [rows]."""
         self._slots[layer].index_copy_(1, slots, kv.transpose(0, 1))
-        return self._pages[layer]
 
 
 class Attention:
@@ -46,16 +52,23 @@ class Attention:
         self._scale, self._window = scale, window
 
     def __call__(
-        self, cache: KVCache, layer: int, query: torch.Tensor, kv: torch.Tensor, plan: AttentionPlan
+        self, cache: KVCache, layer: int, qkv: torch.Tensor, angles: Angles, plan: AttentionPlan
     ) -> torch.Tensor:
-        """Writes this step's keys and values, then attends.
+        """Turns queries and keys, in place, writes this step's keys and values, then attends.
 
         Args:
-            query: [rows, heads, head_dim].
-            kv: [rows, 2 * kv heads, head_dim], keys first.
+            qkv: [rows, heads + 2 * kv heads, head_dim], contiguous.
 
         Returns:
             [rows, heads * head_dim].
         """
-        pages = cache.write(layer, plan.slots, kv)
-        return attend(query, pages, plan, scale=self._scale, window=self._window).flatten(1)
+        pages = cache.layer(layer)
+        if decode.decodes(plan, qkv):
+            return decode.rotate_store_attend(
+                qkv, angles, pages, plan, scale=self._scale, window=self._window
+            )
+        turned = qkv.shape[1] - pages.shape[1]
+        heads = turned - pages.shape[1]
+        rotate_(qkv[:, :turned], *angles)
+        cache.write(layer, plan.slots, qkv[:, heads:])
+        return attend(qkv[:, :heads], pages, plan, scale=self._scale, window=self._window).flatten(1)

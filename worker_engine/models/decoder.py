@@ -11,7 +11,6 @@ from torch.nn.functional import embedding
 
 from kernels.activation import Kind, gated
 from kernels.lora import Segments
-from kernels.rotary import rotate_
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config_fields import Fields
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
@@ -121,13 +120,12 @@ class DecoderLayer:
         self, x: torch.Tensor, lora: LayerLora, batch: Batch, cache: KVCache, angles: Angles
     ) -> torch.Tensor:
         """[rows, hidden] -> [rows, heads * head_dim]."""
-        heads, turned = self._heads, self._heads + self._kv_heads
+        turned = self._heads + self._kv_heads
         qkv = self._qkv.forward(x, lora.get("qkv"), batch.segments)
         qkv = qkv.view(-1, turned + self._kv_heads, self._head_dim)
         if self._head_norm is not None:
             self._head_norm(qkv[:, :turned])
-        rotate_(qkv[:, :turned], *angles)
-        return self._attention(cache, self._index, qkv[:, :heads], qkv[:, heads:], batch.attention)
+        return self._attention(cache, self._index, qkv, angles, batch.attention)
 
     def _gate(self, x: torch.Tensor, lora: LayerLora, batch: Batch) -> torch.Tensor:
         """[rows, hidden] -> [rows, intermediate]."""
