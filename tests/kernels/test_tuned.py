@@ -6,8 +6,10 @@ import json
 import logging
 import math
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -234,3 +236,18 @@ def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no GPU here" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wheel_holds_the_files(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "kernels" / "configs").mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "kernels/__init__.py", "kernels/tuned.py"):
+        shutil.copy(ROOT / name, tree / name)
+    (tree / "kernels" / "configs" / "NVIDIA_H200_lora.json").write_text(json.dumps(content()))
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "-q", "-w", str(tmp_path), str(tree)]
+    command = [sys.executable, "-m", "pip", "wheel", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as held:
+        assert {"kernels/tuned.py", "kernels/configs/NVIDIA_H200_lora.json"} <= set(held.namelist())
