@@ -100,7 +100,7 @@ def run(
     for part in plan.parts:
         if not part.atomic and (part.tile.fused if fused is None else fused):
             grid = min(part.shrinks + part.expands, _persistent_grid(part.tile, out.device))
-            _run_fused(out, x, rows, part, grid, gain, bias)
+            _run_fused(out, x, rows, part, grid, gain, bias, graph=False)
         else:
             _run_shrink(x, rows, part)
             _run_expand(out, rows, part, gain, bias)
@@ -123,7 +123,9 @@ def run_graph(
     _check(out, x, rows, gain, bias)
     if plan.rows > x.shape[0]:
         raise ValueError(f"x has shape {list(x.shape)}; expected the {plan.rows} rows of the plan or more")
-    _run_fused(out, x, rows, plan.part, _persistent_grid(plan.part.tile, out.device), gain, bias)
+    # The table may change between replays: what holds of its rows today is no part of the captured launch.
+    grid = _persistent_grid(plan.part.tile, out.device)
+    _run_fused(out, x, rows, plan.part, grid, gain, bias, graph=True)
 
 
 def _run_shrink(x: torch.Tensor, rows: RankRows, part: Part) -> None:
@@ -194,6 +196,7 @@ def _run_expand(
         SPLITS=1 if part.atomic else tile.splits,
         EVEN_OUTER=part.even_outer,
         ALIGNED=rows.aligned,
+        STACKED=rows.b_stacked,
         GAIN=gain is not None,
         BIAS=bias is not None,
         PDL=pdl,
@@ -211,6 +214,8 @@ def _run_fused(
     grid: int,
     gain: torch.Tensor | None,
     bias: torch.Tensor | None,
+    *,
+    graph: bool,
 ) -> None:
     tile = part.tile
     fused_kernel[(grid,)](
@@ -240,6 +245,7 @@ def _run_fused(
         EVEN_INNER=rows.inner % tile.inner == 0,
         EVEN_OUTER=part.even_outer,
         ALIGNED=rows.aligned,
+        STACKED=rows.b_stacked and not graph,
         GAIN=gain is not None,
         BIAS=bias is not None,
         num_warps=tile.warps,

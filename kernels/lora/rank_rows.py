@@ -64,6 +64,7 @@ class RankRows:
         inner: columns of the layer's input.
         aligned: every offset and every slice's first column is a multiple of `ALIGNMENT`, so that rows are
             loaded 16 bytes at a time.
+        b_stacked: B's rows of an adapter and slice follow one another: the first offset tells the others.
         sources: tensors that the offsets point into, kept alive.
     """
 
@@ -75,6 +76,7 @@ class RankRows:
     columns: tuple[slice, ...]
     inner: int
     aligned: bool
+    b_stacked: bool
     sources: tuple[torch.Tensor, ...] = ()
 
     @property
@@ -180,7 +182,8 @@ class RankRows:
         factors = torch.from_numpy(scale).to(memory.device, non_blocking=True)
         spans = tuple((piece.start, piece.stop) for piece in columns)  # a slice has no hash before 3.12
         shape = _shared_shape(bounds, spans, inner, memory.element_size())
-        return cls(memory, table[0], table[1], factors, shape, columns, inner, aligned, sources)
+        b_stacked = _stacked(b, bounds, columns)
+        return cls(memory, table[0], table[1], factors, shape, columns, inner, aligned, b_stacked, sources)
 
     def mixed(self, mixes: Sequence[Sequence[tuple[int, float]]]) -> RankRows:
         """Adds one adapter per mix, which applies several adapters with weights to the same row.
@@ -207,7 +210,19 @@ class RankRows:
         scale = self.scale[index] * torch.tensor(weight, dtype=torch.float32, device=self.a.device)
         held = self.shape
         shape = _shared_shape(tuple(map(tuple, bounds)), held.columns, held.inner, held.element_size)
-        return replace(self, a=self.a[index], b=self.b[index], scale=scale, shape=shape)
+        return replace(self, a=self.a[index], b=self.b[index], scale=scale, shape=shape, b_stacked=False)
+
+
+def _stacked(b: Ints, bounds: Bounds, columns: tuple[slice, ...]) -> bool:
+    spans = np.array(bounds, dtype=np.int64).reshape(len(columns), -1, 2)
+    widths = np.array([piece.stop - piece.start for piece in columns], dtype=np.int64)
+    first, count = spans[..., 0].reshape(-1), np.diff(spans, axis=-1).reshape(-1)
+    order = np.argsort(first, kind="stable")
+    row_length = np.repeat(np.repeat(widths, spans.shape[1])[order], count[order])
+    begins = np.zeros(len(b), dtype=np.bool_)
+    begins[first[count > 0]] = True
+    small = count.max(initial=0) * widths.max(initial=0) < 2**31  # kernels count within an adapter in 32 bits
+    return bool(small and (begins[1:] | (np.diff(b) == row_length[1:])).all())
 
 
 def _paged_offsets(name: str, pool: torch.Tensor, pages: Sequence[int], rank: int, length: int) -> list[int]:

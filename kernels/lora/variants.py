@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kernels.lora.tile import tile_for
 from kernels.lora.triton_kernels import expand_kernel, fused_kernel, look_up_kernel, shrink_kernel
@@ -63,6 +64,14 @@ def variants() -> Iterator[Variant]:
         for name in ROWS:
             yield from _of(name, dtype, even=dtype != "fp32", atomic=dtype == "fp16", gain=dtype == "fp32")
     yield from _of("single", "bf16", even=False, atomic=True, gain=True)
+    yield from _scattered()
+
+
+def _scattered() -> Iterator[Variant]:
+    """Decode's kernels that take B's offsets from the table: pages of a pool, mixes, captured launches."""
+    for one in _of("single", "bf16", even=True, atomic=False, gain=False):
+        if "STACKED" in one.constants:
+            yield replace(one, name=f"{one.name}.scattered", constants={**one.constants, "STACKED": False})
 
 
 def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> Iterator[Variant]:
@@ -71,7 +80,7 @@ def _of(tile_name: str, dtype: str, *, even: bool, atomic: bool, gain: bool) -> 
     common = {"ROWS": tile.rows, "ALIGNED": even}
     shrink = {"RANKS": tile.ranks, "BLOCK_INNER": tile.inner, "EVEN_INNER": even}
     expand = {"DEPTH": tile.depth, "BLOCK_OUTER": tile.outer, "SPLITS": tile.splits, "EVEN_OUTER": even}
-    expand |= {"GAIN": gain, "BIAS": gain}
+    expand |= {"STACKED": even, "GAIN": gain, "BIAS": gain}
     sizes = (tile.warps, tile.stages)
     yield Variant(
         f"lora.shrink.{suffix}",

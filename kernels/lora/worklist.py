@@ -19,9 +19,9 @@ from kernels.lora.tile import Tile
 Ints = npt.NDArray[np.int64]
 
 FIELDS: Final = 16
-"""row_first, row_count, rank_first, rank_count, base, stride, split | split_stride, column_first,
-column_count, flag, target, adapter, column_in_slice, three unused: 64 bytes, two memory sectors. The
-order is part of the kernels."""
+"""row_first, row_count, rank_first, rank_count, base, stride, split | split_stride, flag, column_count,
+column_first, target, adapter, column_in_slice, length of B's rows, two unused: 64 bytes, two memory sectors.
+A shrink reads the first sector alone. The order is part of the kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _shrink_items(product: dict[str, Ints], splits: int, tile: Tile, *, atomic: 
     items[:, 4] = base
     items[:, 5] = p["rank"]
     items[:, 6] = split
-    items[:, 9] = p["flag"] + row_chunk
+    items[:, 7] = p["flag"] + row_chunk
     # Neighbours in this order share x (rank chunks) or A (row chunks): they hit the L2 cache.
     order = np.lexsort((rank_chunk, row_chunk, split, p["adapter"]))
     return items[order]
@@ -203,12 +203,13 @@ def _expand_items(product: dict[str, Ints], tile: Tile) -> Ints:
     items[:, 4] = p["base"] + row * p["stride"]
     items[:, 5] = p["stride"]
     items[:, 6] = p["rows"] * p["stride"]
-    items[:, 7] = p["column"] + column
+    items[:, 7] = p["flag"] + row_chunk
     items[:, 8] = np.minimum(p["width"] - column, tile.outer)
-    items[:, 9] = p["flag"] + row_chunk
+    items[:, 9] = p["column"] + column
     items[:, 10] = p["target"]
     items[:, 11] = p["adapter"]
     items[:, 12] = column
+    items[:, 13] = p["width"]
     # A group of row chunks reads the same columns of B one after another.
     order = np.lexsort((row_chunk % tile.group, block, p["piece"], row_chunk // tile.group, p["adapter"]))
     return items[order]

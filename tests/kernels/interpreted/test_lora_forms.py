@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -51,9 +53,10 @@ def test_graph_plan_refuses_fewer_rows_than_are_loaded() -> None:
         gpu.run_graph(case.out, case.x, rows, plan)
 
 
-def test_weights_in_pages_of_a_pool() -> None:
+@pytest.mark.parametrize(("page_size", "b_stacked"), [(96, False), (480, True)])
+def test_weights_in_pages_of_a_pool(page_size: int, b_stacked: bool) -> None:
     case = Case.of([5, 0, 3], [24, 40], 32, [2, 0, -1, 1, 2])
-    pool = torch.full((40, 96), float("nan"))
+    pool = torch.full((40, page_size), float("nan"))
     free = torch.randperm(40).tolist()
 
     def put(matrix: torch.Tensor) -> list[int]:
@@ -69,6 +72,7 @@ def test_weights_in_pages_of_a_pool() -> None:
     ranks = [[p.rank if p else 0 for p in row] for row in case.pairs]
     scales = [2.0, 1.0, 0.5]
     rows = RankRows.paged(pool, pages, ranks, [slice(0, 24), slice(24, 64)], 32, scales)
+    assert rows.b_stacked == b_stacked, "whether no adapter's B goes on in a page elsewhere"
     for row in case.pairs:
         for adapter, pair in enumerate(row):
             if pair is not None:
@@ -76,6 +80,29 @@ def test_weights_in_pages_of_a_pool() -> None:
     out = case.out.clone()
     gpu.run(out, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
     case.check(out)
+
+
+def test_only_a_launch_that_is_not_captured_spares_the_table_of_b() -> None:
+    """A captured one replays on what the table holds by then, which need not follow one another."""
+    case = Case.of([3, 4], [24], 40, [2, -1])
+    table = RankRows.stacked(case.weights)
+    assert table.b_stacked
+    rows = table.mixed([[(1, 1.0), (0, 1.0)]])
+    assert not rows.b_stacked
+    claimed = replace(rows, b_stacked=True)
+    plan = GraphPlan(rows, SINGLE, Capacity(rows=2, items=20, shrunk=100))
+    plan.load(case.row_adapter, rows.bounds)
+    own, captured, spared = (case.out.clone() for _ in range(3))
+    gpu.run(own, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
+    gpu.run_graph(captured, case.x, claimed, plan)
+    gpu.run(spared, case.x, claimed, poison(Plan.of(case.row_adapter, claimed)))
+    first, second = case.pairs[0]
+    assert first is not None
+    assert second is not None
+    case.pairs[0].append(LoraPair(torch.cat([second.a, first.a]), torch.cat([second.b, first.b])))
+    case.check(own)
+    case.check(captured)
+    assert not torch.allclose(spared, own), "the table was read where it did not have to be"
 
 
 def test_several_weighted_adapters_on_one_row() -> None:
