@@ -17,7 +17,7 @@ import torch
 log = logging.getLogger(__name__)
 
 SOURCE: Final = Path(__file__).with_name("kernels.cpp")
-HEADER: Final = Path(__file__).with_name("team.h")
+HEADERS: Final = tuple(sorted(Path(__file__).parent.glob("*.h")))
 FLAGS: Final = (
     "-std=c++20", "-O3", "-fno-math-errno", "-pthread", "-fPIC", "-shared", "-w",
     "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma",
@@ -45,7 +45,7 @@ def load() -> ctypes.CDLL | None:
 
 
 def _library() -> Path:
-    parts = [SOURCE.read_bytes(), HEADER.read_bytes(), *(flag.encode() for flag in FLAGS)]
+    parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in FLAGS)]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     root = os.environ.get("GRAFTWORK_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
     folder = Path(root) / "native"
