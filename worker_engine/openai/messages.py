@@ -13,6 +13,19 @@ from worker_engine.openai.fields import Fields, show
 MAX_MESSAGES: Final = 4096
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _OWN: Final[Mapping[str, tuple[str, ...]]] = {"assistant": ("tool_calls",), "tool": ("tool_call_id",)}
+MESSAGE_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": list(_ROLES)},
+        "content": {"type": ["string", "array", "null"]},
+        "name": {"type": "string"},
+        "tool_calls": {"type": "array", "items": {"type": "object"}},
+        "tool_call_id": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
+"""What `parse_messages` takes, as far as a JSON schema tells it."""
 
 Message = Mapping[str, Any]
 

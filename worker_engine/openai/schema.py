@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
 from worker_engine.errors import InvalidRequest
+from worker_engine.openai.body import parse_object
 from worker_engine.openai.constraints import CONSTRAINTS, Constraint, parse_constraint
 from worker_engine.openai.fields import Fields, show
-from worker_engine.openai.messages import Message, parse_messages
+from worker_engine.openai.messages import MAX_MESSAGES, MESSAGE_SCHEMA, Message, parse_messages
 from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
 from worker_engine.openai.origin import parse_origin
-from worker_engine.openai.tools import ToolUse, parse_tools
-from worker_engine.protocol import AdapterMix, AdapterRef, Origin, ProtocolError, SamplingParams
+from worker_engine.openai.parameters import Flag, Items, Number, Parameter, Told, Whole
+from worker_engine.openai.tools import MAX_TOOLS, ToolUse, parse_tools
+from worker_engine.protocol import MAX_MIX, AdapterMix, AdapterRef, Origin, ProtocolError, SamplingParams
 
 MAX_CHOICES: Final = 128
 MAX_STOP_STRINGS: Final = 16
@@ -23,22 +23,89 @@ MAX_STOP_TOKENS: Final = 64
 MAX_BAD_WORDS: Final = 64
 MAX_BIASES: Final = 1024
 MAX_LOGPROBS: Final = 20
-MAX_DEPTH: Final = 100
-"""Levels of nesting in any one parameter."""
 _NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
 """Parameters of OpenAI's that this worker knows but serves only at their default."""
 _IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Parameters that do not touch generation."""
-_SHARED: Final = (
-    "model", "adapter", "adapters", "n", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed",
-    "stop", "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "min_tokens", "ignore_eos",
-    "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "bad_words", "logprobs",
-    "stream", "stream_options", *CONSTRAINTS, *ORIGIN_FIELDS,
-)  # fmt: skip
-_CHAT: Final = (
-    "messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"
-)  # fmt: skip
-_COMPLETION: Final = ("prompt", "echo")
+_NUMBERS: Final[Mapping[str, Number]] = {
+    "temperature": Number(1.0, 0.0, 2.0),
+    "top_p": Number(1.0, 0.0, 1.0, open_low=True),
+    "min_p": Number(0.0, 0.0, 1.0),
+    "presence_penalty": Number(0.0, -2.0, 2.0),
+    "frequency_penalty": Number(0.0, -2.0, 2.0),
+    "repetition_penalty": Number(1.0, 0.01, 10.0),
+}
+_WHOLES: Final[Mapping[str, Whole]] = {
+    "n": Whole(1, MAX_CHOICES),
+    "max_tokens": Whole(1),
+    "top_k": Whole(-1),
+    "seed": Whole(-(2**63)),
+    "min_tokens": Whole(0),
+}
+_FLAGS: Final[Mapping[str, Flag]] = {
+    "include_stop_str_in_output": Flag(),
+    "skip_special_tokens": Flag(default=True),
+    "ignore_eos": Flag(),
+    "stream": Flag(),
+}
+_LISTS: Final[Mapping[str, Items]] = {
+    "stop_token_ids": Items(MAX_STOP_TOKENS, int, f"at most {MAX_STOP_TOKENS} ids"),
+    "bad_words": Items(
+        MAX_BAD_WORDS, str, f"at most {MAX_BAD_WORDS} non-empty strings of up to 200 characters", 200
+    ),
+}
+_OBJECT: Final = Told({"type": ["object", "null"]})
+SAMPLING: Final[Mapping[str, Parameter]] = {
+    **_NUMBERS,
+    **{name: whole for name, whole in _WHOLES.items() if name != "n"},
+    **{name: flag for name, flag in _FLAGS.items() if name != "stream"},
+    **_LISTS,
+    "stop": Told(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_STOP_STRINGS},
+                {"type": "null"},
+            ]
+        }
+    ),
+    "logit_bias": Told(
+        {
+            "type": ["object", "null"],
+            "propertyNames": {"pattern": "^[0-9]{1,9}$"},
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+            "maxProperties": MAX_BIASES,
+        }
+    ),
+    **{name: Told() for name in CONSTRAINTS},
+}
+"""How tokens are drawn: what every route that generates takes."""
+_SHARED: Final[Mapping[str, Parameter]] = {
+    "model": Told({"type": "string"}),
+    "adapter": _OBJECT,
+    "adapters": Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_MIX}),
+    **SAMPLING,
+    "n": _WHOLES["n"],
+    "stream": _FLAGS["stream"],
+    "stream_options": _OBJECT,
+    **{name: Told() for name in (*ORIGIN_FIELDS, *_NEUTRAL, *_IGNORED)},
+}
+CHAT: Final[Mapping[str, Parameter]] = {
+    **_SHARED,
+    "messages": Told({"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA}),
+    "max_completion_tokens": Whole(1),
+    "logprobs": Flag(),
+    "top_logprobs": Whole(0, MAX_LOGPROBS),
+    "tools": Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS}),
+    "tool_choice": Told({"type": ["string", "object", "null"]}),
+    "parallel_tool_calls": Flag(default=True),
+}
+COMPLETION: Final[Mapping[str, Parameter]] = {
+    **_SHARED,
+    "prompt": Told({"type": ["string", "array"], "items": {"type": "integer", "minimum": 0}}),
+    "echo": Flag(),
+    "logprobs": Whole(0, MAX_LOGPROBS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +138,27 @@ class CompletionRequest:
 
 def parse(body: bytes, *, chat: bool) -> CompletionRequest:
     """Raises InvalidRequest whose `param` names the field at fault."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the body is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InvalidRequest("the body must be a JSON object")
-    _demand_shallow(value)
+    return check(parse_object(body), chat=chat)
+
+
+def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
+    """A body that `parse_object` let through. Raises InvalidRequest as `parse`."""
     fields = Fields(value)
-    fields.refuse_others((*_SHARED, *_NEUTRAL, *_IGNORED, *(_CHAT if chat else _COMPLETION)))
+    fields.refuse_others(CHAT if chat else COMPLETION)
     _demand_neutral(value)
-    stream = fields.flag("stream")
+    stream = _FLAGS["stream"].read(fields, "stream")
     options = _stream_options(fields, stream)
-    max_tokens = fields.whole("max_tokens", 1)
+    max_tokens = _WHOLES["max_tokens"].read(fields, "max_tokens")
     adapter = _adapter(fields)
     request = CompletionRequest(
         model=fields.text("model"),
         adapter=adapter,
         messages=parse_messages(fields.get("messages", None, list, "a list")) if chat else None,
         prompt="" if chat else _prompt(fields.get("prompt", None, (str, list), "a string or token ids")),
-        n=fields.whole("n", 1, MAX_CHOICES) or 1,
+        n=_WHOLES["n"].read(fields, "n") or 1,
         max_tokens=(fields.whole("max_completion_tokens", 1) if chat else None) or max_tokens,
         sampling=_sampling(fields, chat=chat),
-        bad_words=_bad_words(fields),
+        bad_words=_LISTS["bad_words"].read(fields, "bad_words"),
         constraint=parse_constraint(fields),
         tools=parse_tools(fields) if chat else None,
         echo=not chat and fields.flag("echo"),
@@ -104,20 +169,6 @@ def parse(body: bytes, *, chat: bool) -> CompletionRequest:
     )
     _refuse_conflicts(request)
     return request
-
-
-def _demand_shallow(value: Mapping[str, Any]) -> None:
-    """Whatever walks a schema or a message may recurse: nothing deep gets that far."""
-    for name, item in value.items():
-        level = [item]
-        for _ in range(MAX_DEPTH):
-            containers = [outer for outer in level if isinstance(outer, (dict, list))]
-            if not containers:
-                break
-            parts = (outer.values() if isinstance(outer, dict) else outer for outer in containers)
-            level = [inner for part in parts for inner in part]
-        else:
-            raise InvalidRequest(f"{name[:64]} is nested deeper than {MAX_DEPTH} levels", param=name[:64])
 
 
 def _demand_neutral(value: Mapping[str, Any]) -> None:
@@ -153,22 +204,25 @@ def _stream_options(fields: Fields, stream: bool) -> Fields:
 
 
 def _sampling(fields: Fields, *, chat: bool) -> SamplingParams:
+    number = {name: item.read(fields, name) for name, item in _NUMBERS.items()}
+    whole = {name: item.read(fields, name) for name, item in _WHOLES.items()}
+    flag = {name: item.read(fields, name) for name, item in _FLAGS.items()}
     return SamplingParams(
         max_tokens=1,
-        temperature=fields.number("temperature", 1.0, 0.0, 2.0),
-        top_p=fields.number("top_p", 1.0, 0.0, 1.0, open_low=True),
-        top_k=max(fields.whole("top_k", -1) or 0, 0),
-        min_p=fields.number("min_p", 0.0, 0.0, 1.0),
-        seed=fields.whole("seed", -(2**63)),
+        temperature=number["temperature"],
+        top_p=number["top_p"],
+        min_p=number["min_p"],
+        presence_penalty=number["presence_penalty"],
+        frequency_penalty=number["frequency_penalty"],
+        repetition_penalty=number["repetition_penalty"],
+        top_k=max(whole["top_k"] or 0, 0),
+        seed=whole["seed"],
         stop=_stop(fields),
-        stop_token_ids=fields.items("stop_token_ids", MAX_STOP_TOKENS, int, f"at most {MAX_STOP_TOKENS} ids"),
-        include_stop=fields.flag("include_stop_str_in_output"),
-        skip_special_tokens=fields.flag("skip_special_tokens", default=True),
-        min_tokens=fields.whole("min_tokens", 0) or 0,
-        ignore_eos=fields.flag("ignore_eos"),
-        presence_penalty=fields.number("presence_penalty", 0.0, -2.0, 2.0),
-        frequency_penalty=fields.number("frequency_penalty", 0.0, -2.0, 2.0),
-        repetition_penalty=fields.number("repetition_penalty", 1.0, 0.01, 10.0),
+        stop_token_ids=_LISTS["stop_token_ids"].read(fields, "stop_token_ids"),
+        include_stop=flag["include_stop_str_in_output"],
+        skip_special_tokens=flag["skip_special_tokens"],
+        min_tokens=whole["min_tokens"] or 0,
+        ignore_eos=flag["ignore_eos"],
         logit_bias=_logit_bias(fields),
         logprobs=_logprobs(fields, chat=chat),
     )
@@ -194,14 +248,6 @@ def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:
     if not right or not all(type(bias) in (int, float) and -100 <= bias <= 100 for bias in values.values()):
         raise fields.wrong("logit_bias", wanted)
     return tuple((int(token), float(bias)) for token, bias in values.items())
-
-
-def _bad_words(fields: Fields) -> tuple[str, ...]:
-    wanted = f"at most {MAX_BAD_WORDS} non-empty strings of up to 200 characters"
-    words = fields.items("bad_words", MAX_BAD_WORDS, str, wanted)
-    if not all(0 < len(word) <= 200 for word in words):
-        raise fields.wrong("bad_words", wanted)
-    return words
 
 
 def _stop(fields: Fields) -> tuple[str, ...]:
