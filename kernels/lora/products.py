@@ -106,7 +106,7 @@ class Products:
                 f"segments name adapter {len(segments.count) - 1}; expected less than {layout.adapters}"
             )
         device = segments.row_adapter.device
-        many = [a for a, count in enumerate(segments.count) if gemms and _pays(int(count), a, layout)]
+        many = [a for a, count in enumerate(segments.count) if gemms and _pays(int(count), a, layout, device)]
         adapters = np.asarray(segments.adapters, dtype=np.int64)
         rows = np.flatnonzero(np.isin(adapters, [-1, *many], invert=True))
         return cls(
@@ -115,11 +115,16 @@ class Products:
         )
 
 
-def _pays(rows: int, adapter: int, layout: Layout) -> bool:
+def _pays(rows: int, adapter: int, layout: Layout, device: torch.device) -> bool:
     """Whether GEMMs of so many rows take less time than the rows one by one."""
     cost = BF16 if layout.dtype.itemsize == 2 else FP32
     nbytes = layout.elements(adapter) * layout.dtype.itemsize
-    if rows < cost.fewest or not nbytes:
+    if not rows or not nbytes:
+        return False
+    if device.type != "cpu":
+        # CUDA's gradient of embedding_bag's weights lacks bfloat16, and rounds each product to float16.
+        return True
+    if rows < cost.fewest:
         return False
     return cost.launch + nbytes / cost.stream < rows * nbytes / cost.reread
 

@@ -195,6 +195,21 @@ def test_every_row_with_weights_is_multiplied_once(data: st.DataObject) -> None:
     assert sorted(covered) == [row for row, adapter in enumerate(rows) if adapter >= 0 and ranks[adapter]]
 
 
+def test_devices_without_a_shrink_row_by_row_take_gemms() -> None:
+    """CUDA's has no bfloat16: every row with weights belongs to a GEMM, however few share its adapter."""
+    pairs = (tuple(LoraPair(torch.empty(rank, 8), torch.empty(rank, 4)) for rank in (2, 0, 3)),)
+    layout = Owners().get(pairs, [4])
+    assert layout is not None
+    rows = [0, -1, 1, 2, 0]
+    elsewhere = Products.of(Segments.of(rows, "meta"), layout)
+    assert elsewhere.rows is None
+    assert len(elsewhere.gemms) == 2
+    assert elsewhere.gemms[1].rows == slice(3, 4)
+    here = Products.of(Segments.of(rows), layout)
+    assert here.rows is not None
+    assert not here.gemms
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_thousands_of_rows(dtype: torch.dtype) -> None:
     """Three prefills and decode rows behind them, against products of whole runs in float64."""
