@@ -26,6 +26,8 @@ class EngineConfig:
         drain_seconds: how long requests may go on after SIGTERM before they are cut.
         max_adapters_per_batch: adapters that sequences of one batch may use; others wait their turn.
         memory_gib: the engine's one pool: KV pages, cached prefixes, and the adapters of the running batch.
+        adapters_dir: the folder that adapters registered by path may come from; each of its subfolders is
+            registered at start. Left out, it is `adapters` in the model's folder, if there is one.
         adapter_cache_gib: host memory for adapters that requests may need; unused ones leave, oldest first.
         adapter_disk_gib: disk for adapters' files in `adapter_cache_dir`; those read longest ago leave it.
         max_adapter_mib: size over which an adapter's file is refused.
@@ -46,6 +48,7 @@ class EngineConfig:
     drain_seconds: float = 20.0
     max_adapters_per_batch: int = 32
     memory_gib: float = 1.0
+    adapters_dir: Path | None = None
     adapter_cache_dir: Path = Path("var/adapters")
     adapter_cache_gib: float = 1.0
     adapter_disk_gib: float = 10.0
@@ -72,5 +75,7 @@ class EngineConfig:
                 raise ConfigError(f"--{name.replace('_', '-')} must not be negative")
         if 0 < self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError("--max-num-batched-tokens must be at least --max-num-seqs")
+        if self.adapters_dir is not None and not self.adapters_dir.is_dir():
+            raise ConfigError(f"--adapters-dir {self.adapters_dir} is not a folder")
         if not 0 <= self.port < 65536:
             raise ConfigError(f"--port must be 0 to 65535, got {self.port}")

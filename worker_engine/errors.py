@@ -9,6 +9,7 @@ WorkerError
     │   └── AdapterRefused
     ├── Unauthorized         401
     ├── ModelNotFound        404
+    │   └── AdapterNotFound
     ├── RouteNotFound        404
     ├── MethodNotAllowed     405
     ├── BodyTooLarge         413
@@ -96,6 +97,10 @@ class ModelNotFound(RequestError):
     status = 404
     type = "invalid_request_error"
     code = "model_not_found"
+
+
+class AdapterNotFound(ModelNotFound):
+    """The request names an adapter that is not registered."""
 
 
 class RouteNotFound(RequestError):

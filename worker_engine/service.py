@@ -21,6 +21,7 @@ from typing import Final
 import torch
 
 from worker_engine.adapter_pool import AdapterPool
+from worker_engine.adapter_registry import AdapterRegistry
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import EngineConfig
@@ -69,6 +70,12 @@ class Service:
             max_cache_bytes=int(config.adapter_disk_gib * 2**30),
         )
         self.adapters = AdapterPool(loader, max_bytes=int(config.adapter_cache_gib * 2**30))
+        self.adapters_dir = config.adapters_dir
+        if self.adapters_dir is None and (config.model / "adapters").is_dir():
+            self.adapters_dir = config.model / "adapters"
+        self.registry = AdapterRegistry(
+            loader, self.adapters, root=self.adapters_dir, base=config.served_model_name
+        )
         self._thread = EngineThread(self.engine, self._publish, self._publish_end)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[str, asyncio.Queue[TokenDelta]] = {}

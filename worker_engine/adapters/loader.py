@@ -71,6 +71,22 @@ class AdapterLoader:
             raise AdapterRefused(f"adapter_model.safetensors is not a safetensors file: {error}") from error
         return self._build(ref, config, tensors)
 
+    def identify(self, uri: str) -> tuple[str, int]:
+        """Digest and largest rank of the adapter that lies at `uri` now; its files stay in the cache.
+
+        Raises:
+            AdapterUnavailable: the files could not be fetched (a retry may help).
+            AdapterRefused: its configuration is not served.
+        """
+        files = {name: self._fetch(uri, name) for name in ADAPTER_FILES}
+        try:
+            config = LoraConfig.from_bytes(files["adapter_config.json"])
+        except AdapterConfigError as error:
+            raise AdapterRefused(str(error)) from error
+        if (digest := files_digest(files)) not in self._cache:
+            self._cache.store(digest, files)
+        return digest, config.max_rank
+
     def is_cached(self, ref: AdapterRef | AdapterMix) -> bool:
         """Whether a load would find the files on disk."""
         refs = [member for member, _ in ref.members] if isinstance(ref, AdapterMix) else [ref]

@@ -1,0 +1,45 @@
+"""What a room of the HTTP API offers: its routes, each with what `/openapi.json` tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiohttp import web
+
+from worker_engine.service import Service
+
+SERVICE: Final = web.AppKey("service", Service)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One operation.
+
+    Attributes:
+        path: with `{name}` for a variable segment.
+        body: the JSON schema of its body; None when it takes none.
+        query: JSON schemas of its query parameters by name.
+        required_query: those that must be given.
+        produces: media types of a good answer.
+        open: served without the fleet token.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    body: Mapping[str, Any] | None = None
+    query: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    required_query: tuple[str, ...] = ()
+    headers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    produces: tuple[str, ...] = ("application/json",)
+    open: bool = False
+
+
+def check_model(service: Service, model: str) -> None:
+    """Raises ModelNotFound unless `model` is the base model, or an adapter registered here, or ''."""
+    if model not in ("", service.config.served_model_name):
+        service.registry.get(model, param="model")
