@@ -87,10 +87,6 @@ def rotate_and_store_kernel(
     present = halves < HALF
     inside = (heads < HEADS + 2 * KV)[:, None] & present[None, :]
     c, s = _angles(cos + row * cos_stride, sin + row * sin_stride, halves, present, HALF)
-    is_value = (heads >= HEADS + KV)[:, None]
-    c = tl.where(is_value, 1.0, c)
-    s = tl.where(is_value, 0.0, s)
-
     slot = tl.load(slots + row)
     kept = (heads < HEADS) | (slot >= 0)
     kv_head = (heads - HEADS) % KV
@@ -100,18 +96,13 @@ def rotate_and_store_kernel(
     second = tl.load(line + HALF + halves[None, :], mask=inside, other=0.0).to(tl.float32)
     inside = inside & kept[:, None]
     place = kv_line[:, None] + halves[None, :]
-    _put(line + halves[None, :], heads, k_pages, v_pages, place, first * c - second * s, inside, HEADS, KV)
-    _put(
-        line + HALF + halves[None, :],
-        heads,
-        k_pages,
-        v_pages,
-        place + HALF,
-        second * c + first * s,
-        inside,
-        HEADS,
-        KV,
-    )
+    # Values are chosen, not turned by an angle of 0: that would make NaN of an infinite one's partner.
+    is_value = (heads >= HEADS + KV)[:, None]
+    turned_first = tl.where(is_value, first, first * c - second * s)
+    turned_second = tl.where(is_value, second, second * c + first * s)
+    _put(line + halves[None, :], heads, k_pages, v_pages, place, turned_first, inside, HEADS, KV)
+    place += HALF
+    _put(line + HALF + halves[None, :], heads, k_pages, v_pages, place, turned_second, inside, HEADS, KV)
     if BLOCK_REST > 0:
         rest = 2 * HALF + tl.arange(0, BLOCK_REST)
         inside = (kept & (heads >= HEADS) & (heads < HEADS + 2 * KV))[:, None] & (rest < HEAD_DIM)[None, :]

@@ -79,6 +79,17 @@ def test_stores_keys_and_values(
     assert guarded[:, 0].isnan().all()
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")  # NumPy, which multiplies in the interpreter
+def test_an_infinite_value_is_stored_beside_its_partner() -> None:
+    """It is copied: turned by an angle of 0, its partner would become NaN."""
+    qkv = packed(2, 4, 8, torch.float32)
+    qkv[0, 3, 1], qkv[1, 3, 6], qkv[1, 3, 0] = float("inf"), float("-inf"), -0.0
+    values = qkv[:, 3:].clone()
+    pages = torch.zeros(2, 1, 4, 1, 8)
+    gpu.rotate_and_store_(qkv, *angles(2, 8, torch.float32), pages[0], pages[1], torch.tensor([2, 0]))
+    assert torch.equal(pages[1, 0, [2, 0]].view(torch.int32), values.view(torch.int32))
+
+
 def test_no_rows() -> None:
     empty = torch.ones(0, 4, 8)
     gpu.rotate_(empty, torch.ones(0, 1, 8), torch.ones(0, 1, 8))
