@@ -13,8 +13,8 @@ from benchmarks.figure import Figure
 from benchmarks.machine import facts
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
-NAMES: Final = ("gateway", "engine", "kernels")
-QUICK: Final = ("engine",)
+NAMES: Final = ("gateway", "engine", "adapters", "kernels")
+QUICK: Final = ("engine", "adapters")
 """Benchmarks that have a shorter form."""
 
 

@@ -11,7 +11,7 @@ import torch
 
 from worker_engine.adapter_memory import AdapterMemory
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.adapters.batch import SLACK
+from worker_engine.adapters.batch import SLACK, AdapterBatch
 from worker_engine.config import PAGE_SIZE, EngineConfig
 from worker_engine.latencies import Latencies
 from worker_engine.memory_pool import MemoryPool
@@ -72,6 +72,11 @@ class Engine:
         self.latencies = Latencies()
         self.num_generated_tokens = self.num_timeouts = 0
         self.num_prompt_tokens = 0
+
+    @property
+    def adapters(self) -> AdapterBatch:
+        """The device's tier; any thread may read its figures."""
+        return self._runner.adapters
 
     @property
     def idle(self) -> bool:

@@ -175,6 +175,8 @@ class SuffixTable:
 
     def find(self, path: str) -> int | None:
         """The index of the key that counts, or None."""
+        if not self._plain and not self._rooted and not self._patterns:
+            return None
         found = [self._plain[end] for end in _suffixes(path) if end in self._plain]
         if path in self._rooted:
             found.append(self._rooted[path])

@@ -85,6 +85,7 @@ class RankStore:
             )
             for _ in range(config.num_layers)
         ]
+        self.nbytes: Final = sum(m.a.nbytes + sum(b.nbytes for b in m.b) for m in self._matrices)
 
     @classmethod
     def for_adapters(
@@ -94,10 +95,6 @@ class RankStore:
         growth = GROWTH if len(adapters) > 1 else 1.0
         widest = [_widest(_ranks(adapter, PACKED_MODULES[name])) for adapter in adapters]
         return cls(name, config, dtype, [int(growth * sum(ranks)) for ranks in zip(*widest, strict=True)])
-
-    @property
-    def nbytes(self) -> int:
-        return sum(m.a.nbytes + sum(b.nbytes for b in m.b) for m in self._matrices)
 
     def has_room(self, adapter: Adapter) -> bool:
         widest = _widest(_ranks(adapter, self._modules))

@@ -1,0 +1,174 @@
+"""Throughput over ever more adapters: 5 to 2,000 on the demo model, in this process, through all tiers.
+
+As S-LoRA measures it (Sheng et al., 2023, arXiv:2311.03285, table 3: 5.5% less at 2,000 adapters than at 5):
+rank 8 on q, k, v and o, adapters drawn evenly or by Zipf's law with exponent 1. 64 adapters may be in a
+batch, 500 in host memory, fewer than 700 on disk; the store is a function that writes a demo adapter's bytes
+with one tensor drawn anew, so a load is all that it is in a worker but the network: digest, disk cache,
+checks, scaling, copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import os
+import random
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+# As the worker sets it for itself: libgomp reads it when torch loads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+from safetensors.torch import load_file, save
+
+from benchmarks.figure import Figure, compared
+from worker_engine.adapter_pool import AdapterPool
+from worker_engine.adapters.loader import AdapterLoader
+from worker_engine.config import EngineConfig
+from worker_engine.protocol import (
+    ADAPTER_FILES,
+    AdapterRef,
+    GenerateRequest,
+    SamplingParams,
+    adapter_digest,
+    engine_name,
+)
+from worker_engine.service import Service
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
+SOURCE: Final = ROOT / "demo" / "adapters" / "strict-json"
+STREAMS: Final = 32
+REQUESTS: Final = 128
+PROMPT_TOKENS: Final = 32
+NEW_TOKENS: Final = 48
+ROUNDS: Final = 3
+"""The median round counts; every round runs all scenarios, so that a busy machine is busy for each."""
+DEVICE_ADAPTERS: Final = 64
+HOST_ADAPTERS: Final = 500
+SCENARIOS: Final = (
+    ("zipf", 5),
+    ("zipf", 100),
+    ("zipf", 500),
+    ("zipf", 2000),
+    ("uniform", 5),
+    ("uniform", 2000),
+)
+GOAL: Final = 0.94
+
+
+def run(*, quick: bool = False) -> Iterator[Figure]:
+    """Yields tokens/s at each number of adapters, beside 5 drawn by the same law."""
+    return iter(asyncio.run(_run(rounds=1 if quick else ROUNDS)))
+
+
+async def _run(rounds: int) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="graftwork-bench-") as cache:
+        bench = _Bench(Path(cache))
+        bench.service.start()
+        try:
+            # The popular ones are where they are after a while of traffic.
+            await bench.warm(HOST_ADAPTERS)
+            speeds: dict[tuple[str, int], list[float]] = {}
+            for _ in range(rounds):
+                for law, adapters in SCENARIOS:
+                    speeds.setdefault((law, adapters), []).append(await bench.round(law, adapters))
+        finally:
+            await asyncio.to_thread(bench.service.stop)
+        figures = [
+            compared(
+                "adapters", f"{law}_{adapters}_tokens_per_s", statistics.median(found), "token/s",
+                baseline=statistics.median(speeds[law, 5]), goal=GOAL if law == "zipf" else None,
+                note=f"{STREAMS} streams, {REQUESTS} requests of {PROMPT_TOKENS} + {NEW_TOKENS} tokens",
+            )
+            for (law, adapters), found in speeds.items() if adapters != 5
+        ]  # fmt: skip
+        return [*figures, *bench.tiers()]
+
+
+class _Store(AdapterLoader):
+    """The loader, with a store that makes files when they are asked for."""
+
+    weights: dict[str, torch.Tensor]
+    config: bytes
+
+    def _fetch(self, uri: str, name: str) -> bytes:
+        return self.config if name == ADAPTER_FILES[0] else _file(self.weights, int(uri.rpartition("/")[2]))
+
+
+def _file(weights: dict[str, torch.Tensor], index: int) -> bytes:
+    """An adapter's safetensors: the first tensor is drawn anew."""
+    name, first = next(iter(weights.items()))
+    drawn = torch.randn(first.shape, generator=torch.Generator().manual_seed(index)).to(first.dtype)
+    return save(weights | {name: drawn * first.float().std().to(first.dtype)}, metadata={"format": "pt"})
+
+
+class _Bench:
+    def __init__(self, cache: Path) -> None:
+        config = EngineConfig(
+            MODEL, "base", device="cpu", max_adapters_per_batch=DEVICE_ADAPTERS, adapter_cache_dir=cache
+        )
+        self.service = Service(config)
+        weights = load_file(SOURCE / ADAPTER_FILES[1])
+        weights = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
+        self._config, self._weights = (SOURCE / ADAPTER_FILES[0]).read_bytes(), weights
+        nbytes = sum(tensor.nbytes for tensor in weights.values())
+        loader = _Store(
+            MODEL, cache, dtype=torch.bfloat16, device=torch.device("cpu"), max_cache_bytes=700 * nbytes
+        )
+        loader.weights, loader.config = self._weights, self._config
+        self.service.adapters = AdapterPool(loader, max_bytes=HOST_ADAPTERS * nbytes)
+        self._refs: dict[int, AdapterRef] = {}
+        self._draw, self._numbers = random.Random(1), itertools.count()
+
+    def ref(self, index: int) -> AdapterRef:
+        if index not in self._refs:
+            files = {ADAPTER_FILES[0]: self._config, ADAPTER_FILES[1]: _file(self._weights, index)}
+            digest = adapter_digest({name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
+            name = engine_name(tenant="bench", adapter=f"a{index}", version=1, sha256=digest)
+            self._refs[index] = AdapterRef(name, f"file:///{index}", digest, rank=8)
+        return self._refs[index]
+
+    async def warm(self, count: int) -> None:
+        for index in reversed(range(count)):
+            async with self.service.adapters.acquire(self.ref(index)):
+                pass
+
+    async def round(self, law: str, adapters: int) -> float:
+        """Tokens per second of `REQUESTS` requests, `STREAMS` at a time."""
+        weights = [1 / (rank + 1) if law == "zipf" else 1.0 for rank in range(adapters)]
+        chosen = [self.ref(index) for index in self._draw.choices(range(adapters), weights, k=REQUESTS)]
+        waiting = iter(chosen)
+        start = time.perf_counter()
+        counts = await asyncio.gather(*[self._stream(waiting) for _ in range(STREAMS)])
+        took = time.perf_counter() - start
+        if sum(counts) != REQUESTS * NEW_TOKENS:
+            raise RuntimeError(f"{sum(counts)} tokens came, expected {REQUESTS * NEW_TOKENS}")
+        return sum(counts) / took
+
+    async def _stream(self, refs: Iterator[AdapterRef]) -> int:
+        tokens = 0
+        for ref in refs:
+            prompt = tuple(self._draw.randrange(1000, 40000) for _ in range(PROMPT_TOKENS))
+            sampling = SamplingParams(NEW_TOKENS, temperature=0.0, ignore_eos=True)
+            request = GenerateRequest(str(next(self._numbers)), prompt, sampling, ref)
+            async for delta in self.service.generate(request):
+                tokens += len(delta.token_ids)
+        return tokens
+
+    def tiers(self) -> Iterator[Figure]:
+        """What the tiers held and how long loads took, over all scenarios."""
+        pool, batch = self.service.adapters, self.service.engine.adapters
+        found = ", ".join(f"{count} in {tier}" for tier, count in pool.found.items())
+        yield Figure("adapters", "host_resident", pool.num_resident, "adapters", note=f"found {found}")
+        copies = f"{batch.num_copied} copied, {batch.num_rebuilt} times all copied anew"
+        yield Figure("adapters", "device_resident", batch.num_resident, "adapters", note=copies)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        yield Figure("adapters", "peak_memory", round(peak, 1), "MiB", note="of this process")
