@@ -47,8 +47,10 @@ class Tile:
             raise ValueError(f"stages is {self.stages!r}; expected 1 to 8")
         if type(self.fused) is not bool:
             raise ValueError(f"fused is {self.fused!r}; expected true or false")
-        if self.inner < VECTOR:
-            raise ValueError(f"inner is {self.inner}; expected at least {VECTOR}")
+        for name in ("inner", "outer"):
+            # The kernels tell the compiler that blocks of columns begin at multiples of so many elements.
+            if getattr(self, name) < VECTOR:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least {VECTOR}")
         if self.rows > 1 and min(self.rows, self.ranks, self.inner, self.outer, self.depth) < 16:
             names = "rows, ranks, inner, outer and depth"
             raise ValueError(f"{names} of {self} must be at least 16 when rows is not 1")

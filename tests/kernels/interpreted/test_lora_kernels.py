@@ -269,3 +269,5 @@ def test_bad_values_are_named() -> None:
         Plan.of([1], rows)
     with pytest.raises(ValueError, match="rows is 3; expected a power of two"):
         Tile(rows=3, ranks=16, inner=16, outer=16, splits=1)
+    with pytest.raises(ValueError, match="outer is 4; expected at least 8"):
+        Tile(rows=1, ranks=16, inner=16, outer=4)
