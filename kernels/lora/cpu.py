@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch.nn.functional import linear
 
+from kernels.lora import native_rows
 from kernels.lora.products import Gemm, Products, RowByRow, Rows
 from kernels.lora.segments import Segments
 from kernels.lora.weights import LoraWeights, RankMatrices
@@ -36,8 +37,7 @@ def apply_lora(
         products = segments.plans[weights.layout] = Products.of(segments, weights.layout)
     products = cast(Products, products)
     matrices = weights.matrices
-    if products.rows is not None:
-        _expand(out, _dots(x, matrices.a, products.rows), matrices, products.rows)
+    _add_rows(out, x, weights, products)
     for gemm in products.gemms:
         _multiply(out, x, matrices, gemm)
     if gain is not None:
@@ -50,6 +50,22 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
     rows = Products.of(segments, weights.layout, gemms=False).rows
     if rows is not None:
         _expand(out, weights.matrices.a[rows.a, token_ids[rows.owner]], weights.matrices, rows)
+
+
+def _add_rows(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, products: Products) -> None:
+    rows, matrices = products.rows, weights.matrices
+    if rows is None:
+        return
+    if "native" not in weights.kept:
+        served = native_rows.serves(x, matrices)
+        weights.kept["native"] = native_rows.NativeMatrices.of(matrices) if served else None
+    native = cast("native_rows.NativeMatrices | None", weights.kept["native"])
+    if native is None:
+        _expand(out, _dots(x, matrices.a, rows), matrices, rows)
+        return
+    if "native" not in products.kept:
+        products.kept["native"] = native_rows.NativeProducts.of(rows)
+    native_rows.add(out, x, cast(native_rows.NativeProducts, products.kept["native"]), native)
 
 
 def _dots(x: torch.Tensor, a: torch.Tensor, rows: RowByRow) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -88,10 +88,15 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Every row that has weights in a layout, once."""
+    """Every row that has weights in a layout, once.
+
+    Attributes:
+        kept: what an implementation derived, by its name.
+    """
 
     rows: RowByRow | None
     gemms: tuple[Gemm, ...]
+    kept: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, segments: Segments, layout: Layout, *, gemms: bool = True) -> Products:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <immintrin.h>
@@ -213,6 +214,8 @@ void attend_group(const Attend& call, int64_t row, int64_t kv_head) {
 }
 
 }  // namespace
+
+#include "lora.h"
 
 extern "C" {
 

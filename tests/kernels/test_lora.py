@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels import native
 from kernels.lora import (
     LoraPair,
     LoraWeights,
@@ -25,6 +26,7 @@ from kernels.lora import (
     apply_lora,
     concatenate,
     embed_lora,
+    native_rows,
     reference,
 )
 from kernels.lora.products import Products
@@ -39,6 +41,15 @@ def poisoned_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(params=["native", "torch"])
+def rows_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows multiplied by the native library where it is, and by PyTorch's operations."""
+    if request.param == "torch":
+        monkeypatch.setattr(native_rows, "serves", lambda *_: False)
+    elif native.LIBRARY is None:
+        pytest.skip("no native library: no C++ compiler, or a CPU without AVX-512 BF16")
 
 
 @dataclass(frozen=True)
@@ -133,6 +144,7 @@ CASES: dict[str, tuple[tuple[int, ...], int, tuple[int, ...], list[int]]] = {
 }
 
 
+@pytest.mark.usefixtures("rows_by")
 @pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
@@ -250,6 +262,7 @@ def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views() 
     assert torch.equal(wide_out[:, 31:], before[:, 31:])
 
 
+@pytest.mark.usefixtures("rows_by")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_anothers_overflow_stays_its_own(dtype: torch.dtype) -> None:
     """Row 0's adapter overflows on every input; rows that fill a product up are taken from anywhere."""
@@ -268,8 +281,10 @@ def test_anothers_overflow_stays_its_own(dtype: torch.dtype) -> None:
     assert torch.equal(out[3], torch.zeros(4, dtype=dtype))
 
 
-def test_nan_in_a_row_stays_in_it() -> None:
-    case = Case.of((12,), 16, (4, 4, 2), [0, -1, 1, 0, 2, 0], torch.float32)
+@pytest.mark.usefixtures("rows_by")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nan_in_a_row_stays_in_it(dtype: torch.dtype) -> None:
+    case = Case.of((12,), 16, (4, 4, 2), [0, -1, 1, 0, 2, 0], dtype)
     for row in (0, 1):
         x, base = case.x.clone(), case.base.clone()
         x[row], base[row] = float("nan"), float("nan")
