@@ -65,8 +65,8 @@ class AdapterRegistry:
         """Raises AdapterNotFound."""
         if (found := self._by_name.get(name)) is None:
             raise AdapterNotFound(
-                f"{param} {name[:256]!r} is not served here: it is neither {self._base!r} nor an adapter that "
-                "is registered",
+                f"{param} {name[:256]!r} is not served here: it is neither {self._base!r} nor a registered "
+                "adapter",
                 param=param,
             )
         return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from worker_engine.errors import RequestError
 from worker_engine.openai.choice import Choice, Part
 from worker_engine.openai.logprobs import LogprobsWriter
-from worker_engine.openai.render import DONE, Head, Renderer
+from worker_engine.openai.render import DONE, Head, Renderer, event
 from worker_engine.openai.schema import CompletionRequest
 from worker_engine.protocol import TokenDelta
 from worker_engine.tokenizer import ChatTokenizer
@@ -16,6 +17,8 @@ from worker_engine.tool_calls.parser import CallParser
 
 class Answer:
     """The answer to one request; its choices advance independently."""
+
+    content_type = "text/event-stream"
 
     def __init__(
         self,
@@ -63,6 +66,10 @@ class Answer:
     def end(self) -> bytes:
         """The last events of a stream."""
         return (self._renderer.final_usage() if self._body.include_usage else b"") + DONE
+
+    def fail(self, error: RequestError) -> bytes:
+        """The last event of a stream that failed."""
+        return event(error.to_dict())
 
     def whole(self) -> dict[str, Any]:
         """The body of a request that does not stream."""

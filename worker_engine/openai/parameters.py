@@ -115,8 +115,8 @@ class Told:
     schema: Schema = field(default_factory=dict)
 
 
-def object_schema(parameters: Mapping[str, Parameter], required: Sequence[str] = ()) -> Schema:
+def object_schema(parameters: Mapping[str, Parameter], required: Sequence[str] = ()) -> dict[str, Any]:
     """The schema of an object of these parameters and no others."""
     properties = {name: dict(parameter.schema) for name, parameter in parameters.items()}
-    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | ({"required": list(required)} if required else {})

@@ -1,0 +1,166 @@
+"""A checked request through the engine, and its answer back onto the connection."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from aiohttp import web
+
+from worker_engine.choices import merge
+from worker_engine.errors import ModelNotFound, RequestError
+from worker_engine.openai import schema
+from worker_engine.openai.answer import Answer
+from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
+from worker_engine.openai.prepare import call_form, prompt_tokens, sampling_params
+from worker_engine.openai.render import Head
+from worker_engine.openai.schema import CompletionRequest
+from worker_engine.protocol import AdapterRef, GenerateRequest, Origin, TokenDelta
+from worker_engine.routes import SERVICE
+from worker_engine.service import Service
+
+_REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
+
+Deltas = AsyncGenerator[tuple[int, TokenDelta], None]
+
+
+class Writer(Protocol):
+    """An answer as it grows, in one wire format."""
+
+    content_type: str
+
+    def take(self, index: int, delta: TokenDelta) -> bytes:
+        """What a stream sends for a delta of sequence `index`."""
+
+    def end(self) -> bytes:
+        """What ends a stream."""
+
+    def fail(self, error: RequestError) -> bytes:
+        """What a stream sends when the generation fails."""
+
+    def whole(self) -> Any:
+        """The body of an answer that does not stream."""
+
+
+class JsonLines:
+    """OpenAI's events as SageMaker's LMI sends them: a JSON object a line, an empty line at the end."""
+
+    content_type = "application/jsonlines"
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def take(self, index: int, delta: TokenDelta) -> bytes:
+        return _lines(self._answer.take(index, delta))
+
+    def end(self) -> bytes:
+        return _lines(self._answer.end())
+
+    def fail(self, error: RequestError) -> bytes:
+        return _lines(self._answer.fail(error))
+
+    def whole(self) -> Any:
+        return self._answer.whole()
+
+
+def _lines(events: bytes) -> bytes:
+    """Within an event JSON has no line feed."""
+    texts = (event.removeprefix(b"data: ") for event in events.split(b"\n\n") if event)
+    return b"".join((b"" if text == b"[DONE]" else text) + b"\n" for text in texts)
+
+
+async def chat_completions(request: web.Request) -> web.StreamResponse:
+    """POST /v1/chat/completions."""
+    return await serve(request, schema.parse(await request.read(), chat=True))
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """POST /v1/completions."""
+    return await serve(request, schema.parse(await request.read(), chat=False))
+
+
+async def serve(
+    request: web.Request, body: CompletionRequest, *, jsonlines: bool = False
+) -> web.StreamResponse:
+    """Generates what an OpenAI body asks for. Raises RequestError before the first byte of a stream."""
+    service = request.app[SERVICE]
+    body = with_adapter(service, body)
+    form = call_form(service, body)
+    prompt = await prompt_tokens(service, body)
+    sampling = await sampling_params(service, body, len(prompt), form)
+    request_id, origin = request_id_of(request), origin_of(request, body.origin)
+    chat = body.messages is not None
+    head = Head(f"{'chatcmpl' if chat else 'cmpl'}-{request_id}", body.model, int(time.time()), chat)
+    answer = Answer(service.tokenizer, body, prompt, form, head)
+    choices = [replace(sampling, choice=index) for index in range(body.n)]
+    requests = [GenerateRequest(request_id, prompt, item, body.adapter, origin) for item in choices]
+    deltas = merge([service.generate(item) for item in requests])
+    writer: Writer = JsonLines(answer) if jsonlines else answer
+    return await respond(request, deltas, writer, stream=body.stream, request_id=request_id)
+
+
+async def respond(
+    request: web.Request, deltas: Deltas, writer: Writer, *, stream: bool, request_id: str
+) -> web.StreamResponse:
+    """Sends the whole answer, or each part as it comes."""
+    headers = {"x-request-id": request_id}
+    async with aclosing(deltas):
+        if stream:
+            return await _stream(request, deltas, writer, headers)
+        async for index, delta in deltas:
+            writer.take(index, delta)
+        return web.json_response(writer.whole(), headers=headers)
+
+
+async def _stream(
+    request: web.Request, deltas: Deltas, writer: Writer, headers: dict[str, str]
+) -> web.StreamResponse:
+    """Headers go out with the first delta, so that a refused adapter still has its HTTP status."""
+    index, delta = await anext(deltas)
+    response = web.StreamResponse(
+        headers=headers | {"Content-Type": writer.content_type, "Cache-Control": "no-cache"}
+    )
+    await response.prepare(request)
+    try:
+        if events := writer.take(index, delta):
+            await response.write(events)
+        async for index, delta in deltas:
+            if events := writer.take(index, delta):
+                await response.write(events)
+        await response.write(writer.end())
+    except RequestError as error:
+        await response.write(writer.fail(error))
+    await response.write_eof()
+    return response
+
+
+def request_id_of(request: web.Request) -> str:
+    """The caller's `x-request-id` where it is fit to be sent back, else a fresh one."""
+    given = request.headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def origin_of(request: web.Request, origin: Origin) -> Origin:
+    """The body's origin, with the shorter of its and the header's time limits."""
+    if (seconds := parse_timeout(request.headers.get(TIMEOUT_HEADER))) is None:
+        return origin
+    return replace(origin, timeout=min(seconds, origin.timeout or seconds))
+
+
+def with_adapter(service: Service, body: CompletionRequest) -> CompletionRequest:
+    """The body with the adapter that its model names. Raises ModelNotFound."""
+    served = service.config.served_model_name
+    if body.adapter is None and body.model != served:
+        return replace(body, adapter=service.registry.get(body.model, param="model").ref)
+    if isinstance(body.adapter, AdapterRef):
+        served = body.adapter.name
+    if body.model != served:
+        raise ModelNotFound(
+            f"model {body.model!r} is not served here; this worker serves {served!r}", param="model"
+        )
+    return body

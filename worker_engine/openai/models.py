@@ -1,0 +1,75 @@
+"""The models that can be named, and vLLM's routes that add and remove adapters among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from worker_engine.adapter_registry import NAME_PATTERN
+from worker_engine.errors import InvalidRequest
+from worker_engine.openai.body import parse_object
+from worker_engine.openai.fields import Fields
+from worker_engine.openai.parameters import Flag, Parameter, Text, object_schema
+from worker_engine.routes import SERVICE, Route
+
+_NAME: Final = Text(max_length=256)
+_PATH: Final = Text(max_length=4096)
+_FLAGS: Final = {"load_inplace": Flag(), "pin": Flag()}
+_LOAD: Final[Mapping[str, Parameter]] = {"lora_name": _NAME, "lora_path": _PATH, **_FLAGS}
+_UNLOAD: Final[Mapping[str, Parameter]] = {"lora_name": _NAME}
+
+
+async def list_models(request: web.Request) -> web.Response:
+    """GET /v1/models: the base model, then each adapter with the base as its parent."""
+    service = request.app[SERVICE]
+    base = service.config.served_model_name
+    shared = {"object": "model", "created": 0, "owned_by": "graftwork"}
+    limit = {"max_model_len": service.engine.max_model_len}
+    models: list[dict[str, Any]] = [{"id": base, **shared, "root": base, "parent": None, **limit}]
+    models += [
+        {"id": item.name, **shared, "root": item.src, "parent": base, **limit, "sha256": item.ref.sha256}
+        for item in service.registry
+    ]
+    return web.json_response({"object": "list", "data": models})
+
+
+async def load_lora_adapter(request: web.Request) -> web.Response:
+    """POST /v1/load_lora_adapter."""
+    fields = Fields(parse_object(await request.read()))
+    fields.refuse_others(_LOAD)
+    name, path = _NAME.read(fields, "lora_name"), _PATH.read(fields, "lora_path")
+    flags = {key: flag.read(fields, key) for key, flag in _FLAGS.items()}
+    try:
+        await request.app[SERVICE].registry.register(
+            name, path, pin=flags["pin"], replace=flags["load_inplace"]
+        )
+    except InvalidRequest as error:
+        error.param = {"name": "lora_name", "src": "lora_path", None: "lora_path"}.get(error.param)
+        raise
+    return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
+
+
+async def unload_lora_adapter(request: web.Request) -> web.Response:
+    """POST /v1/unload_lora_adapter."""
+    fields = Fields(parse_object(await request.read()))
+    fields.refuse_others(_UNLOAD)
+    name = _NAME.read(fields, "lora_name")
+    request.app[SERVICE].registry.unregister(name, param="lora_name")
+    return web.Response(text=f"Success: LoRA adapter '{name}' removed successfully.")
+
+
+_LOAD_BODY: Final = object_schema(_LOAD, ["lora_name", "lora_path"])
+_LOAD_BODY["properties"]["lora_name"]["pattern"] = f"^{NAME_PATTERN}$"
+ROUTES: Final = (
+    Route("GET", "/v1/models", list_models, "The base model and the adapters registered by name"),
+    Route(
+        "POST", "/v1/load_lora_adapter", load_lora_adapter, "Register an adapter by name (as vLLM does)",
+        body=_LOAD_BODY, produces=("text/plain",),
+    ),
+    Route(
+        "POST", "/v1/unload_lora_adapter", unload_lora_adapter, "Forget an adapter (as vLLM does)",
+        body=object_schema(_UNLOAD, ["lora_name"]), produces=("text/plain",),
+    ),
+)  # fmt: skip

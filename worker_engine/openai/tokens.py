@@ -1,0 +1,101 @@
+"""Text to tokens and back, as vLLM's /tokenize and /detokenize do it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from worker_engine.errors import InvalidRequest
+from worker_engine.openai.body import parse_object
+from worker_engine.openai.fields import Fields
+from worker_engine.openai.messages import MAX_MESSAGES, MESSAGE_SCHEMA, parse_messages
+from worker_engine.openai.parameters import Flag, Items, Parameter, Text, Told, object_schema
+from worker_engine.routes import SERVICE, Route, check_model
+from worker_engine.service import Service
+
+MAX_TOKENS: Final = 1_000_000
+_MODEL: Final = Text("", 256)
+_PROMPT: Final = Text()
+_TOKEN_STRS: Final = Flag()
+_SPECIAL: Final = Flag(default=True)
+_MESSAGES: Final = Told(
+    {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA},
+)
+_TOKENIZE: Final[Mapping[str, Parameter]] = {
+    "model": _MODEL,
+    "prompt": _PROMPT,
+    "messages": _MESSAGES,
+    "add_special_tokens": _SPECIAL,
+    "return_token_strs": _TOKEN_STRS,
+}
+_IDS: Final = Items(MAX_TOKENS, int, f"a list of at most {MAX_TOKENS} token ids")
+_DETOKENIZE: Final[Mapping[str, Parameter]] = {"model": _MODEL, "tokens": _IDS}
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """POST /tokenize: a text's tokens, or a chat's with the template around it."""
+    service = request.app[SERVICE]
+    value = parse_object(await request.read())
+    fields = Fields(value)
+    fields.refuse_others(_TOKENIZE)
+    check_model(service, _MODEL.read(fields, "model"))
+    text, special = _text(service, fields)
+    ids = await asyncio.to_thread(service.tokenizer.encode, text, add_special_tokens=special)
+    answer: dict[str, Any] = {
+        "count": len(ids),
+        "max_model_len": service.engine.max_model_len,
+        "tokens": ids,
+        "token_strs": None,
+    }
+    if _TOKEN_STRS.read(fields, "return_token_strs"):
+        answer["token_strs"] = [
+            service.tokenizer.token_bytes(token_id).decode(errors="replace") for token_id in ids
+        ]
+    return web.json_response(answer)
+
+
+def _text(service: Service, fields: Fields) -> tuple[str, bool]:
+    """What to tokenize, and whether special tokens come before it: by default in plain text only."""
+    chat = "messages" in fields
+    if chat and "prompt" in fields:
+        raise InvalidRequest("messages and prompt exclude each other", param="messages")
+    special = _SPECIAL.read(fields, "add_special_tokens")
+    if not chat:
+        return _PROMPT.read(fields, "prompt"), special
+    messages = parse_messages(fields.get("messages", None, list, "a list"))
+    return service.tokenizer.render_chat(messages), special and "add_special_tokens" in fields
+
+
+async def detokenize(request: web.Request) -> web.Response:
+    """POST /detokenize: the text of token ids, special tokens included."""
+    service = request.app[SERVICE]
+    fields = Fields(parse_object(await request.read()))
+    fields.refuse_others(_DETOKENIZE)
+    check_model(service, _MODEL.read(fields, "model"))
+    if "tokens" not in fields:
+        raise InvalidRequest("tokens is required", param="tokens")
+    ids = _IDS.read(fields, "tokens")
+    vocab = service.model.vocab_size
+    if not all(0 <= item < vocab for item in ids):
+        raise InvalidRequest(f"tokens must hold token ids from 0 to {vocab - 1}", param="tokens")
+    text = await asyncio.to_thread(service.tokenizer.decode, ids, skip_special_tokens=False)
+    return web.json_response({"prompt": text})
+
+
+def _one_of(schema: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return {**schema, "oneOf": [{"required": [name]} for name in names]}
+
+
+ROUTES: Final = (
+    Route(
+        "POST", "/tokenize", tokenize, "A text's or a chat's tokens (as vLLM does)",
+        body=_one_of(object_schema(_TOKENIZE), "prompt", "messages"),
+    ),
+    Route(
+        "POST", "/detokenize", detokenize, "The text of tokens (as vLLM does)",
+        body=object_schema(_DETOKENIZE, ["tokens"]),
+    ),
+)  # fmt: skip
