@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,8 @@ class EngineConfig:
         adapter_cache_gib: host memory for adapters that requests may need; unused ones leave, oldest first.
         adapter_disk_gib: disk for adapters' files in `adapter_cache_dir`; those read longest ago leave it.
         max_adapter_mib: size over which an adapter's file is refused.
+        merge_adapter: "off", "auto", or the content hash of the adapter that is merged into a second copy of
+            the base's linear layers, for steps in which nobody else runs; "auto" finds it.
         num_threads: CPU threads of the model; 0 takes all cores that this process may use.
     """
 
@@ -53,6 +56,7 @@ class EngineConfig:
     adapter_cache_gib: float = 1.0
     adapter_disk_gib: float = 10.0
     max_adapter_mib: int = 2048
+    merge_adapter: str = "off"
     num_threads: int = 0
     fleet_token: str = field(default="", repr=False)
     s3_endpoint_url: str | None = None
@@ -64,6 +68,10 @@ class EngineConfig:
             raise ConfigError(f"--device must be auto, cpu or cuda, got {self.device!r}")
         if self.dtype not in ("auto", "float32", "bfloat16"):
             raise ConfigError(f"--dtype must be auto, float32 or bfloat16, got {self.dtype!r}")
+        if self.merge_adapter not in ("off", "auto") and not re.fullmatch("[0-9a-f]{64}", self.merge_adapter):
+            raise ConfigError(
+                f"--merge-adapter must be off, auto or 64 lower-case hex digits, got {self.merge_adapter!r}"
+            )
         for name in ("max_num_seqs", "max_adapter_mib", "memory_gib", "max_adapters_per_batch"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")

@@ -8,6 +8,7 @@ import torch
 
 from kernels.lora import Segments
 from worker_engine.adapters.batch import AdapterBatch
+from worker_engine.adapters.merged import Merged, MergePolicy
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config import PAGE_SIZE, EngineConfig
 from worker_engine.errors import ConfigError
@@ -64,6 +65,10 @@ class ModelRunner:
             )
         self._cache = KVCache(model, self.num_pages, dtype=dtype, device=device)
         self.adapters = AdapterBatch(model, dtype=dtype, device=device)
+        self.merged: Merged | None = None
+        if engine.merge_adapter != "off":
+            pinned = "" if engine.merge_adapter == "auto" else engine.merge_adapter
+            self.merged = Merged(self._model.linears, model, MergePolicy(pinned))
 
     @torch.inference_mode()
     def run(self, chunks: Items[Chunk], fresh_pages: Items[int]) -> tuple[torch.Tensor, list[Sequence]]:
@@ -76,7 +81,10 @@ class ModelRunner:
             Float32 logits [n, vocab], and the n sequences that they belong to.
         """
         self._cache.zero(fresh_pages)
-        adapters = self.adapters.select([chunk.sequence.adapter for chunk in chunks])
+        owners = [chunk.sequence.adapter for chunk in chunks]
+        if self.merged is not None and self.merged.step(owners):
+            owners = [None] * len(owners)
+        adapters = self.adapters.select(owners)
         # Decode rows first, and adapters' rows in the order of their weights in the stacks.
         rows = sorted(zip(chunks, adapters, strict=True), key=lambda row: (row[0].count > 1, row[1]))
         logits = self._model.forward(self._batch(rows), self._cache)

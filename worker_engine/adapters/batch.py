@@ -22,7 +22,9 @@ from worker_engine.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.models.decoder import LayerLora
 
 SLACK: Final = 2.0
-"""Matrices are kept while they hold at most this many times the weights that the batch uses."""
+"""Matrices that hold more than this many times the weights that the batch uses become smaller."""
+PATIENCE: Final = 256
+"""Steps after which they do: a batch that empties for a moment would have them copied twice."""
 
 
 class AdapterBatch:
@@ -41,7 +43,7 @@ class AdapterBatch:
         self._index: dict[Adapter, int] = {}
         self._used: dict[Adapter, int] = {}
         self._extras: Extras | None = None
-        self._steps = 0
+        self._steps = self._wasteful = 0
         self.layers: list[LayerLora] = []
         self.num_copied = self.num_rebuilt = 0
 
@@ -66,7 +68,8 @@ class AdapterBatch:
         self._steps += 1
         active = dict.fromkeys(adapter for adapter in adapters if adapter is not None)
         missing = [adapter for adapter in active if adapter not in self._index]
-        if missing or (active and self._holds_too_much(active)):
+        self._wasteful = self._wasteful + 1 if active and self._holds_too_much(active) else 0
+        if missing or self._wasteful > PATIENCE:
             self._take_in(missing, active)
         self._used.update(dict.fromkeys(active, self._steps))
         return [-1 if adapter is None else self._index[adapter] for adapter in adapters]
@@ -80,7 +83,7 @@ class AdapterBatch:
             self._hold(list(active))
             weights = self._side_by_side()
         else:
-            if self._holds_too_much(active) or not all(self._add(adapter, active) for adapter in missing):
+            if self._wasteful > PATIENCE or not all(self._add(adapter, active) for adapter in missing):
                 self._rebuild(list(active))
             weights = self._laid_out()
         self._extras = Extras.of(self._places, self._config, self._device)

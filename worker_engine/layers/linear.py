@@ -46,6 +46,11 @@ class PackedLinear:
             return native.unpack(self._weight, self._out)
         return self._weight.to_dense() if self._mkldnn else self._weight
 
+    def exchange(self, other: PackedLinear) -> None:
+        """Swaps weights and biases with a layer of the same shape and dtype; no value is copied."""
+        self._weight, other._weight = other._weight, self._weight
+        self.bias, other.bias = other.bias, self.bias
+
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """[rows, in] -> [rows, out], plus `residual` [rows, out] when given."""
         if self._native:

@@ -103,6 +103,11 @@ class DecoderLayer:
         self._attention = Attention(config.attention_scale, config.attention[index].window)
         self._load_norms(weights)
 
+    @property
+    def linears(self) -> dict[str, LoraLinear]:
+        """By name in `PACKED_MODULES`."""
+        return {"qkv": self._qkv, "o": self._o, "gate_up": self._gate_up, "down": self._down}
+
     def _load_norms(self, weights: LayerWeights) -> None:
         self._head_norm: HeadNorm | None = None
         self._input_norm = weights.norm("input_layernorm")
@@ -183,6 +188,11 @@ class Decoder:
         self._head = PackedLinear(self._embedding if tied else checkpoint.get(head, *size))
         self._softcap = config.logit_softcap
         checkpoint.refuse_unused((*self.unused, head))
+
+    @property
+    def linears(self) -> list[dict[str, LoraLinear]]:
+        """The linear layers of each decoder layer."""
+        return [layer.linears for layer, _ in self._layers]
 
     @classmethod
     def _weights(cls, config: ModelConfig, checkpoint: Checkpoint, path: str) -> LayerWeights:

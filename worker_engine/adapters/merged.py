@@ -1,0 +1,117 @@
+"""One hot adapter merged into the base's weights, for steps in which every row is its own.
+
+The base's own weights are kept as they were: leaving the merged mode puts the very same tensors back, so what
+other rows compute is the same bit for bit. Merged weights cost the memory of the decoder's linear layers a
+second time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernels.lora import LoraPair
+from worker_engine.adapters.adapter import Adapter
+from worker_engine.layers.linear import LoraLinear
+from worker_engine.model_config import PACKED_MODULES, ModelConfig
+
+Linears = Mapping[str, LoraLinear]
+"""A decoder layer's linear layers, by name in `PACKED_MODULES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergePolicy:
+    """When an adapter is worth merging.
+
+    Attributes:
+        pinned: content of the one adapter that may be merged; "" for whichever is hot.
+        steps: how many steps are looked back upon.
+        share: part of them that must have been the adapter's alone; under half of it, it is given up.
+    """
+
+    pinned: str = ""
+    steps: int = 64
+    share: float = 0.9
+
+
+class Merged:
+    """Which adapter is merged, how far that has come, and whether its weights are in place."""
+
+    def __init__(self, layers: Sequence[Linears], config: ModelConfig, policy: MergePolicy) -> None:
+        self._layers, self._config, self._policy = layers, config, policy
+        self._owners: deque[str] = deque(maxlen=policy.steps)
+        self._weights: list[dict[str, LoraLinear]] = []
+        self._in_place = False
+        self.adapter: Adapter | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the present step computes with merged weights."""
+        return self._in_place
+
+    @property
+    def complete(self) -> bool:
+        return self.adapter is not None and len(self._weights) == len(self._layers)
+
+    def step(self, adapters: Sequence[Adapter | None]) -> bool:
+        """To be called before each step: takes note, merges one layer more, puts the right weights in place.
+
+        Args:
+            adapters: of the step's sequences; None for the base alone.
+
+        Returns:
+            True when the step's rows are all served by merged weights, and need no adapter.
+        """
+        contents = {"" if adapter is None else adapter.sha256 for adapter in adapters}
+        owner = adapters[0] if len(contents) == 1 else None
+        self._owners.append("" if owner is None else owner.sha256)
+        self._choose(owner)
+        if self.adapter is not None and not self.complete:
+            # A layer at a time: no step waits for all of them.
+            layer = len(self._weights)
+            self._weights.append(self._merge(self._layers[layer], self.adapter.layers[layer]))
+        self._put(self.complete and self.adapter is not None and contents == {self.adapter.sha256})
+        return self._in_place
+
+    def clear(self) -> None:
+        """Puts the base's weights back and lets go of the merged ones."""
+        self._put(False)
+        self.adapter, self._weights = None, []
+
+    def _choose(self, owner: Adapter | None) -> None:
+        policy = self._policy
+        if self.adapter is not None:
+            kept = self._owners.count(self.adapter.sha256)
+            if not policy.pinned and kept < policy.share / 2 * min(len(self._owners), policy.steps):
+                self.clear()
+        if self.adapter is not None or owner is None or not owner.pairs_only:
+            return
+        hot = self._owners.count(owner.sha256) >= policy.share * policy.steps
+        if owner.sha256 == policy.pinned or (not policy.pinned and hot):
+            self.adapter = owner
+
+    def _put(self, merged: bool) -> None:
+        if merged != self._in_place:
+            for linears, others in zip(self._layers, self._weights, strict=True):
+                for name, other in others.items():
+                    linears[name].exchange(other)
+            self._in_place = merged
+
+    def _merge(self, linears: Linears, pairs: Mapping[str, LoraPair]) -> dict[str, LoraLinear]:
+        """`W + s B A` of every linear layer that the adapter changes, in float32 and rounded once."""
+        merged: dict[str, LoraLinear] = {}
+        shapes = self._config.linear_shapes
+        for name, modules in PACKED_MODULES.items():
+            if not any(module in pairs for module in modules):
+                continue
+            linear = linears[name]
+            weight = linear.weight
+            wide, first = weight.float(), 0
+            for module in modules:
+                rows = wide[first : first + shapes[module][0]]
+                first += shapes[module][0]
+                if module in pairs:
+                    rows.addmm_(pairs[module].b.float().T, pairs[module].a.float())
+            merged[name] = LoraLinear(wide.to(weight.dtype), linear.bias)
+        return merged
