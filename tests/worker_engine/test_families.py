@@ -29,6 +29,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from kernels import native
 from kernels.lora import Segments
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens, write_tokenizer
 from worker_engine.checkpoint import Checkpoint
@@ -247,6 +248,18 @@ def test_bf16_loses_no_more_than_transformers(name: str, families: Any) -> None:
     for step in (13, 1):
         ours = torch.cat(logits(*load(folder, torch.bfloat16), prompts, step))
         assert (ours - exact).square().mean() <= 1.5 * (theirs - exact).square().mean(), f"{step} at a time"
+
+
+@pytest.mark.skipif(native.LIBRARY is None, reason="no compiler, or no AVX-512 BF16 on this CPU")
+@pytest.mark.parametrize("name", ["mistral-window", "qwen3", "gemma3-tied"])
+def test_native_bf16_logits_do_not_depend_on_the_batch(name: str, families: Any) -> None:
+    """Bit for bit, so that a seed's draw in a decode step is the same beside anyone."""
+    model, kv = load(families(name)[0], torch.bfloat16)
+    prompts = draw((75, 22, 40))
+    for step in (1, 128):
+        together = logits(model, kv, prompts, step)
+        for prompt, beside in zip(prompts, together, strict=True):
+            assert torch.equal(logits(model, kv, [prompt], step)[0], beside)
 
 
 @pytest.mark.parametrize("name", CASES)
