@@ -27,6 +27,7 @@ from torch.nn.functional import linear
 from benchmarks.figure import Figure, compared
 from kernels.lora import LoraPair, LoraWeights, Owners, Segments, apply_lora, concatenate
 from kernels.lora.cpu import check
+from kernels.lora.layout import Layout
 from kernels.lora.products import Products
 
 Shapes = tuple[tuple[int, tuple[int, ...]], ...]
@@ -328,20 +329,30 @@ def _agree(case: Case, contenders: dict[str, Contender]) -> None:
 
 
 def _preparation() -> Iterator[Figure]:
-    """What a step costs before its first layer, what checks cost a layer, and what new adapters cost."""
+    """What a batch costs before its first layer, what checks cost a layer, and what new adapters cost.
+
+    The races above leave out what `plan_of_*` is: each batch's own, and shared by all decoder layers.
+    """
     rows = [row * 32 // 256 for row in range(256)]
     case = Case.draw(MODELS["smollm2-135m"], [RANK] * 32, rows, torch.bfloat16)
-    each = case.layers[0][0]
-    weights, segments = _weights(each, Owners()), Segments.of(rows)
+    each, owners = case.layers[0][0], Owners()
+    weights, segments = _weights(each, owners), Segments.of(rows)
+    layouts = [_weights(one, owners).layout for one in case.layers[0]]
     parts: dict[str, Callable[[], object]] = {
-        "segments_of_256_rows": lambda: Segments.of(rows),
-        "products_of_256_rows": lambda: Products.of(segments, weights.layout),
+        "plan_of_32_rows": lambda: _plan(list(range(32)), layouts),
+        "plan_of_256_rows": lambda: _plan(rows, layouts),
         "check_of_a_layer": lambda: check(each.out, each.x, weights, segments),
         "joining_a_decoder_layer": lambda: _join(case),
     }
     for name, part in parts.items():
         value = round(_median(part), 1)
         yield Figure("kernels.lora", name, value, "us", note="SmolLM2-135M, bf16, 32 adapters of rank 16")
+
+
+def _plan(rows: list[int], layouts: Sequence[Layout]) -> list[Products]:
+    """Of a batch, for the four packed linear layers of every decoder layer."""
+    segments = Segments.of(rows)
+    return [Products.of(segments, layout) for layout in layouts]
 
 
 def _join(case: Case) -> None:
