@@ -8,7 +8,7 @@ decode batches, where batched products are faster, take their scores relative to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -35,6 +35,15 @@ def attend(
     plain = sinks is None or (sinks.dtype == torch.float32 and sinks.is_contiguous())
     if plain and decode.decodes(plan, q):
         return decode.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
+    if plain and decode.fits(q) and (parts := _parted(plan)) is not None:
+        singles, others = parts
+        rows = singles.rows
+        return torch.cat(
+            (
+                decode.attend(q[:rows], kv_pages, singles, scale=scale, window=window, sinks=sinks),
+                attend(q[rows:], kv_pages, others, scale=scale, window=window, sinks=sinks),
+            )
+        )
     kv = kv_pages.flatten(0, 1).flatten(1, 2)
     calls = _calls(plan, window, kv)
     if len(calls.buckets) == 1:
@@ -43,6 +52,28 @@ def attend(
     for bucket in calls.buckets:
         out[bucket.rows] = _attend(q[bucket.rows], kv, bucket, calls.scratch, scale, sinks)
     return out
+
+
+def _parted(plan: AttentionPlan) -> tuple[AttentionPlan, AttentionPlan] | None:
+    """The sequences of one query that come first, and the others; None unless there are both."""
+    if "parted" not in plan.kept:
+        lens = plan.query_lens
+        count = next((index for index, queries in enumerate(lens) if queries != 1), len(lens))
+        parts = (_part(plan, slice(0, count)), _part(plan, slice(count, None)))
+        plan.kept["parted"] = parts if 0 < count < len(lens) else None
+    return cast("tuple[AttentionPlan, AttentionPlan] | None", plan.kept["parted"])
+
+
+def _part(plan: AttentionPlan, sequences: slice) -> AttentionPlan:
+    before = sum(plan.query_lens[: sequences.start])
+    lens = plan.query_lens[sequences]
+    return AttentionPlan(
+        lens,
+        plan.context_lens[sequences],
+        plan.pages[sequences],
+        plan.page_size,
+        plan.slots[before : before + sum(lens)],
+    )
 
 
 @dataclass(frozen=True, slots=True)

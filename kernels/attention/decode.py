@@ -33,17 +33,20 @@ class _Kept:
     alive: tuple[object, ...]
 
 
-def decodes(plan: AttentionPlan, q: torch.Tensor) -> bool:
-    """Whether this step is one query a sequence, on a CPU and in a form that the native code takes."""
+def fits(q: torch.Tensor) -> bool:
+    """Whether q is on a CPU and in a form that the native code takes."""
     return (
         native.LIBRARY is not None
         and q.is_cpu
         and q.dtype == torch.bfloat16
         and q.shape[2] % 32 == 0
-        and 0 < q.shape[0] == len(plan.query_lens)
-        and 0 not in plan.query_lens
         and native.dense_rows(q)
     )
+
+
+def decodes(plan: AttentionPlan, q: torch.Tensor) -> bool:
+    """Whether this step is one query a sequence, and `fits`."""
+    return fits(q) and 0 < q.shape[0] == len(plan.query_lens) and 0 not in plan.query_lens
 
 
 def attend(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels import native
-from kernels.attention import AttentionPlan, decode
+from kernels.attention import AttentionPlan, cpu, decode
 from kernels.attention.reference import attend as attend_reference
 from kernels.native import build
 from kernels.rotary import rotate_
@@ -127,6 +127,24 @@ def test_attend(head_dim: int, sinks: bool) -> None:
     )
     assert_rounded(found, wanted)
     assert decode.decodes(plan, q)
+
+
+@needed
+@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize("chunks", [[5], [1, 40], [3, 1, 2]])
+def test_who_decodes_beside_a_prefill_attends_as_without(chunks: list[int], window: int) -> None:
+    """Bit for bit, and all rows as specified; a chunk of one token is no decode row where it is not first."""
+    queries, contexts = [1, 1, 1, *chunks], [1, 33, 100, *(length + 30 for length in chunks)]
+    counts = [-(-context // 16) for context in contexts]
+    order = torch.randperm(sum(counts)).split(counts)
+    plan = AttentionPlan.of(queries, contexts, [pages.tolist() for pages in order], page_size=16)
+    alone = AttentionPlan.of(queries[:3], contexts[:3], plan.pages[:3], page_size=16)
+    kv, q = draw(2, 2, sum(counts), 16, 64, seed=1), draw(sum(queries), 6, 64, seed=2)
+    found = cpu.attend(q, kv, plan, scale=0.125, window=window)
+    assert torch.equal(found[:3], cpu.attend(q[:3], kv, alone, scale=0.125, window=window))
+    wanted = attend_reference(q.double(), kv.double(), plan, scale=0.125, window=window)
+    assert (found.double() - wanted).abs().max() <= 0.02
+    assert plan.kept["parted"] is not None
 
 
 @needed
