@@ -29,8 +29,8 @@ _SECONDS: Final = 120
 def load() -> ctypes.CDLL | None:
     """The library, compiled at most once per source and flags; None where it cannot be, and why is logged.
 
-    GRAFTWORK_WORKER_NATIVE=0 turns it off; GRAFTWORK_CACHE_DIR names the cache folder, ~/.cache/graftwork
-    by default.
+    GRAFTWORK_WORKER_NATIVE=0 turns it off; GRAFTWORK_WORKER_CACHE_DIR names the cache folder, by default
+    ~/.cache/graftwork.
     """
     if os.environ.get("GRAFTWORK_WORKER_NATIVE") == "0":
         return None
@@ -47,7 +47,7 @@ def load() -> ctypes.CDLL | None:
 def _library() -> Path:
     parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in FLAGS)]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-    root = os.environ.get("GRAFTWORK_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
+    root = os.environ.get("GRAFTWORK_WORKER_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
     folder = Path(root) / "native"
     target = folder / f"{key}.so"
     if not target.exists():

@@ -180,15 +180,15 @@ def run(code: str, **environment: str) -> str:
 
 def test_without_a_compiler_there_is_no_library(tmp_path: Path) -> None:
     code = "from kernels import native; print(native.LIBRARY)"
-    assert run(code, GRAFTWORK_CACHE_DIR=str(tmp_path)) == "None"
-    assert run(code, GRAFTWORK_CACHE_DIR=str(tmp_path), CXX="/bin/false") == "None"
+    assert run(code, GRAFTWORK_WORKER_CACHE_DIR=str(tmp_path)) == "None"
+    assert run(code, GRAFTWORK_WORKER_CACHE_DIR=str(tmp_path), CXX="/bin/false") == "None"
     assert run(code, GRAFTWORK_WORKER_NATIVE="0") == "None"
     assert not list((tmp_path / "native").glob("*.so"))
 
 
 @needed
 def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAFTWORK_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("GRAFTWORK_WORKER_CACHE_DIR", str(tmp_path))
     assert build.load() is not None
     (library,) = (tmp_path / "native").iterdir()
     stamp = library.stat().st_mtime_ns
