@@ -26,6 +26,7 @@ class Layout:
         a: by slice, int64 [sum of its ranks]: rows of A, adapter by adapter.
         b: by slice, int64 [sum of its ranks]: rows of the slice's B.
         first: by slice, int64 [adapters]: where an adapter's ranks begin in `a` and `b`.
+        elements: int64 [adapters]: weights of each.
     """
 
     ranks: Ranks
@@ -35,6 +36,7 @@ class Layout:
     a: tuple[Ints, ...]
     b: tuple[Ints, ...]
     first: tuple[Ints, ...]
+    elements: Ints
 
     @classmethod
     def of(
@@ -55,7 +57,8 @@ class Layout:
         table = np.array(ranks, dtype=np.int64).reshape(len(widths), -1)
         first = tuple(np.cumsum(row) - row for row in table)
         a, b = places if places is not None else _side_by_side(table)
-        return cls(ranks, columns, inner, dtype, a, b, first)
+        elements = (np.array(widths) + inner) @ table
+        return cls(ranks, columns, inner, dtype, a, b, first, elements)
 
     @property
     def adapters(self) -> int:
@@ -65,14 +68,6 @@ class Layout:
     def width(self) -> int:
         """Columns of the output."""
         return int(self.columns[-1].stop)
-
-    def elements(self, adapter: int) -> int:
-        """Weights of an adapter."""
-        widths = (piece.stop - piece.start for piece in self.columns)
-        return sum(
-            by_adapter[adapter] * (self.inner + width)
-            for by_adapter, width in zip(self.ranks, widths, strict=True)
-        )
 
 
 def ranges(starts: Ints, counts: Ints) -> Ints:

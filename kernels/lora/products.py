@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from kernels.lora.layout import Ints, Layout, ranges
@@ -111,7 +112,7 @@ class Products:
                 f"segments name adapter {len(segments.count) - 1}; expected less than {layout.adapters}"
             )
         device = segments.row_adapter.device
-        many = [a for a, count in enumerate(segments.count) if gemms and _pays(int(count), a, layout, device)]
+        many = np.flatnonzero(_pays(segments.count, layout, device)).tolist() if gemms else []
         adapters = np.asarray(segments.adapters, dtype=np.int64)
         rows = np.flatnonzero(np.isin(adapters, [-1, *many], invert=True))
         return cls(
@@ -120,18 +121,15 @@ class Products:
         )
 
 
-def _pays(rows: int, adapter: int, layout: Layout, device: torch.device) -> bool:
-    """Whether GEMMs of so many rows take less time than the rows one by one."""
+def _pays(count: Ints, layout: Layout, device: torch.device) -> npt.NDArray[np.bool_]:
+    """By adapter: whether GEMMs of so many rows take less time than the rows one by one."""
     cost = BF16 if layout.dtype.itemsize == 2 else FP32
-    nbytes = layout.elements(adapter) * layout.dtype.itemsize
-    if not rows or not nbytes:
-        return False
+    nbytes = layout.elements[: len(count)] * layout.dtype.itemsize
     if device.type != "cpu":
         # CUDA's gradient of embedding_bag's weights lacks bfloat16, and rounds each product to float16.
-        return True
-    if rows < cost.fewest:
-        return False
-    return cost.launch + nbytes / cost.stream < rows * nbytes / cost.reread
+        return (count > 0) & (nbytes > 0)
+    faster = cost.launch + nbytes / cost.stream < count * nbytes / cost.reread
+    return faster & (count >= cost.fewest) & (nbytes > 0)
 
 
 def _row_by_row(rows: Ints, adapter: Ints, layout: Layout, device: torch.device) -> RowByRow | None:
