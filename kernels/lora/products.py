@@ -112,12 +112,13 @@ class Products:
                 f"segments name adapter {len(segments.count) - 1}; expected less than {layout.adapters}"
             )
         device = segments.row_adapter.device
-        many = np.flatnonzero(_pays(segments.count, layout, device)).tolist() if gemms else []
+        many = _pays(segments.count, layout, device) & gemms
         adapters = np.asarray(segments.adapters, dtype=np.int64)
-        rows = np.flatnonzero(np.isin(adapters, [-1, *many], invert=True))
+        rows = np.flatnonzero(adapters >= 0)
+        rows = rows[~many[adapters[rows]]]
         return cls(
             _row_by_row(rows, adapters[rows], layout, device),
-            tuple(_gemm(segments, adapter, layout, device) for adapter in many),
+            tuple(_gemm(segments, adapter, layout, device) for adapter in np.flatnonzero(many).tolist()),
         )
 
 
