@@ -202,10 +202,10 @@ BAD_ADAPTERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "shape": (_edit_tensors(lambda t: t.update({KEY: torch.zeros(4, 71)})), "[4, 71], expected [4, 72]"),
     "rank": (_edit_config(r=5), "expected ["),
     "half missing": (_edit_tensors(lambda t: t.pop(KEY)), "lora_A.weight is missing"),
-    "no tensors": (_edit_tensors(lambda t: t.clear()), "no LoRA weights"),
+    "no tensors": (_edit_tensors(lambda t: t.clear()), "holds no LoRA tensor"),
     "layer": (
         _edit_tensors(lambda t: t.update({KEY.replace("layers.0", "layers.3"): torch.zeros(4, 72)})),
-        "has 3 layers",
+        "no module model.layers.3",
     ),
     "foreign tensor": (_edit_tensors(lambda t: t.update({"lm_head.weight": torch.zeros(2)})), "lm_head"),
     "integers": (_edit_tensors(lambda t: t.update({KEY: torch.zeros(4, 72, dtype=torch.int8)})), "int8"),
@@ -216,12 +216,12 @@ BAD_ADAPTERS: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "overflow",
     ),
-    "DoRA": (_edit_config(use_dora=True), "use_dora"),
+    "DoRA": (_edit_config(use_dora=True), "lora_magnitude_vector is missing"),
     "modules_to_save": (_edit_config(modules_to_save=["lm_head"]), "modules_to_save"),
-    "bias": (_edit_config(bias="all"), "bias"),
+    "bias": (_edit_config(bias="some"), "bias"),
     "PiSSA": (_edit_config(init_lora_weights="pissa"), "init_lora_weights"),
     "not LoRA": (_edit_config(peft_type="IA3"), "peft_type"),
-    "evil pattern": (_edit_config(rank_pattern={"(a+)+b": 3}), "rank_pattern"),
+    "evil pattern": (_edit_config(rank_pattern={r"(a)\1": 3}), "rank_pattern"),
     "config no JSON": (lambda f: (f / "adapter_config.json").write_text("{"), "not JSON"),
 }
 

@@ -90,8 +90,8 @@ async def _request(
         sampling = await sampling_params(service, completion, len(prompt), None)
     except InvalidRequest as error:
         if error.param == "prompt":
-            error.param = "inputs"
-            raise
+            text = str(error).replace("prompt must", "inputs must").replace("max_tokens", "max_new_tokens")
+            raise type(error)(text, param="inputs") from error
         raise schema.renamed(error, list(value.get("parameters") or {})) from error
     return GenerateRequest(request_id, prompt, sampling, ref, origin)
 
