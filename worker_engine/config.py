@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from worker_engine.adapters.config import MAX_ADAPTER_BYTES
 from worker_engine.errors import ConfigError
 
 PAGE_SIZE: Final = 16
@@ -55,7 +56,7 @@ class EngineConfig:
     adapter_cache_dir: Path = Path("var/adapters")
     adapter_cache_gib: float = 1.0
     adapter_disk_gib: float = 10.0
-    max_adapter_mib: int = 2048
+    max_adapter_mib: int = MAX_ADAPTER_BYTES >> 20
     merge_adapter: str = "off"
     num_threads: int = 0
     fleet_token: str = field(default="", repr=False)
