@@ -248,10 +248,11 @@ def test_lm_head(vocabulary: int, dtype: torch.dtype) -> None:
     case.check(case.run())
 
 
-def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views() -> None:
-    case = Case.of((16, 8, 4), 24, (4, 4, 2), [0, 2, 1, -1], torch.float32)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views(dtype: torch.dtype) -> None:
+    case = Case.of((16, 8, 4), 24, (4, 4, 2), [0, 2, 1, -1], dtype)
     case.pairs[1] = [None] * 3
-    wide_out, wide_x = torch.randn(4, 40), torch.randn(4, 50)
+    wide_out, wide_x = torch.randn(4, 40).to(dtype), torch.randn(4, 50).to(dtype)
     out, x = wide_out[:, 3:31], wide_x[:, 7:31]
     case = replace(case, x=x, base=out.clone())
     before = wide_out.clone()
@@ -263,6 +264,24 @@ def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views() 
 
 
 @pytest.mark.usefixtures("rows_by")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_of_one_layout_share_their_plan_and_not_their_weights(dtype: torch.dtype) -> None:
+    """Weights that a batch's plan outlives, and the next layer's, which may lie where they lay."""
+    rows, owners = [1, 0, -1, 1], Owners()
+    segments, layouts = Segments.of(rows), set()
+    for layer in range(3):
+        case = Case.of((20, 12), 24, (4, 9), rows, dtype)
+        turned = torch.randn(24, generator=torch.Generator().manual_seed(layer)).to(dtype)
+        case.pairs[:] = [[pair and LoraPair(pair.a * turned, pair.b) for pair in row] for row in case.pairs]
+        weights = concatenate(case.pairs, case.widths, owners)
+        assert weights is not None
+        layouts.add(weights.layout)
+        out = case.base.clone()
+        apply_lora(out, case.x, weights, segments)
+        case.check(out)
+    assert len(layouts) == len(segments.plans) == 1
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_anothers_overflow_stays_its_own(dtype: torch.dtype) -> None:
     """Row 0's adapter overflows on every input; rows that fill a product up are taken from anywhere."""
