@@ -1,0 +1,95 @@
+"""`/openapi.json` tells every route; what is made up from it never meets a 5xx."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+
+from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from worker_engine.openai.schema import CHAT, COMPLETION
+from worker_engine.server import ROUTES
+
+FUZZ_SECONDS = 45.0
+
+
+@pytest.fixture(scope="module")
+def worker(
+    tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Worker]:
+    folder = tiny_adapters["plain"].parent
+    with run_worker(
+        tiny_model, tmp_path_factory.mktemp("worker"), "--adapters-dir", str(folder), "--max-model-len", "64"
+    ) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def document(worker: Worker) -> dict[str, Any]:
+    status, document = worker.call("/openapi.json")
+    assert status == 200
+    found: dict[str, Any] = document
+    return found
+
+
+def test_every_route_and_parameter_is_told(worker: Worker, document: dict[str, Any]) -> None:
+    told = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    assert told == {(route.method, route.path) for route in ROUTES}
+    for path, parameters in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):
+        body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert set(body["properties"]) == set(parameters)
+        assert body["properties"]["temperature"]["maximum"] == 2.0
+        for name in body["properties"]:
+            answer = worker.call(path, {name: 1})[1]
+            assert "not a known parameter" not in answer["error"]["message"]
+    schemathesis.openapi.from_dict(document).validate()
+    assert worker.call("/openapi.json", token="wrong")[0] == 401
+
+
+def test_what_is_made_up_from_it_meets_no_server_error(worker: Worker, document: dict[str, Any]) -> None:
+    """Every operation but the one that ends the service, with bodies that fit and that do not.
+
+    A round of each in turn, until the time is over, so that none is left out; the worker answers afterwards.
+    """
+    schema = schemathesis.openapi.from_dict(document)
+    operations = [
+        found.ok() for found in schema.get_all_operations() if found.ok() and found.ok().path != "/drain"
+    ]
+    assert len(operations) == len(ROUTES) - 1
+    deadline, calls, statuses = time.monotonic() + FUZZ_SECONDS, 0, set()
+    rounds = 0
+    while time.monotonic() < deadline:
+        for operation in operations:
+            cases = st.one_of(
+                operation.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE),
+                operation.as_strategy(generation_mode=schemathesis.GenerationMode.NEGATIVE),
+            )
+
+            @settings(
+                max_examples=10, deadline=None, database=None, phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            @given(case=cases)
+            def call(case: Any) -> None:
+                nonlocal calls
+                calls += 1
+                response = case.call(
+                    base_url=f"http://127.0.0.1:{worker.port}", headers={"Authorization": f"Bearer {TOKEN}"}
+                )
+                statuses.add(response.status_code)
+                case.validate_response(response, checks=[not_a_server_error])
+
+            call()
+        rounds += 1
+    assert rounds >= 1
+    assert calls >= 10 * len(operations)
+    assert {200, 400, 404, 424} <= statuses
+    assert worker.complete()[0] == 200
+    assert worker.metric("requests_running") == 0
