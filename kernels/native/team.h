@@ -31,12 +31,15 @@ class Team {
       return;
     }
     start(std::min(threads, MOST_THREADS) - 1);
+    const uint32_t round = round_.load(std::memory_order_relaxed) + 1;
+    // First nothing is to be had in this round: a thread that is late in the last one must not take a part of it
+    // with some of the new round's job, and the exchange that it is about to make fails.
+    next_.store(uint64_t{round} << 32 | UINT32_MAX);
     job_.store(job, std::memory_order_relaxed);
     context_.store(context, std::memory_order_relaxed);
-    parts_.store(parts, std::memory_order_relaxed);
     helpers_.store(threads - 1, std::memory_order_relaxed);
     done_.store(0, std::memory_order_relaxed);
-    const uint32_t round = round_.load(std::memory_order_relaxed) + 1;
+    parts_.store(parts, std::memory_order_release);
     next_.store(uint64_t{round} << 32);
     round_.store(round);
     round_.notify_all();
@@ -74,7 +77,7 @@ class Team {
     uint64_t next = next_.load();
     while (true) {
       const int64_t part = uint32_t(next);
-      const int64_t parts = parts_.load(std::memory_order_relaxed);
+      const int64_t parts = parts_.load(std::memory_order_acquire);
       const Job job = job_.load(std::memory_order_relaxed);
       const void* context = context_.load(std::memory_order_relaxed);
       if (next >> 32 != round || part >= parts) return;
