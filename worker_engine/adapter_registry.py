@@ -172,4 +172,4 @@ class AdapterRegistry:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir())
+    return sorted(path for path in folder.resolve().iterdir() if path.is_dir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from urllib.parse import quote
@@ -169,12 +170,12 @@ def test_bad_management_requests(
 def test_a_broken_adapter_in_the_folder_stops_the_start(
     tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
-    """In the model's own folder, where SageMaker puts them."""
+    """In the model's own folder, where SageMaker puts them; a relative path means the same."""
     model = tmp_path / "model"
     shutil.copytree(tiny_model, model)
     shutil.copytree(tiny_adapters["plain"], model / "adapters" / "good")
     (tmp_path / "one").mkdir()
-    with run_worker(model, tmp_path / "one") as worker:
+    with run_worker(Path(os.path.relpath(model)), tmp_path / "one") as worker:
         assert worker.complete(model="good")[0] == 200
     (model / "adapters" / "good" / "adapter_config.json").write_text("{")
     (tmp_path / "two").mkdir()
