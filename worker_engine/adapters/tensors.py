@@ -59,7 +59,8 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         AdapterConfigError: naming the tensor or field, and what was expected.
     """
     modules: Modules = {}
-    for name, shape in tensors.items():
+    # Sorted: a file is refused with the same words each time, whatever order its reader gives.
+    for name, shape in sorted(tensors.items()):
         module, part = _place(name)
         expected = _expected(config, name, module, part, base)
         if shape != expected:
