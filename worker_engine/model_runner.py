@@ -15,7 +15,7 @@ from worker_engine.errors import ConfigError
 from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.model_config import ModelConfig
 from worker_engine.models import FAMILIES
-from worker_engine.models.decoder import Batch
+from worker_engine.models.decoder import Batch, LayerLora
 from worker_engine.scheduler import Chunk
 from worker_engine.sequence import Sequence
 
@@ -65,6 +65,7 @@ class ModelRunner:
             )
         self._cache = KVCache(model, self.num_pages, dtype=dtype, device=device)
         self.adapters = AdapterBatch(model, dtype=dtype, device=device)
+        self._last_segments: tuple[list[int], list[LayerLora], Segments] | None = None
         self.merged: Merged | None = None
         if engine.merge_adapter != "off":
             pinned = "" if engine.merge_adapter == "auto" else engine.merge_adapter
@@ -108,9 +109,11 @@ class ModelRunner:
             if chunk.samples:
                 logit_rows.append(len(token_ids) - 1)
         chunks = [chunk for chunk, _ in rows]
-        segments = Segments.of(row_adapter, self._device)
-        logit_segments = Segments.of([row_adapter[row] for row in logit_rows], self._device)
+        segments = self._segments(row_adapter)
         every_row = logit_rows == list(range(len(token_ids)))
+        logit_segments = (
+            segments if every_row else Segments.of([row_adapter[row] for row in logit_rows], self._device)
+        )
         return Batch(
             token_ids=self._tensor(token_ids),
             positions=self._tensor(positions),
@@ -126,6 +129,17 @@ class ModelRunner:
             segments=segments,
             tops=None if segments.empty else self.adapters.tops(segments, logit_segments),
         )
+
+    def _segments(self, row_adapter: list[int]) -> Segments:
+        """The last step's, with the plans that were made for it, while neither rows nor weights have changed.
+
+        Plans for 32 rows of 32 adapters take 0.3 ms of host time, and decoding changes nothing most steps.
+        """
+        last = self._last_segments
+        if last is None or last[0] != row_adapter or last[1] is not self.adapters.layers:
+            segments = Segments.of(row_adapter, self._device)
+            last = self._last_segments = (row_adapter, self.adapters.layers, segments)
+        return last[2]
 
     def _tensor(self, values: Items[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)

@@ -12,7 +12,8 @@ RUN python requirements.py controlplane > /tmp/requirements.txt \
 
 COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
 # Of the other planes only their wire contracts: an import of anything else fails here, not in production.
-COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/adapter_config.py worker_engine/
+COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
+COPY worker_engine/adapters/__init__.py worker_engine/adapters/config.py worker_engine/adapters/pattern.py worker_engine/adapters/targets.py worker_engine/adapters/tensors.py worker_engine/adapters/
 COPY gateway/__init__.py gateway/wire.py gateway/
 COPY manage.py ./
 COPY templates templates

@@ -1,5 +1,11 @@
 # The worker on CPU. By default pip takes the CUDA build of torch, which runs on CPU too and is several GB larger:
 # build with --build-arg TORCH_INDEX=<index of CPU wheels>, or PIP_FIND_LINKS=<folder of wheels in the base image>.
+FROM python:3.11-slim AS native
+# The CPU's decode loops, compiled here so that the worker's image needs no compiler.
+RUN apt-get update && apt-get install -y --no-install-recommends g++
+COPY kernels/native /native
+RUN python /native/build.py /compiled && chmod -R a+rX /compiled
+
 FROM python:3.11-slim AS worker
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
@@ -13,6 +19,8 @@ RUN python requirements.py worker > /tmp/requirements.txt \
     -c constraints.txt -r /tmp/requirements.txt
 
 COPY deploy/docker/health.py deploy/docker/health.py
+COPY --from=native /compiled /compiled
+ENV GRAFTWORK_WORKER_CACHE_DIR=/compiled
 COPY kernels kernels
 COPY worker_engine worker_engine
 # A checkout made under a strict umask is not readable to the image's user.

@@ -1,4 +1,7 @@
-"""Compiles kernels.cpp where there is a compiler and a CPU for it, and keeps what came out."""
+"""Compiles kernels.cpp where there is a compiler and a CPU for it, and keeps what came out.
+
+`python kernels/native/build.py FOLDER` compiles into a cache folder beforehand, for images without a compiler.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,10 @@ import logging
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
-
-import torch
 
 log = logging.getLogger(__name__)
 
@@ -34,21 +36,28 @@ def load() -> ctypes.CDLL | None:
     """
     if os.environ.get("GRAFTWORK_WORKER_NATIVE") == "0":
         return None
+    import torch
+
     if not torch.cpu._is_avx512_bf16_supported():
         log.info("no AVX-512 BF16 on this CPU: decoding takes PyTorch's operations")
         return None
     try:
-        return ctypes.CDLL(str(_library()))
+        root = os.environ.get("GRAFTWORK_WORKER_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
+        return ctypes.CDLL(str(library(Path(root))))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         log.warning("the native CPU kernels are not used, decoding will be slower: %s", error)
         return None
 
 
-def _library() -> Path:
+def library(root: Path) -> Path:
+    """The compiled file in a cache folder.
+
+    Raises:
+        OSError, RuntimeError, subprocess.SubprocessError: it is not there and cannot be compiled.
+    """
     parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in FLAGS)]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-    root = os.environ.get("GRAFTWORK_WORKER_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
-    folder = Path(root) / "native"
+    folder = root / "native"
     target = folder / f"{key}.so"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,3 +77,7 @@ def _compile(folder: Path, target: Path) -> None:
         if done.returncode:
             raise RuntimeError(f"{compiler} failed: {done.stderr.strip()[-400:]}")
         part.rename(target)
+
+
+if __name__ == "__main__":
+    print(library(Path(sys.argv[1])))
