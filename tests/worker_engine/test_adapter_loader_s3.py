@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from moto.server import ThreadedMotoServer
 
 from tests.conftest import free_port
 from tests.worker_engine.conftest import adapter_ref
+from worker_engine.adapter_pool import AdapterPool
+from worker_engine.adapter_registry import AdapterRegistry
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
@@ -123,3 +126,17 @@ def test_a_file_beyond_the_limit_is_refused(
     s3.put_object(Bucket=BUCKET, Key=key, Body=bytes((1 << 20) + 1))
     with pytest.raises(AdapterRefused, match="larger than"):
         loader(tiny_model, tmp_path, s3_endpoint).load(kept)
+
+
+def test_an_adapter_in_s3_is_registered_by_name(
+    tiny_model: Path, tmp_path: Path, s3_endpoint: str, kept: AdapterRef
+) -> None:
+    """The digest comes of the files themselves; the name's adapter is then the reference's."""
+    fetching = loader(tiny_model, tmp_path, s3_endpoint)
+    pool = AdapterPool(fetching, max_bytes=1 << 30)
+    registry = AdapterRegistry(fetching, pool, root=None, base="base")
+    found = asyncio.run(registry.register("a", kept.uri))
+    assert (found.ref.sha256, found.src, pool.num_resident) == (kept.sha256, kept.uri, 1)
+    with pytest.raises(AdapterUnavailable):
+        asyncio.run(registry.register("b", f"s3://{BUCKET}/nowhere/"))
+    assert len(registry) == 1

@@ -16,3 +16,12 @@ def test_no_token_no_outside_address() -> None:
     assert parse_config(FLAGS, {}).fleet_token == ""
     served = parse_config([*FLAGS, "--host", "0.0.0.0"], {"GRAFTWORK_FLEET_TOKEN": "t"})
     assert served.fleet_token == "t"
+    trusting = parse_config([*FLAGS, "--host", "0.0.0.0"], {"GRAFTWORK_TRUST_NETWORK": "yes"})
+    assert trusting.fleet_token == ""
+    with pytest.raises(ConfigError, match="GRAFTWORK_FLEET_TOKEN"):
+        parse_config([*FLAGS, "--host", "0.0.0.0"], {"GRAFTWORK_TRUST_NETWORK": "no"})
+
+
+def test_the_adapters_folder_must_be_there() -> None:
+    with pytest.raises(ConfigError, match="--adapters-dir"):
+        parse_config([*FLAGS, "--adapters-dir", "/nowhere"], {})
