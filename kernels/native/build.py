@@ -1,6 +1,6 @@
 """Compiles kernels.cpp where there is a compiler and a CPU for it, and keeps what came out.
 
-`python kernels/native/build.py FOLDER` compiles into a cache folder beforehand, for images without a compiler.
+`python kernels/native/build.py FOLDER` compiles into a cache folder, for images without a compiler.
 """
 
 from __future__ import annotations
