@@ -83,8 +83,10 @@ def test_every_package_is_under_contract() -> None:
     assert packages == set(PACKAGES)
 
 
-SHARED = ("gateway.wire", "worker_engine.protocol") + tuple(
-    f"worker_engine.adapters.{name}" for name in ("config", "pattern", "targets", "tensors")
+SHARED = (
+    "gateway.wire",
+    "worker_engine.protocol",
+    *(f"worker_engine.adapters.{name}" for name in ("config", "pattern", "targets", "tensors")),
 )
 """What another plane imports of a plane."""
 

@@ -1,15 +1,8 @@
-"""The CPU path against the fp64 reference: mixed ranks, base rows, odd shapes, every way to group rows.
-
-Our error in a dtype may be twice that of the row-by-row reference in the same dtype, since a different order
-of summation is as likely to be worse as better; two steps of values near one allow for small cases, in which
-the reference may be exact by chance.
-"""
+"""The CPU path against the fp64 reference: mixed ranks, base rows, odd shapes, every way to group rows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,111 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import native
-from kernels.lora import (
-    LoraPair,
-    LoraWeights,
-    Owners,
-    Segments,
-    apply_lora,
-    concatenate,
-    embed_lora,
-    native_rows,
-    reference,
-)
+from kernels.lora import LoraPair, Owners, Segments, apply_lora, concatenate, embed_lora
 from kernels.lora.products import Products
+from tests.kernels.lora_case import DTYPES, Case, widen, within_twice
 
-Pairs = list[list[LoraPair | None]]
-DTYPES = [torch.float32, torch.bfloat16]
-
-
-@pytest.fixture(autouse=True)
-def poisoned_memory() -> Iterator[None]:
-    """What PyTorch allocates without a value is NaN (`fill_uninitialized_memory`, on by default)."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture(params=["native", "torch"])
-def rows_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows multiplied by the native library where it is, and by PyTorch's operations."""
-    if request.param == "torch":
-        monkeypatch.setattr(native_rows, "serves", lambda *_: False)
-    elif native.LIBRARY is None:
-        pytest.skip("no native library: no C++ compiler, or a CPU without AVX-512 BF16")
-
-
-@dataclass(frozen=True)
-class Case:
-    """Random pairs, by slice and adapter (None where holes are asked for), and a batch over them."""
-
-    pairs: Pairs
-    widths: Sequence[int]
-    rows: list[int]
-    x: torch.Tensor
-    base: torch.Tensor
-
-    @classmethod
-    def of(
-        cls,
-        widths: Sequence[int],
-        inner: int,
-        ranks: Sequence[int],
-        rows: list[int],
-        dtype: torch.dtype,
-        *,
-        holes: bool = False,
-    ) -> Case:
-        draw = torch.Generator().manual_seed(5)
-
-        def normal(*shape: int) -> torch.Tensor:
-            return torch.randn(*shape, generator=draw)
-
-        def pair(rank: int, width: int) -> LoraPair:
-            a, b = normal(rank, inner) / math.sqrt(inner), normal(rank, width) / math.sqrt(max(rank, 1))
-            return LoraPair(a.to(dtype), b.to(dtype))
-
-        pairs: Pairs = [
-            [None if holes and (i + j) % 3 == 1 else pair(rank, width) for j, rank in enumerate(ranks)]
-            for i, width in enumerate(widths)
-        ]
-        x, base = normal(len(rows), inner).to(dtype), normal(len(rows), sum(widths)).to(dtype)
-        return cls(pairs, widths, rows, x, base)
-
-    @property
-    def weights(self) -> LoraWeights:
-        weights = concatenate(self.pairs, self.widths, Owners())
-        assert weights is not None
-        return weights
-
-    def run(self, **dora: Any) -> torch.Tensor:
-        out = self.base.clone()
-        apply_lora(out, self.x, self.weights, Segments.of(self.rows), **dora)
-        return out
-
-    def check(self, out: torch.Tensor, **dora: Any) -> None:
-        wide = {name: tensor.double() for name, tensor in dora.items()}
-        arguments = (self.widths, self.rows)
-        exact = reference.apply_lora(
-            self.base.double(), self.x.double(), widen(self.pairs), *arguments, **wide
-        )
-        plain = reference.apply_lora(self.base, self.x, self.pairs, *arguments, **dora)
-        within_twice(out, plain, exact)
-        untouched = torch.tensor(self.rows) < 0
-        assert torch.equal(out[untouched], self.base[untouched])
-
-
-def widen(pairs: Sequence[Sequence[LoraPair | None]]) -> Pairs:
-    return [[pair and LoraPair(pair.a.double(), pair.b.double()) for pair in row] for row in pairs]
-
-
-def within_twice(ours: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> None:
-    assert ours.isfinite().all()
-    step = 2 * torch.finfo(ours.dtype).eps * max(float(exact.abs().max()), 1.0)
-    error, allowed = (ours.double() - exact).abs().max(), (plain.double() - exact).abs().max()
-    assert error <= 2 * allowed + step
-
+pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
 CASES: dict[str, tuple[tuple[int, ...], int, tuple[int, ...], list[int]]] = {
     "decode, every adapter and base rows": ((123,), 42, (1, 64, 7, 16), [0, -1, 3, 1, 1, -1, 2, 3]),
@@ -241,13 +134,6 @@ def test_thousands_of_rows(dtype: torch.dtype) -> None:
     assert torch.equal(out[3500:3596], case.base[3500:3596])
 
 
-@pytest.mark.parametrize("vocabulary", [2049, 49152])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_lm_head(vocabulary: int, dtype: torch.dtype) -> None:
-    case = Case.of((vocabulary,), 48, (8, 4, 8), [2, -1, 0, 1], dtype)
-    case.check(case.run())
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_slices_that_no_adapter_changes_keep_their_bits_and_rows_may_be_views(dtype: torch.dtype) -> None:
     case = Case.of((16, 8, 4), 24, (4, 4, 2), [0, 2, 1, -1], dtype)
@@ -282,6 +168,7 @@ def test_layers_of_one_layout_share_their_plan_and_not_their_weights(dtype: torc
     assert len(layouts) == len(segments.plans) == 1
 
 
+@pytest.mark.usefixtures("rows_by")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_anothers_overflow_stays_its_own(dtype: torch.dtype) -> None:
     """Row 0's adapter overflows on every input; rows that fill a product up are taken from anywhere."""
@@ -311,47 +198,6 @@ def test_nan_in_a_row_stays_in_it(dtype: torch.dtype) -> None:
         others = [other for other in range(6) if other != row]
         assert out[row].isnan().all()
         assert torch.equal(out[others], case.run()[others])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_several_weighted_adapters_on_one_row(dtype: torch.dtype) -> None:
-    case = Case.of((20, 12), 24, (4, 9, 2), [0, 3, -1, 3, 1, 4], dtype, holes=True)
-    mixes = [[(0, 0.5), (2, -2.0)], [(1, 1.0), (1, 0.25), (0, 3.0)]]
-    joined = [[*row, *(LoraPair.mixed([(row[i], w) for i, w in mix]) for mix in mixes)] for row in case.pairs]
-    weights = concatenate(joined, case.widths, Owners())
-    assert weights is not None
-    out = case.base.clone()
-    apply_lora(out, case.x, weights, Segments.of(case.rows))
-    by_row = [[] if i < 0 else [(i, 1.0)] if i < 3 else mixes[i - 3] for i in case.rows]
-    exact = reference.mix(case.base.double(), case.x.double(), widen(case.pairs), case.widths, by_row)
-    within_twice(out, reference.mix(case.base, case.x, case.pairs, case.widths, by_row), exact)
-    assert torch.equal(out[2], case.base[2])
-    assert LoraPair.mixed([(None, 1.0)]) is None
-
-
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dora_gain_spares_the_bias_and_other_rows(dtype: torch.dtype, with_bias: bool) -> None:
-    case = Case.of((20, 30), 36, (4, 6, 4, 0), [1, -1, 0, 2, 2, 3], dtype, holes=True)
-    gain = torch.rand(4, 50, generator=torch.Generator().manual_seed(1)) + 0.5
-    gain[2] = 1
-    dora = {"gain": gain, **({"bias": torch.randn(50).to(dtype)} if with_bias else {})}
-    out = case.run(**dora)
-    case.check(out, **dora)
-    assert torch.equal(out[3:5], case.run()[3:5])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [[1, -1, 0, 2], [0] * 40 + [2, 1, 1, -1], [3, -1, 3]])
-def test_embedding(dtype: torch.dtype, rows: list[int]) -> None:
-    case = Case.of((42,), 431, (3, 0, 8, 8), rows, dtype)
-    tokens = [(row * 97) % 431 for row in range(len(rows) - 1)] + [430]
-    out = case.base.clone()
-    embed_lora(out, torch.tensor(tokens), case.weights, Segments.of(rows))
-    exact = reference.embed_lora(case.base.double(), tokens, widen(case.pairs)[0], rows)
-    within_twice(out, reference.embed_lora(case.base, tokens, case.pairs[0], rows), exact)
-    untouched = torch.tensor(rows) < 0
-    assert torch.equal(out[untouched], case.base[untouched])
 
 
 def test_no_adapter_no_weights() -> None:

@@ -136,7 +136,7 @@ def test_who_decodes_beside_a_prefill_attends_as_without(chunks: list[int], wind
     """Bit for bit, and all rows as specified; a chunk of one token is no decode row where it is not first."""
     queries, contexts = [1, 1, 1, *chunks], [1, 33, 100, *(length + 30 for length in chunks)]
     counts = [-(-context // 16) for context in contexts]
-    order = torch.randperm(sum(counts)).split(counts)
+    order = torch.split(torch.randperm(sum(counts)), counts)
     plan = AttentionPlan.of(queries, contexts, [pages.tolist() for pages in order], page_size=16)
     alone = AttentionPlan.of(queries[:3], contexts[:3], plan.pages[:3], page_size=16)
     kv, q = draw(2, 2, sum(counts), 16, 64, seed=1), draw(sum(queries), 6, 64, seed=2)

@@ -14,7 +14,7 @@ from worker_engine.adapter_pool import MAX_LOADS, AdapterPool
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
-from worker_engine.protocol import AdapterRef
+from worker_engine.protocol import AdapterMix, AdapterRef
 
 
 class CountingLoader(AdapterLoader):
@@ -22,7 +22,7 @@ class CountingLoader(AdapterLoader):
 
     loads = 0
 
-    def load(self, ref: AdapterRef) -> Adapter:
+    def load(self, ref: AdapterRef | AdapterMix) -> Adapter:
         self.loads += 1
         return super().load(ref)
 
