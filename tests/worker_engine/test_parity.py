@@ -29,9 +29,7 @@ COUNT = 48
 
 
 def load(model: Path, folder: Path, cache: Path) -> Adapter:
-    loader = AdapterLoader(
-        model, cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
-    )
+    loader = AdapterLoader(model, cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu"))
     return loader.load(adapter_ref(folder))
 
 
