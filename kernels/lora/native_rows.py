@@ -1,4 +1,4 @@
-"""Rows multiplied one by one by the native library: bf16 on CPUs that have it.
+"""Rows multiplied one by one by the native library, in bf16 and fp32, on CPUs that have it.
 
 What all layers of a layout share, and what all batches of a layer share, is written once as C sees it.
 """
@@ -76,10 +76,10 @@ class NativeMatrices(ctypes.Structure):
 
 
 def serves(x: torch.Tensor, matrices: RankMatrices) -> bool:
-    """Whether the library can: it is there, all is bf16 on the CPU, and matrices lie row after row."""
+    """Whether the library can: it is there, for this dtype, and matrices lie on the CPU row after row."""
     return (
         native.LIBRARY is not None
-        and x.dtype == torch.bfloat16
+        and x.dtype in (torch.bfloat16, torch.float32)
         and x.is_cpu
         and len(matrices.b) <= MOST_SLICES
         and matrices.a.is_contiguous()
@@ -89,7 +89,9 @@ def serves(x: torch.Tensor, matrices: RankMatrices) -> bool:
 
 def add(out: torch.Tensor, x: torch.Tensor, products: NativeProducts, matrices: NativeMatrices) -> None:
     """out [rows, columns] += each row's adapter; last dimensions contiguous, which the caller checks."""
-    native.LIBRARY.graft_lora(  # type: ignore[union-attr]
+    library: Any = native.LIBRARY
+    call = library.graft_lora if x.dtype == torch.bfloat16 else library.graft_lora_fp32
+    call(
         ctypes.addressof(products), ctypes.addressof(matrices), x.data_ptr(), x.stride(0),
         out.data_ptr(), out.stride(0), torch.get_num_threads(),
     )  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kernels import native
 from kernels.lora.layout import Ints, Layout, ranges
 from kernels.lora.segments import Segments
 
@@ -34,7 +35,11 @@ class Cost:
 
 
 BF16: Final = Cost(launch=100.0, stream=18e3, reread=10e3, fewest=2)
-FP32: Final = Cost(launch=36.0, stream=18e3, reread=6e3, fewest=1)
+FP32: Final = (
+    Cost(launch=36.0, stream=18e3, reread=10e3, fewest=2)
+    if native.LIBRARY is not None
+    else Cost(launch=36.0, stream=18e3, reread=6e3, fewest=1)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_attend": (_P, _P, _I, _P, _P, _P),
     "graft_decode": (_P, _P, _P, _P),
     "graft_lora": (_P, _P, _P, _I, _P, _I, _I),
+    "graft_lora_fp32": (_P, _P, _P, _I, _P, _I, _I),
 }
 if LIBRARY is not None:
     for _name, _types in _ARGUMENTS.items():

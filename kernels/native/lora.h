@@ -24,11 +24,26 @@ struct LoraProducts {
   LoraSlice slice[MOST_SLICES];
 };
 
+template <typename T>
 struct LoraMatrices {
   int64_t inner;
-  const bf16* a;
-  const bf16* b[MOST_SLICES];
+  const T* a;
+  const T* b[MOST_SLICES];
 };
+
+inline __m512 load(const float* x, __mmask16 mask = 0xffff) { return _mm512_maskz_loadu_ps(mask, x); }
+
+inline void store(float* x, __m512 value, __mmask16 mask = 0xffff) { _mm512_mask_storeu_ps(x, mask, value); }
+
+float dot(const float* x, const float* y, int64_t size) {
+  __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+  int64_t d = 0;
+  for (; d + 4 * LANES <= size; d += 4 * LANES)
+    for (int i = 0; i < 4; i++) sum[i] = _mm512_fmadd_ps(load(x + d + LANES * i), load(y + d + LANES * i), sum[i]);
+  for (; d < size; d += LANES)
+    sum[0] = _mm512_fmadd_ps(load(x + d, first(size - d)), load(y + d, first(size - d)), sum[0]);
+  return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+}
 
 float dot(const bf16* x, const bf16* y, int64_t size) {
   __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
@@ -49,7 +64,8 @@ float dot(const bf16* x, const bf16* y, int64_t size) {
 }
 
 // out[column..] += sum of weights[j] * b[rows[j]][column..], rounded once; up to SUMS vectors of columns.
-void add_rows(bf16* out, const bf16* b, int64_t width, const int32_t* rows, const float* weights, int64_t count,
+template <typename T>
+void add_rows(T* out, const T* b, int64_t width, const int32_t* rows, const float* weights, int64_t count,
               int64_t columns) {
   __m512 sum[SUMS];
   __mmask16 mask[SUMS];
@@ -59,7 +75,7 @@ void add_rows(bf16* out, const bf16* b, int64_t width, const int32_t* rows, cons
     sum[i] = _mm512_setzero_ps();
   }
   for (int64_t j = 0; j < count; j++) {
-    const bf16* row = b + int64_t{rows[j]} * width;
+    const T* row = b + int64_t{rows[j]} * width;
     const __m512 weight = _mm512_set1_ps(weights[j]);
     for (int i = 0; i < SUMS; i++) sum[i] = _mm512_fmadd_ps(weight, load(row + i * LANES, mask[i]), sum[i]);
   }
@@ -67,18 +83,14 @@ void add_rows(bf16* out, const bf16* b, int64_t width, const int32_t* rows, cons
     store(out + i * LANES, _mm512_add_ps(load(out + i * LANES, mask[i]), sum[i]), mask[i]);
 }
 
-}  // namespace
-
-extern "C" {
-
-// Adds every row's adapter to its slices of out; x is [rows, inner].
-void graft_lora(const LoraProducts* products, const LoraMatrices* matrices, const bf16* x, int64_t x_row, bf16* out,
-                int64_t out_row, int64_t threads) {
+template <typename T>
+void lora(const LoraProducts* products, const LoraMatrices<T>* matrices, const T* x, int64_t x_row, T* out,
+          int64_t out_row, int64_t threads) {
   static thread_local std::vector<float> held;
   held.resize(products->count);
   float* const shrunk = held.data();
   const int64_t inner = matrices->inner;
-  if (products->count * inner * 2 <= SERIAL_BYTES) threads = 1;
+  if (products->count * inner * int64_t{sizeof(T)} <= SERIAL_BYTES) threads = 1;
   team::run((products->count + DOTS - 1) / DOTS, threads, [&](int64_t part) {
     for (int64_t i = part * DOTS; i < std::min(products->count, (part + 1) * DOTS); i++)
       shrunk[i] = dot(x + products->owner[i] * x_row, matrices->a + int64_t{products->a_rows[i]} * inner, inner);
@@ -100,5 +112,20 @@ void graft_lora(const LoraProducts* products, const LoraMatrices* matrices, cons
              slice.width, slice.b_rows + begin, shrunk + slice.first + begin, end - begin,
              std::min(BLOCK, slice.width - column));
   });
+}
+
+}  // namespace
+
+extern "C" {
+
+// Adds every row's adapter to its slices of out; x is [rows, inner].
+void graft_lora(const LoraProducts* products, const LoraMatrices<bf16>* matrices, const bf16* x, int64_t x_row,
+                bf16* out, int64_t out_row, int64_t threads) {
+  lora(products, matrices, x, x_row, out, out_row, threads);
+}
+
+void graft_lora_fp32(const LoraProducts* products, const LoraMatrices<float>* matrices, const float* x, int64_t x_row,
+                     float* out, int64_t out_row, int64_t threads) {
+  lora(products, matrices, x, x_row, out, out_row, threads);
 }
 }
