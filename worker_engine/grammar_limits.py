@@ -12,8 +12,6 @@ import re
 from fractions import Fraction
 from typing import Any, Final
 
-import orjson
-
 from worker_engine.errors import InvalidRequest
 
 MAX_TEXT: Final = 1 << 18
@@ -30,6 +28,9 @@ def check_size(text: str) -> None:
 
 def check_schema(text: str) -> None:
     """Raises InvalidRequest when a JSON schema holds something too large to compile."""
+    # At the first schema: the engine alone, as the GPU report runs it, needs no JSON library.
+    import orjson
+
     check_size(text)
     multiple = Fraction(1)
     try:

@@ -68,14 +68,15 @@ def test_usage_in_the_report_is_what_the_client_saw(product: Product) -> None:
         before, seen = product.tokens(tenant), Tokens(0, 0, 0)
         for model in (tenant.base_model, *tenant.adapters[:2], f"{tenant.adapters[0]}@v1"):
             texts = []
-            for stream in (False, True):
+            # The first fills the prefix cache: bf16 may round otherwise when a prompt is computed whole.
+            for stream in (True, False, True):
                 text, usage = chat(product, tenant, model, stream=stream)
                 assert text.strip()
                 texts.append(text)
                 seen = Tokens(
                     seen.requests + 1, seen.prompt + usage.prompt, seen.completion + usage.completion
                 )
-            assert texts[0] == texts[1], "greedy output is the same streamed and not"
+            assert texts[1] == texts[2], "greedy output is the same streamed and not"
         assert product.tokens_after(tenant, before, seen.requests) == seen
 
 
