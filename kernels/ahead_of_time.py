@@ -1,4 +1,4 @@
-"""`python -m kernels.ahead_of_time [--capability N]... [--out DIR]`: compiles every kernel without a GPU.
+"""`python -m kernels.ahead_of_time [--capability N] [--in-turn] [--out DIR]`: compiles kernels without a GPU.
 
 One JSON line per kernel and architecture: registers and spilled bytes of a thread, shared memory, and whether
 weights are loaded 16 bytes at a time; with `--out` also as DIR/compiled.json. A kernel that does not compile
@@ -98,9 +98,17 @@ def _resources(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def compile_all(only: str, capabilities: Sequence[int]) -> Iterator[Compiled]:
-    """Compiles the variants whose names contain `only`, on all processors this process may use."""
-    jobs = [(one.name, capability) for one in variants() if only in one.name for capability in capabilities]
+def each(only: str, capabilities: Sequence[int], *, in_turn: bool) -> list[tuple[str, int]]:
+    """(variant's name, capability) to compile: all of `capabilities`, or one that is its turn."""
+    names = [one.name for one in variants() if only in one.name]
+    if not in_turn:
+        return [(name, capability) for name in names for capability in capabilities]
+    # Kernels come in threes: their places move on by one more each time.
+    return [(name, capabilities[(n + n // 3) % len(capabilities)]) for n, name in enumerate(names)]
+
+
+def compile_all(jobs: Sequence[tuple[str, int]]) -> Iterator[Compiled]:
+    """Compiles variants, on all processors this process may use."""
     # Forked, so that the workers have Triton and the kernels loaded; nothing here has threads yet.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=context) as pool:
@@ -120,10 +128,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kernels.ahead_of_time", description=__doc__)
     parser.add_argument("--capability", type=int, action="append", choices=CAPABILITIES)
     parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--in-turn", action="store_true", help="each kernel for one architecture only")
     parser.add_argument("--out", type=Path, help="folder for compiled.json")
     arguments = parser.parse_args()
     lines: list[str] = []
-    for compiled in compile_all(arguments.only, arguments.capability or CAPABILITIES):
+    jobs = each(arguments.only, arguments.capability or CAPABILITIES, in_turn=arguments.in_turn)
+    for compiled in compile_all(jobs):
         lines.append(json.dumps(asdict(compiled)))
         print(lines[-1], flush=True)
     if arguments.out:

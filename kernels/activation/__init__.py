@@ -1,22 +1,19 @@
 """Gated activations: a function of the gate times the up projection, from one packed matrix.
 
-`reference.py` says what they mean. CUDA takes the Triton kernel (`gpu.py`) where GRAFTWORK_WORKER_TRITON=1
-asks for it; everything else takes `cpu.py`, plain PyTorch.
+`reference.py` says what they mean. CUDA takes the Triton kernel (`gpu.py`) where `kernels.selection` has
+it on; everything else takes `cpu.py`, plain PyTorch.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Final, Literal, get_args
 
 import torch
 
+from kernels import selection
 from kernels.activation import cpu
 
 __all__ = ["Kind", "gated"]
-
-TRITON: Final = os.environ.get("GRAFTWORK_WORKER_TRITON") == "1"
-"""Whether CUDA takes the Triton kernel. Off unless asked for: not yet run on a GPU."""
 
 Kind = Literal["silu", "gelu_tanh", "clamped_swiglu"]
 KINDS: Final = get_args(Kind)
@@ -55,7 +52,7 @@ def gated(
     ):
         expected = f"[{gate_up.shape[0]}, {gate_up.shape[1] // 2}], {gate_up.dtype}"
         raise ValueError(f"out has shape {list(out.shape)}, {out.dtype}; expected {expected}")
-    if TRITON and gate_up.is_cuda:
+    if selection.runs("activation", gate_up):
         from kernels.activation import gpu
 
         return gpu.gated(gate_up, kind, interleaved=interleaved, alpha=alpha, limit=limit, out=out)

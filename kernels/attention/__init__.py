@@ -1,24 +1,21 @@
 """Attention over paged keys and values: decode rows, prefill chunks and both in one batch.
 
 `attend` is the public operation, `AttentionPlan` what it must know of a step. `reference.py` says what it
-means; `gpu.py` launches the Triton kernels where GRAFTWORK_WORKER_TRITON=1 asks for them on CUDA, `cpu.py`
-(plain PyTorch) serves everything else.
+means; `gpu.py` launches the Triton kernels where `kernels.selection` has them on, `cpu.py` (plain PyTorch)
+serves everything else.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import torch
 
+from kernels import selection
 from kernels.attention import cpu
 from kernels.attention.plan import AttentionPlan, whole_pages
 
 __all__ = ["AttentionPlan", "attend"]
-
-TRITON: Final = os.environ.get("GRAFTWORK_WORKER_TRITON") == "1"
-"""As in kernels/lora: the kernels have not run on a GPU yet, so they run only where they are asked for."""
 
 LARGEST_HEAD: Final = 256
 
@@ -42,7 +39,7 @@ def attend(
         kv_pages: [2 (keys, then values), kv_heads, pages, page_size, head_dim], dtype and device of q; a
             kv head serves heads / kv_heads heads. The new tokens are written already. The kernels take any
             view whose last two dimensions are contiguous, such as part of a pool that holds more than one
-            layer's keys; the CPU path takes contiguous ones.
+            layer's keys, where it lies; elsewhere the pages that the step reads are copied out of it.
         scale: what scores are multiplied with.
         window: how many tokens back a query sees, itself included; 0 for all.
         sinks: [heads], a logit that takes part in the softmax and adds nothing (GPT-OSS).
@@ -54,15 +51,12 @@ def attend(
         ValueError: an argument whose shape, dtype or device does not fit the others.
     """
     _check(q, kv_pages, plan, window, sinks)
-    if TRITON and q.is_cuda:
+    if plan.graph is not None:
+        return plan.graph.attend(q, kv_pages, scale=scale, window=window, sinks=sinks)
+    if selection.runs("attention", q):
         from kernels.attention import gpu
 
         return gpu.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
-    if not kv_pages.is_contiguous():
-        raise ValueError(
-            f"kv_pages has shape {list(kv_pages.shape)} and strides {kv_pages.stride()}; expected contiguous "
-            "where the kernels do not run: only they take views of a larger pool"
-        )
     return cpu.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
 
 

@@ -84,20 +84,6 @@ def buckets(plan: AttentionPlan, window: int, key_bytes: int, dtype: torch.dtype
     return calls
 
 
-def seen_slots(plan: AttentionPlan, window: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of single queries: the slots that each sees, one after another, and where each one's begin and end."""
-    size = plan.page_size
-    offsets = np.arange(size)
-    parts: list[Slots] = []
-    for context, pages in zip(plan.context_lens, plan.pages, strict=True):
-        first = max(0, context - window) if window else 0
-        held = np.array(pages[first // size : -(-context // size)], dtype=np.int64)
-        slots = (held[:, None] * size + offsets).reshape(-1)
-        parts.append(slots[first % size : first % size + context - first])
-    bounds = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
-    return torch.from_numpy(np.concatenate(parts)), torch.from_numpy(bounds)
-
-
 def _parts(sequence: int, row: int, queries: int, context: int, window: int) -> list[_Span]:
     """One span, or under a window as many as spare the keys before it."""
     step = max(WINDOW_ROWS, window) if window else queries

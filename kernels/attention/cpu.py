@@ -13,7 +13,7 @@ from typing import Final, cast
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.attention import decode
+from kernels.attention import native_attention
 from kernels.attention.buckets import Bucket, buckets
 from kernels.attention.plan import AttentionPlan
 
@@ -31,19 +31,13 @@ def attend(
     window: int = 0,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The signature of `kernels.attention.attend`, on any device."""
+    """The signature of `kernels.attention.attend`, on any device; pages of a larger pool are copied first."""
+    if not kv_pages.is_contiguous():
+        index, plan = _own_pages(plan)
+        kv_pages = kv_pages.index_select(2, index)
     plain = sinks is None or (sinks.dtype == torch.float32 and sinks.is_contiguous())
-    if plain and decode.decodes(plan, q):
-        return decode.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
-    if plain and decode.fits(q) and (parts := _parted(plan)) is not None:
-        singles, others = parts
-        rows = singles.rows
-        return torch.cat(
-            (
-                decode.attend(q[:rows], kv_pages, singles, scale=scale, window=window, sinks=sinks),
-                attend(q[rows:], kv_pages, others, scale=scale, window=window, sinks=sinks),
-            )
-        )
+    if plain and native_attention.fits(q):
+        return native_attention.attend(q, kv_pages, plan, scale=scale, window=window, sinks=sinks)
     kv = kv_pages.flatten(0, 1).flatten(1, 2)
     calls = _calls(plan, window, kv)
     if len(calls.buckets) == 1:
@@ -54,26 +48,19 @@ def attend(
     return out
 
 
-def _parted(plan: AttentionPlan) -> tuple[AttentionPlan, AttentionPlan] | None:
-    """The sequences of one query that come first, and the others; None unless there are both."""
-    if "parted" not in plan.kept:
-        lens = plan.query_lens
-        count = next((index for index, queries in enumerate(lens) if queries != 1), len(lens))
-        parts = (_part(plan, slice(0, count)), _part(plan, slice(count, None)))
-        plan.kept["parted"] = parts if 0 < count < len(lens) else None
-    return cast("tuple[AttentionPlan, AttentionPlan] | None", plan.kept["parted"])
-
-
-def _part(plan: AttentionPlan, sequences: slice) -> AttentionPlan:
-    before = sum(plan.query_lens[: sequences.start])
-    lens = plan.query_lens[sequences]
-    return AttentionPlan(
-        lens,
-        plan.context_lens[sequences],
-        plan.pages[sequences],
-        plan.page_size,
-        plan.slots[before : before + sum(lens)],
-    )
+def _own_pages(plan: AttentionPlan) -> tuple[torch.Tensor, AttentionPlan]:
+    """The pages that the step's sequences read, and the plan over a pool of these alone."""
+    if "own pages" not in plan.kept:
+        read = [
+            pages[: -(-context // plan.page_size)]
+            for pages, context in zip(plan.pages, plan.context_lens, strict=True)
+        ]
+        place = {page: index for index, page in enumerate(sorted({page for pages in read for page in pages}))}
+        moved = tuple([place[page] for page in pages] for pages in read)
+        index = torch.tensor(list(place), dtype=torch.int64, device=plan.device)
+        compact = AttentionPlan(plan.query_lens, plan.context_lens, moved, plan.page_size, plan.slots)
+        plan.kept["own pages"] = (index, compact)
+    return cast("tuple[torch.Tensor, AttentionPlan]", plan.kept["own pages"])
 
 
 @dataclass(frozen=True, slots=True)

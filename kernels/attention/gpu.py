@@ -133,6 +133,16 @@ class Capacity:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
 
+    @classmethod
+    def of_decode(cls, heads: Heads, *, rows: int, max_context: int, page_size: int) -> Self:
+        """Room for `rows` sequences of one new token each and any context up to `max_context`, in the tile
+        that `GraphPlan` takes by default.
+        """
+        tile = fitted(tile_for(heads.group, heads.dim, heads.element_size), heads)
+        # A part has at least `tile.part` keys, and there are so few that kv heads times parts are `blocks`.
+        parts = min(rows * -(-max_context // tile.part), tile.blocks // heads.kv_count + 1)
+        return cls(rows, rows, -(-max_context // page_size), rows + parts, rows + parts)
+
 
 class GraphPlan:
     """A plan of fixed tensors for captured graphs, for layers of one shape and window.
@@ -179,9 +189,8 @@ class GraphPlan:
         row_parts = np.zeros((self.capacity.rows, 2), dtype=np.int32)
         row_parts[: plan.rows] = work.row_parts
         self.part.load(Worklist(work.tile, work.items, row_parts, work.places))
-        whole = np.zeros((table.shape[0], self.capacity.pages), dtype=np.int32)
-        whole[:, : table.shape[1]] = table
-        _copy(self.table, whole)
+        # Pages behind a sequence's last one are never read, so what stands there may stay.
+        _copy(self.table[:, : table.shape[1]], table)
 
 
 def _copy(target: torch.Tensor, source: Table) -> None:

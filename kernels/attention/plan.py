@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import torch
+
+from kernels.transfer import to_device
+
+if TYPE_CHECKING:
+    from kernels.attention.graph import GraphAttention
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,6 +26,7 @@ class AttentionPlan:
         page_size: tokens a page.
         slots: int64 [rows] on the device, where each row's key and value belong: page * page_size + offset.
         kept: what an implementation worked out for this step, by its own key.
+        graph: of a captured step, the tensors that its replays read; what else is here is of its capture.
     """
 
     query_lens: tuple[int, ...]
@@ -28,6 +35,7 @@ class AttentionPlan:
     page_size: int
     slots: torch.Tensor
     kept: dict[Hashable, object] = field(default_factory=dict)
+    graph: GraphAttention | None = None
 
     @classmethod
     def of(
@@ -56,14 +64,21 @@ class AttentionPlan:
                     f"pages[{index}] has {len(pages[index])} pages; "
                     f"expected at least {needed} for {context} tokens in pages of {page_size}"
                 )
-        slots = torch.tensor(_new_slots(query_lens, context_lens, pages, page_size), dtype=torch.int64)
+        slots = np.array(_new_slots(query_lens, context_lens, pages, page_size), dtype=np.int64)
         return cls(
             tuple(query_lens),
             tuple(context_lens),
             tuple(pages),
             page_size,
-            slots.to(device, non_blocking=True),
+            to_device(slots, torch.device(device)),
         )
+
+    def for_capture(self, *, max_context: int) -> AttentionPlan:
+        """The plan of a step that is captured; batches of as many rows are loaded into its `graph` later."""
+        from kernels.attention.graph import GraphAttention
+
+        graph = GraphAttention(self, max_context=max_context)
+        return replace(self, slots=graph.slots, kept={}, graph=graph)
 
     @property
     def rows(self) -> int:

@@ -1,28 +1,21 @@
 """Multi-LoRA: y += (x A^T) B, each row of the batch with its own adapter or none.
 
 `apply_lora` and `embed_lora` are the public operations. `reference.py` says what they mean, one row at a
-time; an implementation for a device is one module with the same signatures, chosen here: `gpu.py` for CUDA
-where GRAFTWORK_WORKER_TRITON=1 asks for it, `cpu.py` for everything else.
+time; an implementation for a device is one module with the same signatures, chosen here: `gpu.py` where
+`kernels.selection` has the Triton kernels on, `cpu.py` for everything else.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
 import torch
 
+from kernels import selection
 from kernels.lora import cpu
 from kernels.lora.pair import LoraPair
 from kernels.lora.segments import Segments
 from kernels.lora.weights import LoraWeights, Owners, concatenate
 
 __all__ = ["LoraPair", "LoraWeights", "Owners", "Segments", "apply_lora", "concatenate", "embed_lora"]
-
-
-TRITON: Final = os.environ.get("GRAFTWORK_WORKER_TRITON") == "1"
-"""Whether CUDA rows take the Triton kernels. Off unless asked for: they are compiled and tested in Triton's
-interpreter, which runs programs one after another, but have not run on a GPU yet."""
 
 
 def apply_lora(
@@ -49,7 +42,7 @@ def apply_lora(
         ValueError: arguments whose shapes, dtypes or devices do not fit each other, or rows of an adapter
             that `weights` lacks.
     """
-    if TRITON and out.is_cuda:
+    if selection.runs("lora", out):
         from kernels.lora import gpu
 
         gpu.apply_lora(out, x, weights, segments, gain=gain, bias=bias)
@@ -68,7 +61,7 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
     Raises:
         ValueError: as `apply_lora`; on CPU also for a token outside the vocabulary.
     """
-    if TRITON and out.is_cuda:
+    if selection.runs("lora", out):
         from kernels.lora import gpu
 
         gpu.embed_lora(out, token_ids, weights, segments)

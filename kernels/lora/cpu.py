@@ -7,8 +7,6 @@ its sum. Nothing is padded, stacked or computed for nobody. See README.md for wh
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch.nn.functional import linear
 
@@ -32,14 +30,15 @@ def apply_lora(
 ) -> None:
     """See `kernels.lora.apply_lora`. README.md tells which measurement decided what."""
     check(out, x, weights, segments, gain, bias)
-    products = segments.plans.get(weights.layout)
-    if products is None:
-        products = segments.plans[weights.layout] = Products.of(segments, weights.layout)
-    products = cast(Products, products)
-    matrices = weights.matrices
-    _add_rows(out, x, weights, products)
-    for gemm in products.gemms:
-        _multiply(out, x, matrices, gemm)
+    if not _add_native(out, x, weights, segments):
+        products = segments.plans.get(weights.layout)
+        if not isinstance(products, Products):
+            products = segments.plans[weights.layout] = Products.of(segments, weights.layout)
+        matrices = weights.matrices
+        if products.rows is not None:
+            _expand(out, _dots(x, matrices.a, products.rows), matrices, products.rows)
+        for gemm in products.gemms:
+            _multiply(out, x, matrices, gemm)
     if gain is not None:
         _magnify(out, segments, gain, bias)
 
@@ -52,20 +51,20 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
         _expand(out, weights.matrices.a[rows.a, token_ids[rows.owner]], weights.matrices, rows)
 
 
-def _add_rows(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, products: Products) -> None:
-    rows, matrices = products.rows, weights.matrices
-    if rows is None:
-        return
+def _add_native(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segments: Segments) -> bool:
+    """All rows in one call of the native library; False where it cannot."""
     if "native" not in weights.kept:
-        served = native_rows.serves(x, matrices)
-        weights.kept["native"] = native_rows.NativeMatrices.of(matrices) if served else None
-    native = cast("native_rows.NativeMatrices | None", weights.kept["native"])
-    if native is None:
-        _expand(out, _dots(x, matrices.a, rows), matrices, rows)
-        return
-    if "native" not in products.kept:
-        products.kept["native"] = native_rows.NativeProducts.of(rows)
-    native_rows.add(out, x, cast(native_rows.NativeProducts, products.kept["native"]), native)
+        served = native_rows.serves(x, weights.matrices)
+        weights.kept["native"] = native_rows.NativeMatrices.of(weights.matrices) if served else None
+    matrices = weights.kept["native"]
+    if not isinstance(matrices, native_rows.NativeMatrices):
+        return False
+    key = ("native", weights.layout)
+    products = segments.plans.get(key)
+    if not isinstance(products, native_rows.NativeProducts):
+        products = segments.plans[key] = native_rows.NativeProducts.of(segments, weights.layout)
+    native_rows.add(out, x, products, matrices)
+    return True
 
 
 def _dots(x: torch.Tensor, a: torch.Tensor, rows: RowByRow) -> torch.Tensor:

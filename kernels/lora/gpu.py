@@ -36,7 +36,7 @@ def apply_lora(
     Raises:
         ValueError: see `run`.
     """
-    rows = _rows(weights)
+    rows = RankRows.of(weights)
     plan = segments.plans.get(rows.shape)
     if not isinstance(plan, Plan):
         plan = segments.plans[rows.shape] = Plan.of(segments.adapters, rows)
@@ -53,7 +53,7 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
     Raises:
         ValueError: arguments whose shapes, dtypes or devices do not fit each other.
     """
-    rows = _rows(weights)
+    rows = RankRows.of(weights)
     _check_out(out, len(token_ids), rows)
     if token_ids.dim() != 1 or not token_ids.is_contiguous() or token_ids.dtype not in INDEX_TYPES:
         raise ValueError(
@@ -123,6 +123,7 @@ def run_graph(
     _check(out, x, rows, gain, bias)
     if plan.rows > x.shape[0]:
         raise ValueError(f"x has shape {list(x.shape)}; expected the {plan.rows} rows of the plan or more")
+    plan.captured(x.shape[0], aligned=rows.aligned)
     # The table may change between replays: what holds of its rows today is no part of the captured launch.
     grid = _persistent_grid(plan.part.tile, out.device)
     _run_fused(out, x, rows, plan.part, grid, gain, bias, graph=True)
@@ -292,13 +293,6 @@ def _check_dtype(name: str, tensor: torch.Tensor, memory: torch.Tensor) -> None:
         expected = f"{memory.dtype} on {memory.device} as the weights are"
         shape = list(tensor.shape)
         raise ValueError(f"{name} of shape {shape} is {tensor.dtype} on {tensor.device}; expected {expected}")
-
-
-def _rows(weights: LoraWeights) -> RankRows:
-    rows = weights.kept.get("rows")
-    if not isinstance(rows, RankRows):
-        rows = weights.kept["rows"] = RankRows.stacked(weights)
-    return rows
 
 
 def _persistent_grid(tile: Tile, device: torch.device) -> int:

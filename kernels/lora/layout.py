@@ -64,6 +64,11 @@ class Layout:
     def adapters(self) -> int:
         return len(self.ranks[0])
 
+    def check(self, count: Ints) -> None:
+        """Raises ValueError when a batch with `count` rows of each adapter names one that is not here."""
+        if len(count) > self.adapters:
+            raise ValueError(f"segments name adapter {len(count) - 1}; expected less than {self.adapters}")
+
     @property
     def width(self) -> int:
         """Columns of the output."""

@@ -1,6 +1,7 @@
-"""Rows multiplied one by one by the native library, in bf16 and fp32, on CPUs that have it.
+"""Rows multiplied by their adapters' ranks in the native library, in bf16 and fp32, on CPUs that have it.
 
-What all layers of a layout share, and what all batches of a layer share, is written once as C sees it.
+Rows of one adapter share what is read of it, tile by tile, so one call serves any number of rows. What all
+layers of a layout share, and what all batches of a layer share, is written once as C sees it.
 """
 
 from __future__ import annotations
@@ -8,55 +9,57 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from kernels import native
-from kernels.lora.products import RowByRow, Rows
+from kernels.lora.layout import Ints, Layout, ranges
+from kernels.lora.segments import Segments
 from kernels.lora.weights import RankMatrices
 
 MOST_SLICES: Final = 8
 """Of a packed layer; as in lora.h."""
 
 
-class _Slice(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("piece", "column", "width", "first", "count", "targets")),
-        *((name, ctypes.c_void_p) for name in ("b_rows", "bags", "rows")),
-    ]
-
-
 class NativeProducts(ctypes.Structure):
-    """`products.RowByRow` in C; keeps what it points to alive."""
+    """Each adapter with rows in the batch, slice by slice, in C; keeps what it points to alive."""
 
     _fields_ = [
-        ("count", ctypes.c_int64),
-        ("slices", ctypes.c_int64),
-        ("a_rows", ctypes.c_void_p),
-        ("owner", ctypes.c_void_p),
-        ("slice", _Slice * MOST_SLICES),
+        *((name, ctypes.c_int64) for name in ("parts", "shrunk")),
+        *((name, ctypes.c_void_p) for name in ("part", "rows", "a_rows", "b_rows")),
     ]
-    kept: list[Any]
+    kept: tuple[object, ...]
 
     @classmethod
-    def of(cls, rows: RowByRow) -> NativeProducts:
-        targets = [_numbers(piece.targets) for piece in rows.slices]
-        slices = [
-            _Slice(
-                piece.piece,
-                piece.columns.start,
-                piece.columns.stop - piece.columns.start,
-                piece.ranks.start,
-                piece.ranks.stop - piece.ranks.start,
-                len(target),
-                piece.b.data_ptr(),
-                piece.bags.data_ptr(),
-                target.data_ptr(),
-            )
-            for piece, target in zip(rows.slices, targets, strict=True)
-        ]
-        held = (_Slice * MOST_SLICES)(*slices)
-        made = cls(len(rows.a), len(slices), rows.a.data_ptr(), rows.owner.data_ptr(), held)
-        made.kept = [rows, targets]
+    def of(cls, segments: Segments, layout: Layout) -> NativeProducts:
+        """Raises ValueError when the batch names an adapter that the layout lacks."""
+        layout.check(segments.count)
+        count = segments.count
+        adapters = np.flatnonzero(count)
+        row = (np.cumsum(count) - count)[adapters]
+        parts: list[Ints] = []
+        a: list[Ints] = []
+        b: list[Ints] = []
+        before = shrunk = 0
+        for piece, columns in enumerate(layout.columns):
+            rank = np.array(layout.ranks[piece], dtype=np.int64)[adapters]
+            live = rank > 0
+            rank, mine = rank[live], adapters[live]
+            values = rank * count[mine]
+            chosen = ranges(layout.first[piece][mine], rank)
+            fields = (row[live], count[mine], before + np.cumsum(rank) - rank, rank)
+            table = np.empty((len(rank), 8), dtype=np.int64)
+            table[:, :5] = np.stack((*fields, shrunk + np.cumsum(values) - values), axis=1)
+            table[:, 5:] = piece, columns.start, columns.stop - columns.start
+            parts.append(table)
+            a.append(layout.a[piece][chosen])
+            b.append(layout.b[piece][chosen])
+            before, shrunk = before + len(chosen), shrunk + int(values.sum())
+        part = np.concatenate(parts)
+        rows = np.ascontiguousarray(segments.order, dtype=np.int64)
+        a_rows, b_rows = (np.concatenate(each).astype(np.int32) for each in (a, b))
+        made = cls(len(part), shrunk, *(each.ctypes.data for each in (part, rows, a_rows, b_rows)))
+        made.kept = (part, rows, a_rows, b_rows)
         return made
 
 
@@ -93,9 +96,5 @@ def add(out: torch.Tensor, x: torch.Tensor, products: NativeProducts, matrices: 
     call = library.graft_lora if x.dtype == torch.bfloat16 else library.graft_lora_fp32
     call(
         ctypes.addressof(products), ctypes.addressof(matrices), x.data_ptr(), x.stride(0),
-        out.data_ptr(), out.stride(0), torch.get_num_threads(),
+        out.data_ptr(), out.stride(0), x.shape[0], torch.get_num_threads(),
     )  # fmt: skip
-
-
-def _numbers(rows: Rows) -> torch.Tensor:
-    return torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from kernels.lora.rank_rows import Bounds, LayerShape, RankRows
+from kernels.lora.rank_rows import ALIGNMENT, LayerShape, RankRows
 from kernels.lora.tile import Tile
 from kernels.lora.tuned_tiles import kind, tuned_tiles
 from kernels.lora.worklist import FIELDS, RowGroups, Worklist, build
@@ -94,6 +94,16 @@ class Capacity:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1")
 
+    @classmethod
+    def of(cls, columns: Sequence[slice], inner: int, tile: Tile, *, rows: int, ranks: int) -> Self:
+        """Room for any batch of `rows` rows, each of an adapter of its own with at most `ranks` ranks in all
+        slices together.
+        """
+        splits = min(tile.splits, -(-inner // tile.inner))
+        expands = sum(-(-(piece.stop - piece.start) // tile.outer) for piece in columns)
+        shrinks = -(-ranks // tile.ranks) * splits
+        return cls(rows, rows * (shrinks + expands), rows * ranks * splits)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -157,23 +167,40 @@ class GraphPlan:
         """Makes room; the batch is empty until `load`."""
         self.part = _part(tile, rows, capacity, capacity.items, atomic=False)
         self._columns, self._inner = rows.columns, rows.inner
+        self._most_rows, self._aligned = capacity.rows, False
         self.rows = 0
-        self.load([], rows.bounds)
+        self.load([], rows)
 
-    def load(self, row_adapter: Sequence[int], bounds: Bounds) -> None:
+    def load(self, row_adapter: Sequence[int], rows: RankRows) -> None:
         """Takes over a batch; graphs that were captured before replay this one.
 
         Args:
-            row_adapter: adapter index of each row, -1 for none; any number up to the capacity.
-            bounds: of the row table as it is now; adapters may have come and gone since the capture.
+            row_adapter: adapter index of each row, -1 for none; no more rows than the least captured input.
+            rows: the row table as it is now; adapters may have come and gone since the capture, but the
+                tensors must be those of the capture.
 
         Raises:
             ValueError: the batch does not fit; the former one stays.
         """
+        if len(row_adapter) > self._most_rows:
+            raise ValueError(
+                f"row_adapter has {len(row_adapter)} rows; a graph of this plan was captured with room for "
+                f"{self._most_rows}"
+            )
+        if self._aligned and not rows.aligned:
+            raise ValueError(
+                f"rows of a layer of {rows.inner} columns are not aligned to {ALIGNMENT} elements; a graph "
+                "of this plan was captured with a table that is"
+            )
         groups = RowGroups.of(row_adapter)
-        work = build(groups, bounds, self._columns, self._inner, self.part.tile, atomic=False)
+        work = build(groups, rows.bounds, self._columns, self._inner, self.part.tile, atomic=False)
         self.part.load(work, groups.rows)
         self.rows = len(row_adapter)
+
+    def captured(self, input_rows: int, *, aligned: bool) -> None:
+        """What a captured launch was specialized on, and later loads are held to."""
+        self._most_rows = min(self._most_rows, input_rows)
+        self._aligned = self._aligned or aligned
 
 
 def _part(tile: Tile, rows: RankRows, room: Capacity, flags: int, *, atomic: bool) -> Part:

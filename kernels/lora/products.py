@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernels import native
 from kernels.lora.layout import Ints, Layout, ranges
 from kernels.lora.segments import Segments
 
@@ -22,7 +21,7 @@ class Cost:
     """What decides between a row's own products and GEMMs for all rows of its adapter; only ratios matter.
 
     Attributes:
-        launch: us to start an adapter's GEMMs: oneDNN's look-up of its primitive for bf16, MKL's for fp32.
+        launch: us to start a GEMM: oneDNN's look-up of its primitive for bf16, MKL's for fp32.
         stream: bytes of weights that a GEMM of few rows reads in one us.
         reread: bytes of weights that rows read in one us out of the cache.
         fewest: rows from which GEMMs may pay. MKL streams an fp32 product of one large row better.
@@ -34,12 +33,8 @@ class Cost:
     fewest: int
 
 
-BF16: Final = Cost(launch=100.0, stream=18e3, reread=10e3, fewest=2)
-FP32: Final = (
-    Cost(launch=36.0, stream=18e3, reread=10e3, fewest=2)
-    if native.LIBRARY is not None
-    else Cost(launch=36.0, stream=18e3, reread=6e3, fewest=1)
-)
+BF16: Final = Cost(launch=40.0, stream=18e3, reread=10e3, fewest=2)
+FP32: Final = Cost(launch=15.0, stream=18e3, reread=6e3, fewest=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +89,10 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Every row that has weights in a layout, once.
-
-    Attributes:
-        kept: what an implementation derived, by its name.
-    """
+    """Every row that has weights in a layout, once."""
 
     rows: RowByRow | None
     gemms: tuple[Gemm, ...]
-    kept: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, segments: Segments, layout: Layout, *, gemms: bool = True) -> Products:
@@ -112,10 +102,7 @@ class Products:
         Raises:
             ValueError: the batch names an adapter that the layout lacks.
         """
-        if len(segments.count) > layout.adapters:
-            raise ValueError(
-                f"segments name adapter {len(segments.count) - 1}; expected less than {layout.adapters}"
-            )
+        layout.check(segments.count)
         device = segments.row_adapter.device
         many = _pays(segments.count, layout, device) & gemms
         adapters = np.asarray(segments.adapters, dtype=np.int64)
@@ -134,7 +121,8 @@ def _pays(count: Ints, layout: Layout, device: torch.device) -> npt.NDArray[np.b
     if device.type != "cpu":
         # CUDA's gradient of embedding_bag's weights lacks bfloat16, and rounds each product to float16.
         return (count > 0) & (nbytes > 0)
-    faster = cost.launch + nbytes / cost.stream < count * nbytes / cost.reread
+    slices = sum(np.array(ranks[: len(count)]) > 0 for ranks in layout.ranks)
+    faster = cost.launch * (1 + slices) + nbytes / cost.stream < count * nbytes / cost.reread
     return faster & (count >= cost.fewest) & (nbytes > 0)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernels.lora.weights import LoraWeights
+from kernels.lora.weights import LoraWeights, RankMatrices
+from kernels.transfer import to_device
 
 ALIGNMENT: Final = 8
 """Elements; with 2-byte weights it makes every row start on 16 bytes, what one load instruction takes."""
@@ -87,6 +88,32 @@ class RankRows:
     def widest(self) -> int:
         """Last output column that some slice reaches, exclusive."""
         return max((piece.stop for piece in self.columns), default=0)
+
+    @classmethod
+    def of(cls, weights: LoraWeights) -> RankRows:
+        """The table of a layer's weights, made once."""
+        rows = weights.kept.get("rows")
+        if not isinstance(rows, RankRows):
+            rows = weights.kept["rows"] = cls.stacked(weights)
+        return rows
+
+    @classmethod
+    def empty(
+        cls,
+        memory: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scale: torch.Tensor,
+        columns: Sequence[slice],
+        inner: int,
+        *,
+        aligned: bool,
+    ) -> RankRows:
+        """Tensors that have room for a table of `aligned` rows, and no adapter yet."""
+        nobody: Bounds = tuple(() for _ in columns)
+        spans = tuple((piece.start, piece.stop) for piece in columns)
+        shape = _shared_shape(nobody, spans, inner, memory.element_size())
+        return cls(memory, a, b, scale, shape, tuple(columns), inner, aligned, b_stacked=False)
 
     @classmethod
     def stacked(cls, weights: LoraWeights) -> RankRows:
@@ -165,6 +192,44 @@ class RankRows:
         )
 
     @classmethod
+    def placed(
+        cls,
+        memory: torch.Tensor,
+        table: torch.Tensor,
+        scale: torch.Tensor,
+        bounds: Bounds,
+        columns: Sequence[slice],
+        inner: int,
+        *,
+        aligned: bool,
+        b_stacked: bool,
+    ) -> RankRows:
+        """The table of ranks that lie anywhere in `memory`, over tensors that whoever made them keeps.
+
+        Args:
+            table: int64 [2, ranks] on the device, offsets of A's rows and of B's, in the order of `bounds`;
+                it may be filled later, in the order of the device's work.
+            scale: float32 [ranks] on the device.
+            aligned: of the offsets; the columns' are seen to here.
+        """
+        spans = tuple((piece.start, piece.stop) for piece in columns)
+        shape = _shared_shape(bounds, spans, inner, memory.element_size())
+        aligned = aligned and memory.data_ptr() % 16 == 0
+        aligned = aligned and not any(piece.start % ALIGNMENT for piece in columns)
+        return cls(memory, table[0], table[1], scale, shape, tuple(columns), inner, aligned, b_stacked)
+
+    def gather(self) -> RankMatrices:
+        """A copy of the rows as matrices, side by side as `Layout.of` places them by default."""
+        flat = self.memory.view(-1)
+        a = _rows_at(flat, self.a, self.inner)
+        b = []
+        for by_adapter, (start, stop) in zip(self.bounds, self.shape.columns, strict=True):
+            held = [self.b[first:last] for first, last in by_adapter if last > first]
+            offsets = torch.cat(held) if held else self.b[:0]
+            b.append(_rows_at(flat, offsets, stop - start))
+        return RankMatrices(a, tuple(b))
+
+    @classmethod
     def _of(
         cls,
         memory: torch.Tensor,
@@ -178,8 +243,8 @@ class RankRows:
     ) -> RankRows:
         places = (a, b, np.array([piece.start for piece in columns], dtype=np.int64))
         aligned = memory.data_ptr() % 16 == 0 and not any((place % ALIGNMENT).any() for place in places)
-        table = torch.from_numpy(np.stack([a, b])).to(memory.device, non_blocking=True)
-        factors = torch.from_numpy(scale).to(memory.device, non_blocking=True)
+        table = to_device(np.stack([a, b]), memory.device)
+        factors = to_device(scale, memory.device)
         spans = tuple((piece.start, piece.stop) for piece in columns)  # a slice has no hash before 3.12
         shape = _shared_shape(bounds, spans, inner, memory.element_size())
         b_stacked = _stacked(b, bounds, columns)
@@ -211,6 +276,12 @@ class RankRows:
         held = self.shape
         shape = _shared_shape(tuple(map(tuple, bounds)), held.columns, held.inner, held.element_size)
         return replace(self, a=self.a[index], b=self.b[index], scale=scale, shape=shape, b_stacked=False)
+
+
+def _rows_at(flat: torch.Tensor, offsets: torch.Tensor, length: int) -> torch.Tensor:
+    """[offsets, length]: every place of `flat` is seen as the beginning of a row; they overlap."""
+    rows = flat.as_strided((max(flat.numel() - length + 1, 0), length), (1, 1), flat.storage_offset())
+    return rows.index_select(0, offsets)
 
 
 def _stacked(b: Ints, bounds: Bounds, columns: tuple[slice, ...]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from kernels.lora.layout import Ints
+from kernels.transfer import to_device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +37,7 @@ class Segments:
         owned = np.flatnonzero(host >= 0)
         adapter = host[owned]
         order = owned[np.argsort(adapter, kind="stable")]
-        rows = torch.from_numpy(host.copy()).to(device)
+        rows = to_device(host.copy(), torch.device(device))
         return cls(rows, tuple(row_adapter), order, np.bincount(adapter))
 
     @property

@@ -31,7 +31,14 @@ def tuned_tiles(rows: RankRows, active_adapters: int) -> Callable[[int, int], Ti
     ranks = [last - first for by_adapter in rows.bounds for first, last in by_adapter if last > first]
 
     def choose(count: int, element_size: int) -> Tile:
-        numbers = (element_size, count, active_adapters, rows.inner, outer, round(sum(ranks) / len(ranks)))
+        numbers = (
+            element_size,
+            count,
+            active_adapters,
+            rows.inner,
+            outer,
+            round(sum(ranks) / max(1, len(ranks))),
+        )
         entry = table.nearest(dict(zip(LEVELS, numbers, strict=True)))
         alike = kind(entry.shape["rows_per_segment"]) == kind(count)
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,16 @@ class RankMatrices:
 
     a: torch.Tensor
     b: tuple[torch.Tensor, ...]
+
+
+class PlacedRows(Protocol):
+    """Rows that lie anywhere in a memory: `rank_rows.RankRows`."""
+
+    @property
+    def memory(self) -> torch.Tensor: ...
+
+    def gather(self) -> RankMatrices:
+        """A copy of them as matrices, side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +58,16 @@ class LoraWeights:
         """Weights that stand in matrices already."""
         return cls(layout, {"matrices": matrices})
 
+    @classmethod
+    def of_rows(cls, rows: PlacedRows, layout: Layout) -> LoraWeights:
+        """Weights of which each row may lie anywhere; the ranks in `rows` follow one another as in `layout`,
+        adapter by adapter, an adapter's slice by slice."""
+        return cls(layout, {"rows": rows})
+
     @property
     def device(self) -> torch.device:
+        if "rows" in self.kept:
+            return cast(PlacedRows, self.kept["rows"]).memory.device
         if "matrices" in self.kept:
             return self.matrices.a.device
         return next(pair.a.device for row in self.pairs for pair in row if pair is not None)
@@ -67,6 +85,8 @@ class LoraWeights:
     @property
     def matrices(self) -> RankMatrices:
         """One matrix A and one matrix B per slice; copied together where each adapter has its own tensors."""
+        if "matrices" not in self.kept and "pairs" not in self.kept:
+            self.kept["matrices"] = cast(PlacedRows, self.kept["rows"]).gather()
         if "matrices" not in self.kept:
             live = [pair for by_slice in zip(*self.pairs, strict=True) for pair in by_slice if pair]
             empty = torch.empty(0, dtype=self.layout.dtype, device=self.device)

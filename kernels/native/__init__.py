@@ -1,6 +1,6 @@
 """Decode steps in bf16 on CPUs with AVX-512 BF16: the few loops that PyTorch's operations leave time in.
 
-Compiled by the C++ compiler of the machine on first use (about a second) and kept; without a compiler, or on
+Compiled by the C++ compiler of the machine on first use (some seconds) and kept; without a compiler, or on
 another CPU, `LIBRARY` is None and callers take PyTorch's operations. Arguments are checked by the callers.
 """
 
@@ -22,15 +22,17 @@ LIBRARY: Final = load()
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_linear": (_P, _I, _P, _P, _P, _P, _I, _I, _I, _I),
-    "graft_rms_norm": (_P, _I, _P, _P, _I, _I, _I, _I, _F),
-    "graft_rotate": (_P, _I, _P, _P, _I, _I, _I, _I),
-    "graft_silu_gated": (_P, _P, _I, _I),
+    "graft_rms_norm": (_P, _I, _P, _P, _I, _I, _I, _I, _F, _I),
+    "graft_rotate": (_P, _I, _P, _P, _I, _I, _I, _I, _I),
+    "graft_silu_gated": (_P, _P, _I, _I, _I),
     "graft_attend": (_P, _P, _I, _P, _P, _P),
-    "graft_decode": (_P, _P, _P, _P),
-    "graft_lora": (_P, _P, _P, _I, _P, _I, _I),
-    "graft_lora_fp32": (_P, _P, _P, _I, _P, _I, _I),
+    "graft_rotate_store_attend": (_P, _P, _P, _P),
+    "graft_layers": (_P, _I, _P, _P, _P, _I, _I, _F),
+    "graft_lora": (_P, _P, _P, _I, _P, _I, _I, _I),
+    "graft_lora_fp32": (_P, _P, _P, _I, _P, _I, _I, _I),
 }
 if LIBRARY is not None:
+    LIBRARY.graft_widen.argtypes, LIBRARY.graft_widen.restype = (ctypes.c_bool,), ctypes.c_bool
     for _name, _types in _ARGUMENTS.items():
         getattr(LIBRARY, _name).argtypes = _types
         getattr(LIBRARY, _name).restype = None
@@ -92,7 +94,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, out: torch.Tenso
     heads, width = (x.shape[1], x.shape[2]) if x.dim() == 3 else (1, x.shape[1])
     LIBRARY.graft_rms_norm(  # type: ignore[union-attr]
         x.data_ptr(), x.stride(0), weight.data_ptr(), out.data_ptr(), out.stride(0),
-        x.shape[0], heads, width, eps,
+        x.shape[0], heads, width, eps, torch.get_num_threads(),
     )  # fmt: skip
     return out
 
@@ -101,11 +103,14 @@ def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
     """x [rows, heads, head_dim], dense but for the row stride; cos and sin [rows, 1, turned], contiguous."""
     rows, heads, head_dim = x.shape
     LIBRARY.graft_rotate(  # type: ignore[union-attr]
-        x.data_ptr(), x.stride(0), cos.data_ptr(), sin.data_ptr(), rows, heads, head_dim, cos.shape[2]
-    )
+        x.data_ptr(), x.stride(0), cos.data_ptr(), sin.data_ptr(), rows, heads, head_dim, cos.shape[2],
+        torch.get_num_threads(),
+    )  # fmt: skip
 
 
 def silu_gated(gate_up: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """gate_up [rows, 2 * inter], contiguous -> out [rows, inter]."""
-    LIBRARY.graft_silu_gated(gate_up.data_ptr(), out.data_ptr(), out.shape[0], out.shape[1])  # type: ignore[union-attr]
+    LIBRARY.graft_silu_gated(  # type: ignore[union-attr]
+        gate_up.data_ptr(), out.data_ptr(), out.shape[0], out.shape[1], torch.get_num_threads()
+    )
     return out

@@ -1,28 +1,31 @@
-// Multi-LoRA row by row: each row of a batch with its own adapter's ranks, wherever they lie.
+// Multi-LoRA: each row of a batch with its own adapter's ranks, wherever they lie. Rows that share an adapter share
+// what is read of it; a row's sums run in one order, whatever the tile: the same bits beside any other rows.
 
 #pragma once
 
+#include "rows.h"
+
 namespace {
 
-// Columns of the output that are summed in registers.
-constexpr int SUMS = 8;
-// Dot products that a thread takes at a time, and weights below which a second thread is not worth waking.
-constexpr int64_t DOTS = 16;
+// Rows, ranks and columns of the output that a thread takes at a time.
+constexpr int64_t TAKEN_ROWS = 32;
+constexpr int64_t TAKEN_RANKS = 8;
+constexpr int64_t TAKEN_COLUMNS = 256;
 
-// One slice: target t adds b_rows[bags[t]] to b_rows[bags[t + 1]], the last up to `count`.
-struct LoraSlice {
-  int64_t piece, column, width, first, count, targets;
-  const int32_t *b_rows, *bags;
+// One adapter in one slice: rows[row] to rows[row + count] of the batch, and `ranks` rows of A and of B, whose numbers
+// begin at `rank`. Shrunk values are [count, ranks] from `shrunk` on.
+struct LoraPart {
+  int64_t row, count, rank, ranks, shrunk, piece, column, width;
+};
+
+struct LoraProducts {
+  int64_t parts, shrunk;
+  const LoraPart* part;
   const int64_t* rows;
+  const int32_t *a_rows, *b_rows;
 };
 
 constexpr int64_t MOST_SLICES = 8;
-
-struct LoraProducts {
-  int64_t count, slices;
-  const int32_t *a_rows, *owner;
-  LoraSlice slice[MOST_SLICES];
-};
 
 template <typename T>
 struct LoraMatrices {
@@ -35,83 +38,191 @@ inline __m512 load(const float* x, __mmask16 mask = 0xffff) { return _mm512_mask
 
 inline void store(float* x, __m512 value, __mmask16 mask = 0xffff) { _mm512_mask_storeu_ps(x, mask, value); }
 
-float dot(const float* x, const float* y, int64_t size) {
-  __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
-  int64_t d = 0;
-  for (; d + 4 * LANES <= size; d += 4 * LANES)
-    for (int i = 0; i < 4; i++) sum[i] = _mm512_fmadd_ps(load(x + d + LANES * i), load(y + d + LANES * i), sum[i]);
-  for (; d < size; d += LANES)
-    sum[0] = _mm512_fmadd_ps(load(x + d, first(size - d)), load(y + d, first(size - d)), sum[0]);
-  return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+inline __mmask32 first_pairs(int64_t count) { return count >= 2 * LANES ? ~__mmask32{0} : (__mmask32{1} << count) - 1; }
+
+// x as weights are that are taken apart: of every 32 numbers the even ones, then the odd ones; noughts behind the last.
+inline const float* take_apart(const bf16* x, int64_t x_row, int64_t rows, int64_t inner, int64_t padded, int64_t threads) {
+  static thread_local std::vector<float> held;
+  held.resize(rows * padded);
+  float* const apart = held.data();
+  by_rows(rows, inner, threads, [=](int64_t row) {
+    for (int64_t d = 0; d < inner; d += 2 * LANES) {
+      const __m512i pairs = _mm512_maskz_loadu_epi16(first_pairs(inner - d), x + row * x_row + d);
+      _mm512_storeu_ps(apart + row * padded + d, evens(pairs));
+      _mm512_storeu_ps(apart + row * padded + d + LANES, odds(pairs));
+    }
+  });
+  return apart;
 }
 
-float dot(const bf16* x, const bf16* y, int64_t size) {
-  __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
-  const auto pairs = [&](int64_t d) {
-    const __mmask32 mask = size - d >= 2 * LANES ? ~__mmask32{0} : (__mmask32{1} << (size - d)) - 1;
-    return std::pair((__m512bh)_mm512_maskz_loadu_epi16(mask, x + d), (__m512bh)_mm512_maskz_loadu_epi16(mask, y + d));
-  };
-  int64_t d = 0;
-  for (; d + 8 * LANES <= size; d += 8 * LANES)
-    for (int i = 0; i < 4; i++)
-      sum[i] = _mm512_dpbf16_ps(sum[i], (__m512bh)_mm512_loadu_si512(x + d + 2 * LANES * i),
-                                (__m512bh)_mm512_loadu_si512(y + d + 2 * LANES * i));
-  for (; d < size; d += 2 * LANES) {
-    const auto [a, b] = pairs(d);
-    sum[0] = _mm512_dpbf16_ps(sum[0], a, b);
+// shrunk[r][j] = x[r] . a[j], for ROWS rows and RANKS ranks, of float32: sums of PIECE inputs are summed, since what a long
+// sum loses grows with its length.
+template <int ROWS, int RANKS>
+void shrink(const float* const* x, const float* const* a, int64_t inner, float* shrunk, int64_t ranks) {
+  constexpr int64_t PIECE = 16 * LANES;
+  __m512 total[ROWS][RANKS];
+  for (auto& row : total)
+    for (auto& value : row) value = _mm512_setzero_ps();
+  for (int64_t begin = 0; begin < inner; begin += PIECE) {
+    __m512 sum[ROWS][RANKS];
+    for (auto& row : sum)
+      for (auto& value : row) value = _mm512_setzero_ps();
+    for (int64_t d = begin; d < std::min(inner, begin + PIECE); d += LANES) {
+      const __mmask16 mask = first(inner - d);
+      __m512 weights[RANKS];
+      for (int j = 0; j < RANKS; j++) weights[j] = load(a[j] + d, mask);
+      for (int r = 0; r < ROWS; r++) {
+        const __m512 input = load(x[r] + d, mask);
+        for (int j = 0; j < RANKS; j++) sum[r][j] = _mm512_fmadd_ps(input, weights[j], sum[r][j]);
+      }
+    }
+    for (int r = 0; r < ROWS; r++)
+      for (int j = 0; j < RANKS; j++) total[r][j] = _mm512_add_ps(total[r][j], sum[r][j]);
   }
-  return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+  for (int r = 0; r < ROWS; r++)
+    for (int j = 0; j < RANKS; j++) shrunk[r * ranks + j] = _mm512_reduce_add_ps(total[r][j]);
 }
 
-// out[column..] += sum of weights[j] * b[rows[j]][column..], rounded once; up to SUMS vectors of columns.
-template <typename T>
-void add_rows(T* out, const T* b, int64_t width, const int32_t* rows, const float* weights, int64_t count,
-              int64_t columns) {
-  __m512 sum[SUMS];
-  __mmask16 mask[SUMS];
-  for (int i = 0; i < SUMS; i++) {
-    const int64_t left = columns - i * LANES;
-    mask[i] = left <= 0 ? 0 : first(left);
-    sum[i] = _mm512_setzero_ps();
+// The same of bf16, whose own rounding is coarser than any sum's.
+template <int ROWS, int RANKS, typename X>
+void shrink(const X* const* x, const bf16* const* a, int64_t inner, float* shrunk, int64_t ranks) {
+  __m512 sum[ROWS][RANKS];
+  for (auto& row : sum)
+    for (auto& value : row) value = _mm512_setzero_ps();
+  for (int64_t d = 0; d < inner; d += 2 * LANES) {
+    const __mmask32 mask = first_pairs(inner - d);
+    __m512i weights[RANKS];
+    for (int j = 0; j < RANKS; j++) weights[j] = _mm512_maskz_loadu_epi16(mask, a[j] + d);
+    if constexpr (sizeof(X) == sizeof(float)) {
+      const auto half = [&](auto take, int64_t at) {
+        __m512 taken[RANKS];
+        for (int j = 0; j < RANKS; j++) taken[j] = take(weights[j]);
+        for (int r = 0; r < ROWS; r++) {
+          const __m512 input = _mm512_loadu_ps(x[r] + at);
+          for (int j = 0; j < RANKS; j++) sum[r][j] = _mm512_fmadd_ps(input, taken[j], sum[r][j]);
+        }
+      };
+      half(evens, d);
+      half(odds, d + LANES);
+    } else {
+      for (int r = 0; r < ROWS; r++) {
+        const auto input = (__m512bh)_mm512_maskz_loadu_epi16(mask, x[r] + d);
+        for (int j = 0; j < RANKS; j++) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], input, (__m512bh)weights[j]);
+      }
+    }
   }
-  for (int64_t j = 0; j < count; j++) {
-    const T* row = b + int64_t{rows[j]} * width;
-    const __m512 weight = _mm512_set1_ps(weights[j]);
-    for (int i = 0; i < SUMS; i++) sum[i] = _mm512_fmadd_ps(weight, load(row + i * LANES, mask[i]), sum[i]);
-  }
-  for (int i = 0; i < SUMS; i++)
-    store(out + i * LANES, _mm512_add_ps(load(out + i * LANES, mask[i]), sum[i]), mask[i]);
+  for (int r = 0; r < ROWS; r++)
+    for (int j = 0; j < RANKS; j++) shrunk[r * ranks + j] = _mm512_reduce_add_ps(sum[r][j]);
 }
 
-template <typename T>
-void lora(const LoraProducts* products, const LoraMatrices<T>* matrices, const T* x, int64_t x_row, T* out,
+template <int ROWS, typename X, typename T>
+void shrink_rows(const X* const* x, const T* const* a, int64_t count, int64_t inner, float* shrunk, int64_t ranks) {
+  constexpr int RANKS = ROWS == 1 ? 8 : 4;
+  int64_t j = 0;
+  for (; j + RANKS <= count; j += RANKS) shrink<ROWS, RANKS>(x, a + j, inner, shrunk + j, ranks);
+  for (; j < count; j++) shrink<ROWS, 1>(x, a + j, inner, shrunk + j, ranks);
+}
+
+// out[r][..] += sum of weights[r][j] * b[rows[j]][..], rounded once.
+template <int ROWS, typename T>
+void add_ranks(T* const* out, const T* b, int64_t width, const int32_t* rows, const float* weights, int64_t ranks,
+               int64_t columns) {
+  constexpr int SUMS = ROWS == 1 ? 8 : 4;
+  for (int64_t c = 0; c < columns; c += SUMS * LANES) {
+    __m512 sum[ROWS][SUMS];
+    __mmask16 mask[SUMS];
+    for (int i = 0; i < SUMS; i++) {
+      mask[i] = first(std::max<int64_t>(0, columns - c - i * LANES));
+      for (int r = 0; r < ROWS; r++) sum[r][i] = _mm512_setzero_ps();
+    }
+    for (int64_t j = 0; j < ranks; j++) {
+      const T* row = b + int64_t{rows[j]} * width + c;
+      __m512 part[SUMS];
+      for (int i = 0; i < SUMS; i++) part[i] = load(row + i * LANES, mask[i]);
+      for (int r = 0; r < ROWS; r++) {
+        const __m512 weight = _mm512_set1_ps(weights[r * ranks + j]);
+        for (int i = 0; i < SUMS; i++) sum[r][i] = _mm512_fmadd_ps(weight, part[i], sum[r][i]);
+      }
+    }
+    for (int r = 0; r < ROWS; r++)
+      for (int i = 0; i < SUMS; i++) {
+        T* const to = out[r] + c + i * LANES;
+        store(to, _mm512_add_ps(load(to, mask[i]), sum[r][i]), mask[i]);
+      }
+  }
+}
+
+// Calls function(part, item of the part) for each of `count(part)` items of every part.
+template <typename Count, typename Function>
+void by_parts(const LoraProducts& products, int64_t threads, const Count& count, const Function& function) {
+  static thread_local std::vector<int64_t> held;
+  held.assign(products.parts + 1, 0);
+  int64_t* const ends = held.data();
+  for (int64_t p = 0; p < products.parts; p++) ends[p + 1] = ends[p] + count(products.part[p]);
+  team::run(ends[products.parts], threads, [&, ends](int64_t item) {
+    const int64_t p = std::upper_bound(ends, ends + products.parts, item) - ends - 1;
+    function(products.part[p], item - ends[p]);
+  });
+}
+
+constexpr int64_t pieces(int64_t size, int64_t taken) { return (size + taken - 1) / taken; }
+
+template <typename X, typename T>
+void lora(const LoraProducts& products, const LoraMatrices<T>& matrices, const X* x, int64_t x_row, T* out,
           int64_t out_row, int64_t threads) {
   static thread_local std::vector<float> held;
-  held.resize(products->count);
+  held.resize(products.shrunk);
   float* const shrunk = held.data();
-  const int64_t inner = matrices->inner;
-  if (products->count * inner * int64_t{sizeof(T)} <= SERIAL_BYTES) threads = 1;
-  team::run((products->count + DOTS - 1) / DOTS, threads, [&](int64_t part) {
-    for (int64_t i = part * DOTS; i < std::min(products->count, (part + 1) * DOTS); i++)
-      shrunk[i] = dot(x + products->owner[i] * x_row, matrices->a + int64_t{products->a_rows[i]} * inner, inner);
-  });
-  int64_t starts[MOST_SLICES + 1] = {0};
-  constexpr int64_t BLOCK = SUMS * LANES;
-  for (int64_t s = 0; s < products->slices; s++) {
-    const LoraSlice& slice = products->slice[s];
-    starts[s + 1] = starts[s] + slice.targets * ((slice.width + BLOCK - 1) / BLOCK);
-  }
-  team::run(starts[products->slices], threads, [&](int64_t part) {
-    int64_t s = 0;
-    while (part >= starts[s + 1]) s++;
-    const LoraSlice& slice = products->slice[s];
-    const int64_t blocks = (slice.width + BLOCK - 1) / BLOCK, target = (part - starts[s]) / blocks;
-    const int64_t column = (part - starts[s]) % blocks * BLOCK, begin = slice.bags[target];
-    const int64_t end = target + 1 < slice.targets ? slice.bags[target + 1] : slice.count;
-    add_rows(out + slice.rows[target] * out_row + slice.column + column, matrices->b[slice.piece] + column,
-             slice.width, slice.b_rows + begin, shrunk + slice.first + begin, end - begin,
-             std::min(BLOCK, slice.width - column));
-  });
+  const int64_t inner = matrices.inner;
+  by_parts(
+      products, threads,
+      [](const LoraPart& part) { return pieces(part.count, TAKEN_ROWS) * pieces(part.ranks, TAKEN_RANKS); },
+      [&](const LoraPart& part, int64_t item) {
+        const int64_t sets = pieces(part.ranks, TAKEN_RANKS), j = item % sets * TAKEN_RANKS;
+        const int64_t count = std::min(TAKEN_RANKS, part.ranks - j);
+        const T* a[TAKEN_RANKS];
+        for (int64_t i = 0; i < count; i++) a[i] = matrices.a + int64_t{products.a_rows[part.rank + j + i]} * inner;
+        int64_t r = item / sets * TAKEN_ROWS;
+        const int64_t end = std::min(part.count, r + TAKEN_ROWS);
+        const X* own[TAKEN_ROWS];
+        for (int64_t i = r; i < end; i++) own[i - r] = x + products.rows[part.row + i] * x_row;
+        const X* const* from = own;
+        float* to = shrunk + part.shrunk + r * part.ranks + j;
+        const auto rest = [&](auto function, int64_t rows) {
+          function(from, a, count, inner, to, part.ranks);
+          from += rows, to += rows * part.ranks, r += rows;
+        };
+        while (r + 4 <= end) rest(shrink_rows<4, X, T>, 4);
+        while (r + 2 <= end) rest(shrink_rows<2, X, T>, 2);
+        while (r < end) rest(shrink_rows<1, X, T>, 1);
+      });
+  by_parts(
+      products, threads,
+      [](const LoraPart& part) { return pieces(part.count, TAKEN_ROWS) * pieces(part.width, TAKEN_COLUMNS); },
+      [&](const LoraPart& part, int64_t item) {
+        const int64_t blocks = pieces(part.width, TAKEN_COLUMNS), column = item % blocks * TAKEN_COLUMNS;
+        const int64_t columns = std::min(TAKEN_COLUMNS, part.width - column);
+        int64_t r = item / blocks * TAKEN_ROWS;
+        const int64_t end = std::min(part.count, r + TAKEN_ROWS);
+        T* own[TAKEN_ROWS];
+        for (int64_t i = r; i < end; i++)
+          own[i - r] = out + products.rows[part.row + i] * out_row + part.column + column;
+        T* const* to = own;
+        const auto rest = [&](auto function, int64_t rows) {
+          function(to, matrices.b[part.piece] + column, part.width, products.b_rows + part.rank,
+                   shrunk + part.shrunk + r * part.ranks, part.ranks, columns);
+          to += rows, r += rows;
+        };
+        while (r + 4 <= end) rest(add_ranks<4, T>, 4);
+        while (r + 2 <= end) rest(add_ranks<2, T>, 2);
+        while (r < end) rest(add_ranks<1, T>, 1);
+      });
+}
+
+// Products below which a second thread is not worth waking.
+template <typename T>
+int64_t lora_threads(const LoraProducts& products, const LoraMatrices<T>& matrices, int64_t threads) {
+  return products.shrunk * matrices.inner * int64_t{sizeof(T)} <= SERIAL_BYTES ? 1 : threads;
 }
 
 }  // namespace
@@ -120,12 +231,18 @@ extern "C" {
 
 // Adds every row's adapter to its slices of out; x is [rows, inner].
 void graft_lora(const LoraProducts* products, const LoraMatrices<bf16>* matrices, const bf16* x, int64_t x_row,
-                bf16* out, int64_t out_row, int64_t threads) {
-  lora(products, matrices, x, x_row, out, out_row, threads);
+                bf16* out, int64_t out_row, int64_t rows, int64_t threads) {
+  threads = lora_threads(*products, *matrices, threads);
+  if (widened()) {
+    const int64_t padded = pieces(matrices->inner, 2 * LANES) * 2 * LANES;
+    lora(*products, *matrices, take_apart(x, x_row, rows, matrices->inner, padded, threads), padded, out, out_row, threads);
+  } else {
+    lora(*products, *matrices, x, x_row, out, out_row, threads);
+  }
 }
 
 void graft_lora_fp32(const LoraProducts* products, const LoraMatrices<float>* matrices, const float* x, int64_t x_row,
-                     float* out, int64_t out_row, int64_t threads) {
-  lora(products, matrices, x, x_row, out, out_row, threads);
+                     float* out, int64_t out_row, int64_t rows, int64_t threads) {
+  lora(*products, *matrices, x, x_row, out, out_row, lora_threads(*products, *matrices, threads));
 }
 }

@@ -1,22 +1,17 @@
 """Root-mean-square normalisation of rows and of heads.
 
-`reference.py` says what it means. CUDA takes the Triton kernels (`gpu.py`) where GRAFTWORK_WORKER_TRITON=1
-asks for them; everything else takes `cpu.py`, few passes of plain PyTorch.
+`reference.py` says what it means. CUDA takes the Triton kernels (`gpu.py`) where `kernels.selection` has
+them on; everything else takes `cpu.py`, few passes of plain PyTorch.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
 import torch
 
+from kernels import selection
 from kernels.norm import cpu
 
 __all__ = ["head_rms_norm_", "rms_norm"]
-
-TRITON: Final = os.environ.get("GRAFTWORK_WORKER_TRITON") == "1"
-"""Whether CUDA takes the Triton kernels. Off unless asked for: not yet run on a GPU."""
 
 
 def rms_norm(
@@ -51,7 +46,7 @@ def rms_norm(
         _check_like(x, "residual", residual)
     if out is not None:
         _check_like(x, "out", out)
-    if TRITON and x.is_cuda:
+    if selection.runs("norm", x):
         from kernels.norm import gpu
 
         return gpu.rms_norm(x, weight, eps, residual=residual, offset=offset, out=out)
@@ -75,7 +70,7 @@ def head_rms_norm_(x: torch.Tensor, weight: torch.Tensor, eps: float, *, offset:
             f"weight has shape {list(weight.shape)}; "
             f"expected [heads, head_dim] of x [rows, heads, head_dim] {list(x.shape)}"
         )
-    if TRITON and x.is_cuda:
+    if selection.runs("norm", x):
         from kernels.norm import gpu
 
         gpu.head_rms_norm_(x, weight, eps, offset=offset)

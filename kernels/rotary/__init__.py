@@ -1,22 +1,17 @@
 """Rotary position embedding in place, and with the write of keys and values into their pages.
 
-`reference.py` says what it means. CUDA takes the Triton kernels (`gpu.py`) where GRAFTWORK_WORKER_TRITON=1
-asks for them; everything else takes `cpu.py`, plain PyTorch.
+`reference.py` says what it means. CUDA takes the Triton kernels (`gpu.py`) where `kernels.selection` has
+them on; everything else takes `cpu.py`, plain PyTorch.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
 import torch
 
+from kernels import selection
 from kernels.rotary import cpu
 
 __all__ = ["rotate_", "rotate_and_store_"]
-
-TRITON: Final = os.environ.get("GRAFTWORK_WORKER_TRITON") == "1"
-"""Whether CUDA takes the Triton kernels. Off unless asked for: not yet run on a GPU."""
 
 
 def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
@@ -32,7 +27,7 @@ def rotate_(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
         ValueError: arguments whose shapes, dtypes or strides do not fit each other.
     """
     _check_angles(x, cos, sin)
-    if TRITON and x.is_cuda:
+    if selection.runs("rotary", x):
         from kernels.rotary import gpu
 
         gpu.rotate_(x, cos, sin)
@@ -74,7 +69,7 @@ def rotate_and_store_(
         raise ValueError(
             f"slots has shape {list(slots.shape)}, {slots.dtype}; expected int64 [{qkv.shape[0]}]"
         )
-    if TRITON and qkv.is_cuda:
+    if selection.runs("rotary", qkv):
         from kernels.rotary import gpu
 
         gpu.rotate_and_store_(qkv, cos, sin, k_pages, v_pages, slots)

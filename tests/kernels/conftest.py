@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
 from kernels import native
-from kernels.lora import native_rows
+from kernels.attention import native_attention
+from kernels.lora import native_rows, products
+from kernels.lora.layout import Ints, Layout
 
 
 @pytest.fixture
@@ -19,10 +23,30 @@ def poisoned_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.fixture(params=["native", "torch"])
-def rows_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows multiplied by the native library where it is, and by PyTorch's operations."""
-    if request.param == "torch":
+@pytest.fixture
+def torch_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention by PyTorch's operations, also where the native library is."""
+    monkeypatch.setattr(native_attention, "fits", lambda _: False)
+
+
+def _with_weights(count: Ints, layout: Layout, _: torch.device) -> npt.NDArray[np.bool_]:
+    return (count > 0) & (layout.elements[: len(count)] > 0)
+
+
+@pytest.fixture(params=["native", "widened", "torch", "gemms"])
+def rows_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows multiplied by the native library where it is, with either kind of products; by PyTorch's
+    operations, as they pay; and by these in GEMMs, however few rows an adapter has."""
+    library = native.LIBRARY
+    before = None
+    if request.param in ("torch", "gemms"):
         monkeypatch.setattr(native_rows, "serves", lambda *_: False)
-    elif native.LIBRARY is None:
+    elif library is None:
         pytest.skip("no native library: no C++ compiler, or a CPU without AVX-512 BF16")
+    else:
+        before = library.graft_widen(request.param == "widened")
+    if request.param == "gemms":
+        monkeypatch.setattr(products, "_pays", _with_weights)
+    yield
+    if library is not None and before is not None:
+        library.graft_widen(before)

@@ -40,10 +40,20 @@ def run(made: Batch) -> torch.Tensor:
     return attend(made.q, made.kv_pages, made.plan, scale=made.scale, window=made.window, sinks=made.sinks)
 
 
+@pytest.mark.parametrize("way", ["chosen", "torch"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("window", "sinks"), [(0, False), (20, False), (0, True), (7, True), (1, False)])
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_equals_the_specification(lengths: str, window: int, sinks: bool, dtype: torch.dtype) -> None:
+def test_equals_the_specification(
+    lengths: str,
+    window: int,
+    sinks: bool,
+    dtype: torch.dtype,
+    way: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    if way == "torch":
+        request.getfixturevalue("torch_attention")
     made = batch(*LENGTHS[lengths], Shape(6, 2, 64), dtype, window=window, sinks=sinks)
     made.check(run(made))
 
@@ -68,6 +78,7 @@ def test_every_shape_of_heads(shape: Shape, dtype: torch.dtype) -> None:
     made.check(run(made))
 
 
+@pytest.mark.usefixtures("torch_attention")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [0, 100])
 def test_pages_in_order_are_read_where_they_lie(
@@ -111,6 +122,7 @@ def test_any_layout(
     made.check(run(made))
 
 
+@pytest.mark.usefixtures("torch_attention")
 @pytest.mark.parametrize("batched", [False, True])
 def test_scores_are_not_rounded(batched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores in the hundreds, of which bf16 holds no fraction: ours is as near as torch's own kernel is."""
@@ -128,6 +140,7 @@ def test_scores_are_not_rounded(batched: bool, monkeypatch: pytest.MonkeyPatch) 
         assert (ours[row].double() - exact).abs().max() <= 2 * (theirs.double() - exact).abs().max()
 
 
+@pytest.mark.usefixtures("torch_attention")
 @pytest.mark.parametrize("heads", [(9, 3), (8, 8), (71, 1)])
 @pytest.mark.parametrize("window", [0, 30])
 def test_batched_products(window: int, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,11 +299,12 @@ def test_bad_arguments_are_named() -> None:
         AttentionPlan.of([1], [5], [[0, 1]], page_size=0)
 
 
-def test_views_of_a_larger_pool_are_for_the_kernels() -> None:
-    made = batch([1], [5], Shape(4, 2, 16, page_size=4), torch.float32)
+@pytest.mark.parametrize("lens", [([1, 1], [5, 9]), ([3, 1, 2], [7, 4, 2]), ([4], [4])])
+def test_views_of_a_larger_pool_are_read_page_by_page(lens: tuple[list[int], list[int]]) -> None:
+    made = batch(*lens, Shape(4, 2, 16, page_size=4), torch.float32)
     view = made.kv_pages.permute(2, 0, 1, 3, 4).contiguous().permute(1, 2, 0, 3, 4)
-    with pytest.raises(ValueError, match=r"strides \(.*\); expected contiguous where the kernels do not run"):
-        attend(made.q, view, made.plan, scale=1.0)
+    found = attend(made.q, view, made.plan, scale=0.25)
+    assert torch.equal(found, attend(made.q, made.kv_pages, made.plan, scale=0.25))
     slotwise = made.kv_pages.transpose(3, 4).contiguous().transpose(3, 4)
     with pytest.raises(ValueError, match="expected the last two dimensions contiguous"):
         attend(made.q, slotwise, made.plan, scale=1.0)

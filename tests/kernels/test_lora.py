@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels import native
 from kernels.lora import LoraPair, Owners, Segments, apply_lora, concatenate, embed_lora
 from kernels.lora.products import Products
 from tests.kernels.lora_case import DTYPES, Case, widen, within_twice
@@ -67,6 +68,18 @@ def test_any_layout(data: st.DataObject, dtype: torch.dtype, holes: bool) -> Non
     case = Case.of(widths, data.draw(st.integers(1, 70)), ranks, rows, dtype, holes=holes)
     if concatenate(case.pairs, case.widths, Owners()) is not None:
         case.check(case.run())
+
+
+@pytest.mark.skipif(native.LIBRARY is None, reason="GEMMs may sum in another order")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_does_not_depend_on_who_shares_its_adapter(dtype: torch.dtype) -> None:
+    """Bit for bit: what a tenant's row becomes must not change with the tenant's other rows."""
+    rows = [1, 0, -1, 1, 2] + [1] * 70
+    case = Case.of((300, 40), 101, (8, 19, 4), rows, dtype)
+    together = case.run()
+    for row in range(len(rows)):
+        alone = [adapter if index == row else -1 for index, adapter in enumerate(rows)]
+        assert torch.equal(replace(case, rows=alone).run()[row], together[row])
 
 
 @settings(deadline=None, max_examples=100)

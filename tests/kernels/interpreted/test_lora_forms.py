@@ -23,7 +23,7 @@ def test_graph_plan_is_right_with_more_adapters_than_at_capture(tile: Tile) -> N
     places = [tensor.data_ptr() for tensor in tensors]
     for row_adapter in ([-1] * 6, [0, -1, -1, -1, -1, -1], case.row_adapter, [2] * 6):
         case.row_adapter = row_adapter
-        plan.load(row_adapter, rows.bounds)
+        plan.load(row_adapter, rows)
         plan.part.shrunk.fill_(float("nan"))
         out = case.out.clone()
         gpu.run_graph(out, case.x, rows, plan)
@@ -36,9 +36,9 @@ def test_graph_plan_refuses_what_does_not_fit_and_keeps_the_former_batch() -> No
     case = Case.of([4, 8], [16], 32, [0, -1])
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, FEW, Capacity(rows=2, items=2, shrunk=8))
-    plan.load([0, -1], rows.bounds)
+    plan.load([0, -1], rows)
     with pytest.raises(ValueError, match=r"items has capacity 2; this batch needs 4"):
-        plan.load([0, 1], rows.bounds)
+        plan.load([0, 1], rows)
     out = case.out.clone()
     gpu.run_graph(out, case.x, rows, plan)
     case.check(out)
@@ -48,9 +48,48 @@ def test_graph_plan_refuses_fewer_rows_than_are_loaded() -> None:
     case = Case.of([4], [16], 32, [0, 0])
     rows = RankRows.stacked(case.weights)
     plan = GraphPlan(rows, FEW, Capacity(rows=4, items=20, shrunk=100))
-    plan.load([0, 0, 0], rows.bounds)
+    plan.load([0, 0, 0], rows)
     with pytest.raises(ValueError, match=r"x has shape \[2, 32\]; expected the 3 rows of the plan or more"):
         gpu.run_graph(case.out, case.x, rows, plan)
+
+
+def test_graph_plan_refuses_more_rows_than_the_capture_had() -> None:
+    """The captured launch writes as many rows as its output had then, whatever the list says."""
+    case = Case.of([4], [16], 32, [0, -1])
+    rows = RankRows.stacked(case.weights)
+    plan = GraphPlan(rows, FEW, Capacity(rows=4, items=20, shrunk=100))
+    plan.load([0, -1, -1], rows)
+    plan.load(case.row_adapter, rows)
+    gpu.run_graph(case.out.clone(), case.x, rows, plan)
+    with pytest.raises(ValueError, match=r"row_adapter has 3 rows; .* captured with room for 2"):
+        plan.load([0, -1, -1], rows)
+    assert plan.rows == 2
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_graph_plan_refuses_a_table_less_aligned_than_the_captures(captured: bool) -> None:
+    case = Case.of([4], [16], 32, [0, -1])
+    rows = RankRows.stacked(case.weights)
+    plan = GraphPlan(rows, FEW, Capacity(rows=2, items=20, shrunk=100))
+    gpu.run_graph(case.out.clone(), case.x, replace(rows, aligned=captured), plan)
+    if captured:
+        with pytest.raises(ValueError, match="captured with a table that is"):
+            plan.load(case.row_adapter, replace(rows, aligned=False))
+    else:
+        plan.load(case.row_adapter, replace(rows, aligned=False))
+    plan.load(case.row_adapter, replace(rows, aligned=True))
+
+
+@pytest.mark.parametrize("rows_of", [[0, 1, 2, 3], [3, 3, 3, 3], [-1, 2, -1, 0]])
+@pytest.mark.parametrize("tile", [SINGLE, Tile(rows=1, ranks=8, inner=32, outer=16, depth=8)], ids=str)
+def test_capacity_holds_any_batch(tile: Tile, rows_of: list[int]) -> None:
+    case = Case.of([4, 8, 20, 2], [40, 24], 96, rows_of)
+    rows = RankRows.stacked(case.weights)
+    plan = GraphPlan(rows, tile, Capacity.of(rows.columns, rows.inner, tile, rows=4, ranks=2 * 20))
+    plan.load(rows_of, rows)
+    out = case.out.clone()
+    gpu.run_graph(out, case.x, rows, plan)
+    case.check(out)
 
 
 @pytest.mark.parametrize(("page_size", "b_stacked"), [(96, False), (480, True)])
@@ -84,19 +123,20 @@ def test_weights_in_pages_of_a_pool(page_size: int, b_stacked: bool) -> None:
 
 def test_only_a_launch_that_is_not_captured_spares_the_table_of_b() -> None:
     """A captured one replays on what the table holds by then, which need not follow one another."""
-    case = Case.of([3, 4], [24], 40, [2, -1])
+    # The third adapter's rows are what a launch that takes the table as stacked reads after the second's.
+    case = Case.of([3, 4, 5], [24], 40, [3, -1])
     table = RankRows.stacked(case.weights)
     assert table.b_stacked
     rows = table.mixed([[(1, 1.0), (0, 1.0)]])
     assert not rows.b_stacked
     claimed = replace(rows, b_stacked=True)
     plan = GraphPlan(rows, SINGLE, Capacity(rows=2, items=20, shrunk=100))
-    plan.load(case.row_adapter, rows.bounds)
+    plan.load(case.row_adapter, rows)
     own, captured, spared = (case.out.clone() for _ in range(3))
     gpu.run(own, case.x, rows, poison(Plan.of(case.row_adapter, rows)))
     gpu.run_graph(captured, case.x, claimed, plan)
     gpu.run(spared, case.x, claimed, poison(Plan.of(case.row_adapter, claimed)))
-    first, second = case.pairs[0]
+    first, second, _ = case.pairs[0]
     assert first is not None
     assert second is not None
     case.pairs[0].append(LoraPair(torch.cat([second.a, first.a]), torch.cat([second.b, first.b])))

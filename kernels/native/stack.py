@@ -1,0 +1,135 @@
+"""All decoder layers of a step in one native call, where no adapter adds anything between their loops.
+
+A decode step of a small model calls eight loops a layer, and between two of them Python takes some
+microseconds in which the other threads of the team only wait. The sums are those of the single calls, bit for
+bit: `graft_layers` makes the same ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from kernels import native
+
+_POINTERS: Final = (
+    "input_norm", "head_norm", "mlp_norm", "qkv", "qkv_bias", "o", "o_bias", "gate_up", "gate_up_bias",
+    "down", "down_bias", "kv",
+)  # fmt: skip
+
+
+class _Layer(ctypes.Structure):
+    """`Layer` of kernels/native/kernels.cpp."""
+
+    _fields_ = (*((name, ctypes.c_void_p) for name in _POINTERS), ("kind", ctypes.c_int64))
+
+
+@dataclass(frozen=True, slots=True)
+class StackLayer:
+    """What one layer reads and writes.
+
+    Attributes:
+        input_norm, mlp_norm: float32 [hidden].
+        head_norm: float32 [heads + kv_heads, head_dim], or None.
+        qkv, o, gate_up, down: as `kernels.native.pack` lays them; with a bias, bf16 [out], or None.
+        kv: bf16 [2 (keys, then values), kv_heads, pages, page_size, head_dim], contiguous.
+        kind: which of a call's attention steps it takes.
+    """
+
+    input_norm: torch.Tensor
+    head_norm: torch.Tensor | None
+    mlp_norm: torch.Tensor
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    o: torch.Tensor
+    o_bias: torch.Tensor | None
+    gate_up: torch.Tensor
+    gate_up_bias: torch.Tensor | None
+    down: torch.Tensor
+    down_bias: torch.Tensor | None
+    kv: torch.Tensor
+    kind: int
+
+
+class Stack:
+    """Layers of one shape as the native code takes them; holds their tensors."""
+
+    def __init__(self, layers: Sequence[StackLayer], *, heads: int, eps: float) -> None:
+        """Raises ValueError for tensors that do not fit each other: the native code checks nothing."""
+        self._layers = tuple(layers)
+        self._eps, self._heads = eps, heads
+        first = layers[0]
+        self._hidden, self._inter = first.input_norm.numel(), 2 * first.down.shape[1]
+        self.kinds: Final = 1 + max(layer.kind for layer in layers)
+        for layer in layers:
+            self._check(layer)
+        self._table = (_Layer * len(layers))()
+        for entry, layer in zip(self._table, layers, strict=True):
+            for name in _POINTERS:
+                tensor = getattr(layer, name)
+                setattr(entry, name, None if tensor is None else tensor.data_ptr())
+            entry.kind = layer.kind
+
+    def _check(self, layer: StackLayer) -> None:
+        kv_heads, head_dim = layer.kv.shape[1], layer.kv.shape[4]
+        attended, stacked = self._heads * head_dim, (self._heads + 2 * kv_heads) * head_dim
+        for name, inner, out in (
+            ("qkv", self._hidden, stacked),
+            ("o", attended, self._hidden),
+            ("gate_up", self._hidden, 2 * self._inter),
+            ("down", self._inter, self._hidden),
+        ):
+            blocks = -(-out // native.LANES)
+            _demand(layer, name, torch.bfloat16, (blocks, inner // 2, native.LANES, 2))
+            _demand(layer, f"{name}_bias", torch.bfloat16, (out,))
+        for name, shape in (
+            ("input_norm", (self._hidden,)),
+            ("mlp_norm", (self._hidden,)),
+            ("head_norm", (self._heads + kv_heads, head_dim)),
+        ):
+            _demand(layer, name, torch.float32, shape)
+        _demand(layer, "kv", torch.bfloat16, tuple(self._layers[0].kv.shape))
+
+    def run_(self, x: torch.Tensor, steps: Sequence[int]) -> None:
+        """x bf16 [rows, hidden], contiguous, through all layers, in place.
+
+        Args:
+            steps: by kind, addresses of attention steps of x's rows and this stack's heads and pages.
+
+        Raises:
+            ValueError: x that would be read past its end, or too few steps.
+        """
+        if x.dim() != 2 or x.shape[1] != self._hidden or x.dtype != torch.bfloat16 or not x.is_contiguous():
+            raise ValueError(
+                f"x has shape {list(x.shape)}, {x.dtype}; "
+                f"expected bfloat16 [rows, {self._hidden}], contiguous"
+            )
+        if len(steps) != self.kinds:
+            raise ValueError(f"{len(steps)} attention steps for layers of {self.kinds} kinds")
+        kv = self._layers[0].kv
+        attended, turned = self._heads * kv.shape[4], 2 * kv.shape[1] * kv.shape[4]
+        width = self._hidden + 2 * attended + turned + 3 * self._inter
+        held = torch.empty(x.shape[0] * width, dtype=torch.bfloat16)
+        native.LIBRARY.graft_layers(  # type: ignore[union-attr]
+            ctypes.addressof(self._table), len(self._layers), (ctypes.c_void_p * len(steps))(*steps),
+            x.data_ptr(), held.data_ptr(), self._hidden, self._inter, self._eps,
+        )  # fmt: skip
+
+
+def _demand(layer: StackLayer, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    tensor: torch.Tensor | None = getattr(layer, name)
+    if tensor is None and name.endswith(("_bias", "head_norm")):
+        return
+    if (
+        tensor is None
+        or tensor.dtype != dtype
+        or tuple(tensor.shape) != shape
+        or not tensor.is_contiguous()
+        or not tensor.is_cpu
+    ):
+        found = "nothing" if tensor is None else f"{list(tensor.shape)}, {tensor.dtype} on {tensor.device}"
+        raise ValueError(f"{name} is {found}; expected {list(shape)}, {dtype}, contiguous on a CPU")

@@ -1,0 +1,45 @@
+"""Which ops run their Triton kernels, by kind of device; the others run PyTorch's operations.
+
+GRAFTWORK_WORKER_TRITON says who decides: `auto` (the default) leaves it to `kernels.self_check`, `1`
+turns all on for CUDA without asking, `0` turns all off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final, Literal, cast, get_args
+
+import torch
+
+Op = Literal["norm", "rotary", "activation", "lora", "attention", "lora_graph", "attention_graph"]
+OPS: Final[tuple[Op, ...]] = get_args(Op)
+"""The last two are the launches of captured steps, whose arguments do not depend on the batch."""
+
+Mode = Literal["auto", "1", "0"]
+
+_running: frozenset[tuple[Op, str]] = frozenset()
+
+
+def mode() -> Mode:
+    """Raises ValueError for a value that is none."""
+    value = os.environ.get("GRAFTWORK_WORKER_TRITON", "auto")
+    if value not in get_args(Mode):
+        raise ValueError(f"GRAFTWORK_WORKER_TRITON is {value!r}; expected auto, 1 or 0")
+    return cast(Mode, value)
+
+
+def runs(op: Op, tensor: torch.Tensor) -> bool:
+    """Whether the op's Triton kernels take this tensor."""
+    return bool(_running) and (op, tensor.device.type) in _running
+
+
+def select(ops: Iterable[Op], device: torch.device) -> None:
+    """From now on these ops and no others run their kernels on this kind of device, in this process."""
+    global _running
+    others = {pair for pair in _running if pair[1] != device.type}
+    _running = frozenset(others | {(op, device.type) for op in ops})
+
+
+if mode() == "1":
+    select(OPS, torch.device("cuda"))
