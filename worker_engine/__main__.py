@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+import faulthandler
+import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from worker_engine.config import EngineConfig
 from worker_engine.errors import ConfigError
+from worker_engine.startup import Startup
+from worker_engine.template.handover import VARIABLE, hand_over
+from worker_engine.tracing import Tracing, TracingUnavailable
 
 if TYPE_CHECKING:  # torch takes 1.5 s to import
     from aiohttp import web
 
     from worker_engine.service import Service
+    from worker_engine.tokenizer import ChatTokenizer
 
 log = logging.getLogger("worker_engine")
+
+EXIT_SECONDS: Final = 10.0
+"""After the drain time, for streams to be told and threads to end."""
 
 
 def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> EngineConfig:
@@ -56,7 +65,7 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> En
     return config
 
 
-def _calm_openmp() -> None:
+def calm_openmp() -> None:
     """Lets OpenMP's idle threads sleep, unless the operator chose; libgomp reads this when torch loads.
 
     By default they spin for milliseconds between two operations and take the core from whatever the other
@@ -69,19 +78,41 @@ def _calm_openmp() -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+def _exit_at_latest(seconds: float) -> None:
+    """Ends the process by then, whatever hangs: a step on the device, or threads that wait for a store.
+
+    Python joins its threads before it exits. Status 1 and every thread's stack then say that it came to this.
+    """
+
+    def end() -> None:
+        log.error("not stopped within %g s: ending", seconds)
+        faulthandler.dump_traceback(sys.stderr)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
 async def _serve(app: web.Application, service: Service, config: EngineConfig) -> None:
     """Serves until SIGINT or SIGTERM; then refuses with 503 while what runs may go on for the drain time.
 
     The socket stays open meanwhile: a refusal says when to come back, and health says `draining`. A second
-    signal ends it at once.
+    signal ends it at once. After `EXIT_SECONDS` more the process ends, whatever still runs in it.
     """
+    import asyncio
+
     from aiohttp import web
 
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2.0)
+    from worker_engine.connection import Runner
+
+    runner = Runner(app)
     await runner.setup()
     try:
         await web.TCPSite(runner, config.host, config.port).start()
+        service.startup.end("listen")
         log.info("serving on http://%s:%d", config.host, config.port)
+        log.info("startup %s", json.dumps(service.startup.report()))
         signals = asyncio.Semaphore(0)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, signals.release)
@@ -94,34 +125,68 @@ async def _serve(app: web.Application, service: Service, config: EngineConfig) -
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
+        _exit_at_latest(EXIT_SECONDS)
         # Before the clean-up, which waits for responses: what still runs ends with an error that is sent.
         await asyncio.to_thread(service.stop)
     finally:
         await runner.cleanup()
 
 
-def main() -> int:
-    """Serves until SIGINT or SIGTERM. Exit status 2 when the configuration or checkpoint is wrong."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+def run(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    startup: Startup,
+    tokenizer_of: Callable[[Path], ChatTokenizer | None] = lambda _: None,
+) -> int:
+    """Serves until SIGINT or SIGTERM. Exit status 2 when the configuration or checkpoint is wrong.
+
+    Args:
+        tokenizer_of: a checkpoint's tokenizer, where this process has read it already.
+    """
     try:
-        config = parse_config(sys.argv[1:], os.environ)
-        _calm_openmp()
+        config = parse_config(arguments, environment)
+        startup.end("process")
+        calm_openmp()
+        # A stand-in for a template's fork needs none of these.
+        import asyncio
+
         # Torch takes 1.5 s to import: a wrong flag is told before that.
+        import torch  # noqa: F401
+
+        startup.end("imports")
+        from kernels import native  # noqa: F401
+
+        startup.end("native_libraries")
         from worker_engine.server import create_app
         from worker_engine.service import Service
 
-        service = Service(config)
-    except ConfigError as error:
+        tracing = Tracing.start("graftwork-worker", environment)
+        startup.end("imports")
+        service = Service(config, startup, tokenizer_of(config.model))
+    except (ConfigError, TracingUnavailable) as error:
         print(f"worker_engine: {error}", file=sys.stderr)
         return 2
     # The engine's thread takes the interpreter back within 0.5 ms instead of 5 ms between two operations.
     sys.setswitchinterval(0.0005)
     try:
-        asyncio.run(_serve(create_app(service), service, config))
+        asyncio.run(_serve(create_app(service, tracing), service, config))
     except ConfigError as error:
         print(f"worker_engine: {error}", file=sys.stderr)
         return 2
+    finally:
+        if tracing is not None:
+            tracing.close()
     return 0
+
+
+def main() -> int:
+    """This process's worker, or one forked by the template that `GRAFTWORK_WORKER_TEMPLATE` names."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if path := os.environ.get(VARIABLE):
+        status = hand_over(path, sys.argv[1:])
+        if status is not None:
+            return status
+    return run(sys.argv[1:], os.environ, Startup())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from worker_engine.errors import CheckpointError
+from worker_engine.packed_weights import PackedWeights
 
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
@@ -27,8 +28,14 @@ class Checkpoint:
     Every error names the file, and the tensor where it is one tensor's.
     """
 
-    def __init__(self, folder: Path, *, dtype: torch.dtype, device: torch.device) -> None:
-        """Opens every file. Raises CheckpointError when there is none, or one is damaged or missing."""
+    def __init__(
+        self, folder: Path, *, dtype: torch.dtype, device: torch.device, packed_in: Path | None = None
+    ) -> None:
+        """Opens every file. Raises CheckpointError when there is none, or one is damaged or missing.
+
+        Args:
+            packed_in: the folder of files of packed weights; None keeps none.
+        """
         self._folder, self._dtype, self._device = folder, dtype, device
         self._open = ExitStack()
         self._by_name: dict[str, tuple[Path, Any]] = {}
@@ -42,6 +49,7 @@ class Checkpoint:
                 if name in self._by_name:
                     raise CheckpointError(f"tensor {name} is in {self._by_name[name][0]} and in {path}")
                 self._by_name[name] = (path, file)
+        self.packed: Final = PackedWeights.of(folder, list(_files(folder)), packed_in)
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +83,15 @@ class Checkpoint:
             raise CheckpointError(f"{path}: tensor {name} is {tensor.dtype}, expected bf16, fp16 or fp32")
         self._taken.add(name)
         return tensor.to(self._device, self._dtype)
+
+    def pass_over(self, name: str, *shape: int) -> None:
+        """Notes that the tensor is used in another form, unread. Raises CheckpointError as `get`."""
+        if name not in self._by_name:
+            raise CheckpointError(f"{self._folder} has no tensor {name}")
+        path, file = self._by_name[name]
+        if (found := tuple(file.get_slice(name).get_shape())) != shape:
+            raise CheckpointError(f"{path}: tensor {name} has shape {list(found)}, expected {list(shape)}")
+        self._taken.add(name)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of every tensor, read from the files' heads."""

@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from worker_engine.adapter_memory import AdapterMemory
+from kernels.capture import Captures
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import SLACK, AdapterBatch
-from worker_engine.config import PAGE_SIZE, EngineConfig
+from worker_engine.adapters.memory import AdapterMemory
+from worker_engine.adapters.paged_batch import PagedAdapterBatch
+from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
+from worker_engine.decode_graphs import DecodeGraphs
 from worker_engine.latencies import Latencies
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.model_config import ModelConfig
-from worker_engine.model_runner import ModelRunner
+from worker_engine.model_runner import ModelRunner, Unread
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
-from worker_engine.sampler import Sampled, Sampler
+from worker_engine.readers.base import Findings, Reader
+from worker_engine.readers.pooling import Pooler
+from worker_engine.readers.prompt_logprobs import PromptLogprobs
+from worker_engine.sampler import Sampled, SampledRows, Sampler
 from worker_engine.sampling.row import SamplingRow
-from worker_engine.scheduler import Chunk, Scheduler
+from worker_engine.scheduler import Chunk, MustDrain, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.structured_output import GrammarCompiler, MaskBatch
 from worker_engine.tokenizer import ChatTokenizer, Detokenizer
 
-STEP_TOKENS: Final = {"cpu": 128, "cuda": 2048}
-"""Default rows of a step, which is how long a hang-up or a decoding neighbour waits for a prefill.
+NON_FINITE: Final = "the model gave non-finite logits; the weights of the base or of its adapter may overflow"
 
-CPU time of a 135M model in bf16 at 128 against 256 rows: longest step 159 against 314 ms for a prompt of 256
-tokens, 265 against 510 ms for 1,024; in total 307 against 314 and 1,650 against 1,704 ms. Eight prompts of 40
-tokens with four adapters pay for it: 478 against 369 ms. A GPU needs more rows to be busy; its figure is a
-guess that nothing has measured.
-"""
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step in the device's queue.
+
+    Attributes:
+        sampled: sequences that get a token, in the order of `tokens`.
+        read: sequences without tokens to generate that end with this step.
+    """
+
+    chunks: Items[Chunk]
+    sampled: Items[Sequence]
+    read: Items[Sequence]
+    tokens: SampledRows | None
+
+    @property
+    def unread(self) -> Unread | None:
+        if self.tokens is None:
+            return None
+        return Unread(self.tokens.ids, {sequence: row for row, sequence in enumerate(self.sampled)})
 
 
 class Engine:
@@ -47,40 +69,57 @@ class Engine:
         dtype: torch.dtype,
         device: torch.device,
         clock: Callable[[], float] = time.monotonic,
+        captures: Captures | None = None,
     ) -> None:
-        """Loads the checkpoint. Raises ConfigError, CheckpointError."""
+        """Loads the checkpoint; `captures` as `ModelRunner` takes it. Raises ConfigError, CheckpointError."""
         self._clock, self._tokenizer = clock, tokenizer
         self._eos = frozenset(model.eos_token_ids)
-        self._runner = ModelRunner(config, model, dtype=dtype, device=device)
-        self.max_model_len = self._runner.max_model_len
+        self._runner = ModelRunner(config, model, dtype=dtype, device=device, captures=captures)
+        self.max_model_len, self.kernels = self._runner.max_model_len, self._runner.kernels
         self.pool = MemoryPool(self._runner.num_pages)
         most = config.max_adapters_per_batch
         adapters = AdapterMemory(
-            self.pool, page_bytes=self._runner.page_bytes, max_adapters=most, copies=SLACK
+            self.pool,
+            page_bytes=self._runner.page_bytes,
+            max_adapters=most,
+            copies=SLACK,
+            tier=self._runner.tier,
         )
         self.scheduler = Scheduler(
             self.pool,
             max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens
-            or max(STEP_TOKENS[device.type], config.max_num_seqs),
+            max_num_batched_tokens=step_tokens(config, device.type),
             adapters=adapters,
             clock=clock,
         )
         self.grammars = GrammarCompiler(config.model, model.vocab_size, model.eos_token_ids)
         self._sampler = Sampler(MaskBatch())
         self._sequences: dict[str, Sequence] = {}
+        ahead = config.overlap == "on" or (config.overlap == "auto" and device.type == "cuda")
+        self._depth, self.device = 1 if ahead else 0, device
+        self._in_flight: deque[Launched] = deque()
         self.latencies = Latencies()
         self.num_generated_tokens = self.num_timeouts = 0
         self.num_prompt_tokens = 0
 
     @property
-    def adapters(self) -> AdapterBatch:
+    def adapters(self) -> AdapterBatch | PagedAdapterBatch:
         """The device's tier; any thread may read its figures."""
         return self._runner.adapters
 
     @property
+    def graphs(self) -> DecodeGraphs | None:
+        """Recorded decode steps, where there are any; any thread may read the figures."""
+        return self._runner.graphs
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a step is launched before the last one's tokens are read."""
+        return self._depth > 0
+
+    @property
     def idle(self) -> bool:
-        return self.scheduler.idle
+        return self.scheduler.idle and not self._in_flight
 
     def fits(self, num_tokens: int, adapter: Adapter | None = None) -> bool:
         """Whether a prompt and completion of `num_tokens` can ever be held beside the adapter alone."""
@@ -105,6 +144,7 @@ class Engine:
         arrived = self._clock() if arrived is None else arrived
         sequence = Sequence(request, detokenizer, adapter, arrived=arrived)
         sequence.sampling = SamplingRow(params, prompt, eos=self._eos, grammar=grammar)
+        sequence.reader = _reader(request)
         self._sequences[request.request_id] = sequence
         self.scheduler.add(sequence)
 
@@ -116,20 +156,88 @@ class Engine:
             self.scheduler.finish(sequence)
 
     def close(self) -> None:
-        """Lets go of weights and KV pages; nothing can be computed after this."""
+        """Lets go of weights, recordings and the pool's pages; nothing can be computed after this."""
+        self._in_flight.clear()
+        self._runner.close()
         del self._runner
 
+    def warm_up(self) -> None:
+        """Computes what a first request would wait for: threads start, mapped weights come into reach."""
+        self._runner.warm_up()
+
+    def check_device(self) -> None:
+        """After a step that failed: raises RuntimeError when the device is lost to this engine.
+
+        On CUDA an access out of bounds, for one, fails every later call of the process as well.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def step(self) -> list[TokenDelta]:
-        """One forward pass; returns what it added to each request, and the ends of those whose time is up."""
+        """Launches a forward pass, and collects one: the same or, with overlap, the one before it.
+
+        Returns:
+            What the collected pass added to each request, and the ends of those whose time is up.
+        """
         late = [self._time_out(sequence) for sequence in self.scheduler.expired()]
-        chunks = self.scheduler.schedule()
+        launched = self._launch()
+        if launched is not None:
+            self._in_flight.append(launched)
+            if len(self._in_flight) <= self._depth:
+                return late
+        return late + (self._collect() if self._in_flight else self._refuse_stuck())
+
+    def _launch(self) -> Launched | None:
+        """Puts the next step in the device's queue; None when there is none before what is in flight is read.
+
+        Grammars, penalties and bad words want the tokens before the one that is chosen: while a sequence with
+        any of them is in flight, nothing else is launched. Nor is it when a sequence in flight must give its
+        pages back. A sequence that ends unforeseen has one row too many, which `_collect` drops.
+        """
+        last = self._in_flight[-1] if self._in_flight else None
+        if last is not None and any(sequence.sampling.follows for sequence in last.sampled):
+            return None
+        try:
+            chunks = self.scheduler.schedule()
+        except MustDrain:
+            return None
         if not chunks:
-            return late + self._refuse_stuck()
-        logits, sampled = self._runner.run(chunks, self.pool.take_fresh())
+            return None
+        unread = None if last is None else last.unread
+        logits, sampled = self._runner.run(chunks, self.pool.take_fresh(), unread)
         self.scheduler.commit(chunks)
-        tokens = self._sampler.sample(logits, sampled) if sampled else []
-        self.latencies.record(sampled, self._clock())
-        return late + self._postprocess(chunks, sampled, tokens)
+        read = [c.sequence for c in chunks if not (c.sequence.generates or c.sequence.num_remaining)]
+        tokens = self._sampler.launch(logits, sampled) if sampled else None
+        for chunk in chunks:
+            chunk.sequence.num_launched += 1
+        for sequence in sampled:
+            sequence.num_unread += 1
+        return Launched(chunks, sampled, read, tokens)
+
+    def _collect(self) -> list[TokenDelta]:
+        """Reads the oldest step's tokens; those of sequences that ended meanwhile are dropped."""
+        launched = self._in_flight[0]
+        tokens = [] if launched.tokens is None else launched.tokens.collect()
+        self._in_flight.popleft()
+        self._settle(launched)
+        self.scheduler.commit(chunk for chunk in launched.chunks if chunk.sequence in self.scheduler.running)
+        chosen = [
+            (sequence, token)
+            for sequence, token in zip(launched.sampled, tokens, strict=True)
+            if sequence.finish_reason is None
+        ]
+        self.latencies.record([sequence for sequence, _ in chosen], self._clock())
+        return self._postprocess(launched, chosen)
+
+    def _settle(self, launched: Launched) -> None:
+        """A step has run, or never will: what ended sequences held for it is free."""
+        for sequence in launched.sampled:
+            sequence.num_unread -= 1
+        for chunk in launched.chunks:
+            sequence = chunk.sequence
+            sequence.num_launched -= 1
+            if sequence.finish_reason is not None and not sequence.num_launched:
+                self.scheduler.release(sequence)
 
     def _refuse_stuck(self) -> list[TokenDelta]:
         """When nothing runs and yet nothing could enter, what stands first can never be held: it ends."""
@@ -139,26 +247,31 @@ class Engine:
         return [self._fail(sequence, "this worker's memory cannot hold the request beside its adapter")]
 
     def fail_all(self, message: str) -> list[TokenDelta]:
-        """Ends every request with an error."""
+        """Ends every request with an error, and forgets the steps in flight."""
+        while self._in_flight:
+            self._settle(self._in_flight.popleft())
         return [self._fail(sequence, message) for sequence in list(self._sequences.values())]
 
     def _postprocess(
-        self, chunks: Items[Chunk], sampled: Items[Sequence], tokens: Items[Sampled | None]
+        self, launched: Launched, chosen: Items[tuple[Sequence, Sampled | None]]
     ) -> list[TokenDelta]:
-        self.num_prompt_tokens += sum(chunk.count for chunk in chunks if chunk.count > 1)
-        self.num_generated_tokens += sum(token is not None for token in tokens)
-        return [
-            self._append(sequence, token)
-            if token is not None
-            else self._fail(sequence, "the model gave non-finite logits; its adapter's weights may overflow")
-            for sequence, token in zip(sampled, tokens, strict=True)
+        self.num_prompt_tokens += sum(chunk.count for chunk in launched.chunks if chunk.count > 1)
+        self.num_generated_tokens += sum(token is not None for _, token in chosen)
+        ended = [sequence for sequence in launched.read if sequence.finish_reason is None]
+        return [self._end_prompt(sequence) for sequence in ended] + [
+            self._append(sequence, token) if token is not None else self._fail(sequence, NON_FINITE)
+            for sequence, token in chosen
         ]
+
+    def _end_prompt(self, sequence: Sequence) -> TokenDelta:
+        """The only delta of a request that generates nothing."""
+        return self._delta(sequence, "", None, FinishReason.LENGTH)
 
     def _append(self, sequence: Sequence, token: Sampled) -> TokenDelta:
         params, grammar = sequence.request.sampling, sequence.sampling.grammar
         sequence.token_ids.append(token.token_id)
         if grammar is not None and (problem := grammar.accept(token.token_id)) is not None:
-            return self._fail(sequence, problem)
+            return self._delta(sequence, "", None, FinishReason.REFUSED, error=problem)
         named = token.token_id in params.stop_token_ids
         if named or (token.token_id in self._eos and not params.ignore_eos):
             text = sequence.detokenizer.append(token.token_id) if named and params.include_stop else ""
@@ -192,6 +305,12 @@ class Engine:
         *,
         error: str | None = None,
     ) -> TokenDelta:
+        found: Findings | None = Findings()
+        if sequence.reader is not None and sequence.num_completion_tokens < 2 and error is None:
+            found = sequence.reader.finish()
+        if found is None:
+            text, token, reason, error = "", None, FinishReason.ERROR, NON_FINITE
+            found = Findings()
         if reason is not None:
             sequence.finish_reason = reason
             self.abort(sequence.request.request_id)
@@ -205,4 +324,14 @@ class Engine:
             finish_reason=reason,
             error=error,
             logprobs=() if token is None or token.logprobs is None else (token.logprobs,),
+            prompt_logprobs=found.prompt_logprobs,
+            embedding=found.embedding,
+            queued=0.0 if sequence.admitted is None else sequence.admitted - sequence.arrived,
         )
+
+
+def _reader(request: GenerateRequest) -> Reader | None:
+    prompt, top = request.prompt_token_ids, request.sampling.prompt_logprobs
+    if request.pooling is not None:
+        return Pooler(request.pooling, len(prompt))
+    return None if top is None else PromptLogprobs(prompt, top)

@@ -59,7 +59,11 @@ class EngineThread:
                 deltas = self._engine.step()
             except Exception:
                 log.exception("engine step failed; its requests end with an error")
-                deltas = self._engine.fail_all("the engine failed at this step; the same request may succeed")
+                self._on_deltas(
+                    self._engine.fail_all("the engine failed at this step; the same request may succeed")
+                )
+                self._engine.check_device()
+                continue
             if deltas:
                 self._on_deltas(deltas)
 

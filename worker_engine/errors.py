@@ -6,12 +6,14 @@ WorkerError
 └── RequestError             reaches the caller in OpenAI's form
     ├── InvalidRequest       400
     │   ├── ContextLengthExceeded
+    │   ├── GrammarTooComplex
     │   └── AdapterRefused
     ├── Unauthorized         401
     ├── ModelNotFound        404
     │   └── AdapterNotFound
     ├── RouteNotFound        404
     ├── MethodNotAllowed     405
+    ├── BodyTimedOut         408
     ├── BodyTooLarge         413
     ├── TooManyRequests      429, a retry helps
     ├── GenerationFailed     500
@@ -77,6 +79,12 @@ class ContextLengthExceeded(InvalidRequest):
     code = "context_length_exceeded"
 
 
+class GrammarTooComplex(InvalidRequest):
+    """A grammar that was compiled and then outgrew the library's limits; the text names its field."""
+
+    code = "grammar_too_complex"
+
+
 class AdapterRefused(InvalidRequest):
     """The adapter's files cannot be served with this base model; the text names the tensor or field."""
 
@@ -117,6 +125,14 @@ class MethodNotAllowed(RequestError):
     status = 405
     type = "invalid_request_error"
     code = "method_not_allowed"
+
+
+class BodyTimedOut(RequestError):
+    """The request's body did not come as its head promised."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
 
 
 class BodyTooLarge(RequestError):

@@ -17,6 +17,7 @@ from worker_engine.errors import InvalidRequest
 MAX_TEXT: Final = 1 << 18
 MAX_MULTIPLE: Final = 10_000
 MAX_REPETITIONS: Final = 100_000
+MAX_NAMES: Final = 3_000
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
@@ -26,13 +27,13 @@ def check_size(text: str) -> None:
         raise InvalidRequest(f"the grammar is larger than {MAX_TEXT} characters")
 
 
-def check_schema(text: str) -> None:
-    """Raises InvalidRequest when a JSON schema holds something too large to compile."""
+def check_schema(text: str) -> int:
+    """Names in its objects. Raises InvalidRequest when a JSON schema holds something too large to compile."""
     # At the first schema: the engine alone, as the GPU report runs it, needs no JSON library.
     import orjson
 
     check_size(text)
-    multiple = Fraction(1)
+    multiple, names = Fraction(1), 0
     try:
         open_nodes: list[Any] = [orjson.loads(text)]
     except orjson.JSONDecodeError as error:
@@ -45,9 +46,25 @@ def check_schema(text: str) -> None:
             for pattern in (node.get("pattern"), *(patterns if isinstance(patterns, dict) else ())):
                 if isinstance(pattern, str):
                     check_pattern(pattern)
+            names += _count_names(node)
+            if names > MAX_NAMES:
+                raise InvalidRequest(
+                    f"the schema's objects have more than {MAX_NAMES} names in properties and required"
+                )
             open_nodes += node.values()
         elif isinstance(node, list):
             open_nodes += node
+    return names
+
+
+def _count_names(node: dict[str, Any]) -> int:
+    properties, required = node.get("properties"), node.get("required")
+    names = set(properties) if isinstance(properties, dict) else set()
+    return len(names.union(filter(_is_text, required)) if isinstance(required, list) else names)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _common_multiple(known: Fraction, value: object) -> Fraction:

@@ -37,7 +37,7 @@ class MemoryPool:
         self._holders: dict[int, int] = {}
         self._idle: OrderedDict[object, Idle] = OrderedDict()
         self._num_idle = 0
-        self._fresh: list[int] = []
+        self._fresh: dict[int, None] = {}
         self.capacity: Final = num_pages - 1
 
     @property
@@ -59,8 +59,11 @@ class MemoryPool:
     def can_allocate(self, count: int) -> bool:
         return count <= self.num_free
 
-    def allocate(self, count: int) -> list[int]:
+    def allocate(self, count: int, *, clear: bool = True) -> list[int]:
         """Takes `count` pages, evicting what is parked if need be.
+
+        Args:
+            clear: whether `take_fresh` names them; not for pages that are filled before they are read.
 
         Raises ValueError when fewer are free (ask `can_allocate` first).
         """
@@ -70,7 +73,12 @@ class MemoryPool:
             self._evict()
         pages = [self._free.pop() for _ in range(count)]
         self._holders.update(dict.fromkeys(pages, 1))
-        self._fresh.extend(pages)
+        if clear:
+            self._fresh.update(dict.fromkeys(pages))
+        else:
+            # One that was another's since the last `take_fresh` would be cleared after it was filled.
+            for page in pages:
+                self._fresh.pop(page, None)
         return pages
 
     def share(self, page: int) -> None:
@@ -111,7 +119,7 @@ class MemoryPool:
 
     def take_fresh(self) -> list[int]:
         """Pages allocated since the last call: they hold a former owner's data until they are cleared."""
-        fresh, self._fresh = self._fresh, []
+        fresh, self._fresh = list(self._fresh), {}
         return fresh
 
     def _evict(self) -> None:

@@ -7,6 +7,7 @@ from heapq import nlargest
 from typing import Final
 
 from worker_engine.fairness import Account
+from worker_engine.kernel_choice import TRITON
 from worker_engine.service import Service
 
 PREFIX: Final = "graftwork_worker_"
@@ -18,7 +19,8 @@ OTHERS: Final = "_others"
 
 def render(service: Service) -> str:
     """All figures, read without a lock: each is one object that the engine's thread replaces."""
-    return "".join([*_single(service), *_tenants(service), *_adapters(service), *_latencies(service)])
+    rooms = (_single, _startup, _kernels, _tenants, _adapters, _latencies)
+    return "".join(family for room in rooms for family in room(service))
 
 
 def _single(service: Service) -> Iterator[str]:
@@ -43,6 +45,23 @@ def _single(service: Service) -> Iterator[str]:
         ("adapter_pages", "gauge", "Pages of the batch's adapters.", adapter_pages),
     ):  # fmt: skip
         yield _family(name, kind, text, [f"{PREFIX}{name} {value}"])
+
+
+def _startup(service: Service) -> Iterator[str]:
+    startup, name = service.startup, "startup_seconds"
+    phases = dict(startup.seconds)
+    if startup.first_token is not None:
+        phases["first_token"] = startup.first_token
+    lines = [f'{PREFIX}{name}{{phase="{phase}"}} {seconds:.6f}' for phase, seconds in phases.items()]
+    yield _family(name, "gauge", "What each phase of this process's start took.", lines)
+
+
+def _kernels(service: Service) -> Iterator[str]:
+    lines = [
+        f'{PREFIX}kernel_triton{{op="{op}"}} {int(state == TRITON)}'
+        for op, state in service.engine.kernels.items()
+    ]
+    yield _family("kernel_triton", "gauge", "1 where an op runs its Triton kernels, 0 for PyTorch's.", lines)
 
 
 def _tenants(service: Service) -> Iterator[str]:
@@ -84,11 +103,18 @@ def _adapters(service: Service) -> Iterator[str]:
         "adapter_requests_total", "counter", "Requests with an adapter, by the tier that it was found in.",
         [f'{PREFIX}adapter_requests_total{{tier="{tier}"}} {count}' for tier, count in pool.found.items()],
     )  # fmt: skip
+    unkept = f"{PREFIX}adapter_cache_failures_total {pool.num_unkept}"
+    text = "Adapters whose files the disk cache could not take."
+    yield _family("adapter_cache_failures_total", "counter", text, [unkept])
     name = f"{PREFIX}adapter_load_seconds"
-    lines = [
-        line for tier, times in pool.load_seconds.items() for line in times.lines(name, f'tier="{tier}"')
-    ]
-    yield _family("adapter_load_seconds", "histogram", "From a tier to host memory.", lines)
+    loads = dict(pool.load_seconds)
+    if (device := memory.tier) is not None:
+        loads["host"] = device.load_seconds
+        copied = f"{PREFIX}adapter_device_bytes_total {device.num_bytes}"
+        yield _family("adapter_device_bytes_total", "counter", "Copied from host memory.", [copied])
+    lines = [line for tier, times in loads.items() for line in times.lines(name, f'tier="{tier}"')]
+    text = "From a tier to the next: disk and store to host memory, that to the device."
+    yield _family("adapter_load_seconds", "histogram", text, lines)
 
 
 def _latencies(service: Service) -> Iterator[str]:

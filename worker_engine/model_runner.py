@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
+from dataclasses import dataclass, replace
+from typing import Final
 
+import numpy as np
 import torch
 
+from kernels.capture import Captures, captures_for
 from kernels.lora import Segments
+from kernels.transfer import to_device
 from worker_engine.adapters.batch import AdapterBatch
+from worker_engine.adapters.device_tier import DeviceTier, lends_pages
 from worker_engine.adapters.merged import Merged, MergePolicy
-from worker_engine.checkpoint import Checkpoint
-from worker_engine.config import PAGE_SIZE, EngineConfig
+from worker_engine.adapters.paged_batch import PagedAdapterBatch
+from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
+from worker_engine.decode_graphs import DecodeGraphs, DecodeStep, buckets
+from worker_engine.device_memory import beside_pool, demand_room, free_bytes
 from worker_engine.errors import ConfigError
+from worker_engine.kernel_choice import TRITON, choose_kernels
 from worker_engine.layers.attention import AttentionPlan, KVCache
+from worker_engine.layers.tops import Tops
 from worker_engine.model_config import ModelConfig
-from worker_engine.models import FAMILIES
+from worker_engine.models import load_model
 from worker_engine.models.decoder import Batch, LayerLora
+from worker_engine.readers.base import Reader
+from worker_engine.sampling.truncation import most_likely
 from worker_engine.scheduler import Chunk
 from worker_engine.sequence import Sequence
+
+log = logging.getLogger(__name__)
 
 
 def choose_device(name: str) -> torch.device:
@@ -40,13 +56,50 @@ def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.d
     return torch.bfloat16 if native else torch.float32
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Rows of the step, those of one chunk, whose hidden states a reader takes."""
+
+    reader: Reader
+    adapter: int
+    rows: range
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Tokens that the last launched step chooses; they are on the device only.
+
+    Attributes:
+        ids: int64 [n], -1 where the logits were not finite.
+        rows: where in `ids` a sequence's token stands.
+    """
+
+    ids: torch.Tensor
+    rows: Mapping[Sequence, int]
+
+
 class ModelRunner:
-    """The model, its KV cache and the batch's adapters on one device."""
+    """The model, its KV cache and the batch's adapters on one device.
+
+    Attributes:
+        kernels: see `choose_kernels`.
+        tier: where adapters lie in the pool's pages; None on the CPU.
+    """
 
     def __init__(
-        self, engine: EngineConfig, model: ModelConfig, *, dtype: torch.dtype, device: torch.device
+        self,
+        engine: EngineConfig,
+        model: ModelConfig,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        captures: Captures | None = None,
     ) -> None:
-        """Loads the checkpoint. Raises CheckpointError, or ConfigError when the KV cache has no room."""
+        """Loads the checkpoint. Raises CheckpointError, or ConfigError when the KV cache has no room.
+
+        Args:
+            captures: what decode steps are recorded by; by default CUDA graphs on CUDA, nothing elsewhere.
+        """
         self.max_model_len = engine.max_model_len or model.max_position_embeddings
         if self.max_model_len > model.max_position_embeddings:
             raise ConfigError(
@@ -59,63 +112,195 @@ class ModelRunner:
         if self.num_pages < 2:
             raise ConfigError(f"--memory-gib {engine.memory_gib} does not hold a single page of KV cache")
         self._device = device
-        with Checkpoint(engine.model, dtype=dtype, device=device) as checkpoint:
-            self._model = FAMILIES[model.architecture](
-                model, checkpoint, max_model_len=self.max_model_len, dtype=dtype, device=device
-            )
-        self._cache = KVCache(model, self.num_pages, dtype=dtype, device=device)
-        self.adapters = AdapterBatch(model, dtype=dtype, device=device)
-        self._last_segments: tuple[list[int], list[LayerLora], Segments] | None = None
+        self.kernels: Final = choose_kernels(model, dtype, device)
+        self._model = load_model(
+            engine.model,
+            model,
+            max_model_len=self.max_model_len,
+            dtype=dtype,
+            device=device,
+            packed_in=engine.packed_dir,
+        )
+        if device.type == "cuda":
+            self._demand_room(engine, model, dtype)
+        self._cache = KVCache(model, self.num_pages, dtype=dtype, device=device, by_page=lends_pages(device))
+        memory = self._cache.memory
+        self.tier = None if memory is None else DeviceTier(memory, model)
+        self.adapters: AdapterBatch | PagedAdapterBatch = (
+            AdapterBatch(model, dtype=dtype) if self.tier is None else PagedAdapterBatch(model, self.tier)
+        )
+        self._last_segments: tuple[list[int], Items[LayerLora], Segments] | None = None
         self.merged: Merged | None = None
         if engine.merge_adapter != "off":
             pinned = "" if engine.merge_adapter == "auto" else engine.merge_adapter
             self.merged = Merged(self._model.linears, model, MergePolicy(pinned))
+        self.graphs: DecodeGraphs | None = None
+        if captures is None and device.type == "cuda" and engine.cuda_graphs != "off" and self._capturable:
+            captures = captures_for(device)
+        if captures is not None:
+            self.graphs = DecodeGraphs(
+                self._model,
+                self._cache,
+                model,
+                captures,
+                max_num_seqs=engine.max_num_seqs,
+                max_adapters=engine.max_adapters_per_batch,
+                max_context=self.max_model_len,
+                dtype=dtype,
+                device=device,
+            )
+            if engine.cuda_graphs == "start":
+                self.graphs.record_all()
+
+    def _demand_room(self, engine: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> None:
+        """Once the weights are there. Raises ConfigError."""
+        recorded = engine.cuda_graphs != "off" and self._capturable
+        beside = beside_pool(
+            model,
+            rows=step_tokens(engine, self._device.type),
+            sequences=engine.max_num_seqs,
+            adapters=engine.max_adapters_per_batch,
+            recordings=2 * len(buckets(engine.max_num_seqs)) if recorded else 0,
+            merges=engine.merge_adapter != "off",
+            dtype=dtype,
+        )
+        demand_room(self.num_pages * self.page_bytes, beside, free_bytes(self._device))
 
     @torch.inference_mode()
-    def run(self, chunks: Items[Chunk], fresh_pages: Items[int]) -> tuple[torch.Tensor, list[Sequence]]:
-        """Computes the chunks and moves their sequences' `num_computed`.
+    def warm_up(self) -> None:
+        """A prompt's rows and a decode row on page 0, which no sequence has; not on CUDA."""
+        if self._device.type != "cpu":
+            return
+        for rows, context in ((2, 2), (1, 2)):
+            batch = Batch(
+                token_ids=self._tensor([0] * rows),
+                positions=self._tensor(range(context - rows, context)),
+                attention=AttentionPlan.of(
+                    [rows], [context], [[0]], page_size=PAGE_SIZE, device=self._device
+                ),
+                output_rows=None,
+                lora=(),
+                segments=self._segments_of([-1] * rows),
+            )
+            most_likely(self._model.predict(self._model.forward(batch, self._cache), None))
+        self._cache.zero([0])
+
+    def close(self) -> None:
+        """Waits for the device: a copy or a step that is under way writes to memory that is others' next."""
+        try:
+            if self.tier is not None:
+                self.tier.close()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        except RuntimeError:
+            log.exception("the device failed before this engine's last step was done")
+
+    @property
+    def _capturable(self) -> bool:
+        """Attention and multi-LoRA of PyTorch's operations make tensors on the host in every step."""
+        return self.kernels["attention_graph"] == self.kernels["lora_graph"] == TRITON
+
+    @torch.inference_mode()
+    def run(
+        self, chunks: Items[Chunk], fresh_pages: Items[int], unread: Unread | None = None
+    ) -> tuple[torch.Tensor, list[Sequence]]:
+        """Computes the chunks, hands their readers what they read, and moves their `num_computed`.
 
         Args:
             fresh_pages: pages that changed hands since the last step; they are cleared first.
+            unread: tokens of sequences with `num_unread`, which are this step's input.
 
         Returns:
             Float32 logits [n, vocab], and the n sequences that they belong to.
         """
         self._cache.zero(fresh_pages)
         owners = [chunk.sequence.adapter for chunk in chunks]
-        if self.merged is not None and self.merged.step(owners):
+        merged = self.merged is not None and self.merged.step(owners)
+        if merged:
             owners = [None] * len(owners)
         adapters = self.adapters.select(owners)
         # Decode rows first, and adapters' rows in the order of their weights in the stacks.
         rows = sorted(zip(chunks, adapters, strict=True), key=lambda row: (row[0].count > 1, row[1]))
-        logits = self._model.forward(self._batch(rows), self._cache)
+        inputs = self._inputs(rows, unread)
+        logits = None if merged else self._replay(rows, inputs)
+        if logits is None:
+            logits = self._launch(rows, inputs)
         sampled = [chunk.sequence for chunk, _ in rows if chunk.samples]
         for chunk in chunks:
             chunk.sequence.num_computed += chunk.count
         return logits, sampled
 
-    def _batch(self, rows: Items[tuple[Chunk, int]]) -> Batch:
-        """Takes each chunk with the index of its adapter."""
+    def _replay(self, rows: Items[tuple[Chunk, int]], inputs: torch.Tensor) -> torch.Tensor | None:
+        """The logits of a step that is one token of each sequence and no more, where a recording takes it.
+
+        A merged adapter changes weights that the recordings read elsewhere; gains, biases, norms and the
+        like of adapters are in none of them.
+        """
+        if self.graphs is None or not all(_decodes(chunk) for chunk, _ in rows):
+            return None
+        sequences = [chunk.sequence for chunk, _ in rows]
+        step = DecodeStep(
+            token_ids=inputs,
+            positions=self._tensor([sequence.num_computed for sequence in sequences]),
+            contexts=[sequence.num_computed + 1 for sequence in sequences],
+            pages=[sequence.pages for sequence in sequences],
+            row_adapter=[adapter for _, adapter in rows],
+            layers=self.adapters.layers,
+        )
+        return self.graphs.run(step)
+
+    def _inputs(self, rows: Items[tuple[Chunk, int]], unread: Unread | None) -> torch.Tensor:
+        """int64, the token ids of all rows, on the device."""
         token_ids: list[int] = []
-        positions: list[int] = []
-        logit_rows: list[int] = []
-        row_adapter: list[int] = []
-        for chunk, adapter in rows:
+        places: list[int] = []
+        sources: list[int] = []
+        for chunk, _ in rows:
             sequence, start = chunk.sequence, chunk.sequence.num_computed
+            known = sequence.token_ids[start : start + chunk.count]
+            token_ids += known
+            if unread is not None and len(known) < chunk.count:
+                places.append(len(token_ids))
+                sources.append(unread.rows[sequence])
+                token_ids.append(0)
+        inputs = self._tensor(token_ids)
+        if unread is not None and places:
+            # A row without finite logits ends once it is read; until then any token will do.
+            chosen = unread.ids.index_select(0, self._tensor(sources)).clamp_(min=0)
+            inputs.index_copy_(0, self._tensor(places), chosen)
+        return inputs
+
+    def _launch(self, rows: Items[tuple[Chunk, int]], inputs: torch.Tensor) -> torch.Tensor:
+        """The logits of any step, operation by operation."""
+        batch, reads = self._batch(rows, inputs)
+        hidden = self._model.forward(batch, self._cache)
+        num_sampled = len(hidden) - sum(len(read.rows) for read in reads)
+        if reads:
+            self._read(reads, hidden[num_sampled:])
+            hidden = hidden[:num_sampled]
+            batch = replace(batch, tops=self._tops(batch.segments, [a for c, a in rows if c.samples]))
+        return self._model.predict(hidden, batch.tops)
+
+    def _batch(self, rows: Items[tuple[Chunk, int]], inputs: torch.Tensor) -> tuple[Batch, list[Read]]:
+        """Takes chunks with their adapters' indices; output rows are those sampled, then those read."""
+        positions: list[int] = []
+        output_rows: list[int] = []
+        row_adapter: list[int] = []
+        reads: list[Read] = []
+        for chunk, adapter in rows:
+            start = chunk.sequence.num_computed
             span = range(start, start + chunk.count)
-            token_ids += sequence.token_ids[start : start + chunk.count]
+            if (read := _read_of(chunk, adapter, len(positions))) is not None:
+                reads.append(read)
             positions += span
             row_adapter += [adapter] * chunk.count
             if chunk.samples:
-                logit_rows.append(len(token_ids) - 1)
+                output_rows.append(len(positions) - 1)
+        output_rows += [row for read in reads for row in read.rows]
         chunks = [chunk for chunk, _ in rows]
         segments = self._segments(row_adapter)
-        every_row = logit_rows == list(range(len(token_ids)))
-        logit_segments = (
-            segments if every_row else Segments.of([row_adapter[row] for row in logit_rows], self._device)
-        )
-        return Batch(
-            token_ids=self._tensor(token_ids),
+        every_row = output_rows == list(range(len(positions)))
+        batch = Batch(
+            token_ids=inputs,
             positions=self._tensor(positions),
             attention=AttentionPlan.of(
                 [chunk.count for chunk in chunks],
@@ -124,11 +309,32 @@ class ModelRunner:
                 page_size=PAGE_SIZE,
                 device=self._device,
             ),
-            logit_rows=None if every_row else self._tensor(logit_rows),
+            output_rows=None if every_row else self._tensor(output_rows),
             lora=() if segments.empty else self.adapters.layers,
             segments=segments,
-            tops=None if segments.empty else self.adapters.tops(segments, logit_segments),
+            tops=self._tops(segments, None if every_row else [row_adapter[row] for row in output_rows]),
         )
+        return batch, reads
+
+    def _read(self, reads: Items[Read], hidden: torch.Tensor) -> None:
+        """`hidden`: of all rows that are read, in their order."""
+        parts = torch.split(hidden, [len(read.rows) for read in reads])
+        for read, part in zip(reads, parts, strict=True):
+
+            def predict(x: torch.Tensor, adapter: int = read.adapter) -> torch.Tensor:
+                own = [adapter] * len(x)
+                return self._model.predict(x, self._tops(self._segments_of(own), own))
+
+            read.reader.take(part, predict)
+
+    def _tops(self, segments: Segments, outputs: list[int] | None) -> Tops | None:
+        """`outputs`: the adapter of each output row; None where they are the batch's rows."""
+        if segments.empty:
+            return None
+        return self.adapters.tops(segments, segments if outputs is None else self._segments_of(outputs))
+
+    def _segments_of(self, row_adapter: Items[int]) -> Segments:
+        return Segments.of(row_adapter, self._device)
 
     def _segments(self, row_adapter: list[int]) -> Segments:
         """The last step's, with the plans that were made for it, while neither rows nor weights have changed.
@@ -142,4 +348,20 @@ class ModelRunner:
         return last[2]
 
     def _tensor(self, values: Items[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+        return to_device(np.array(values, dtype=np.int64), self._device)
+
+
+def _decodes(chunk: Chunk) -> bool:
+    sequence = chunk.sequence
+    simple = sequence.adapter is None or sequence.adapter.pairs_only
+    return chunk.count == 1 and chunk.samples and simple and _read_of(chunk, -1, 0) is None
+
+
+def _read_of(chunk: Chunk, adapter: int, first_row: int) -> Read | None:
+    """What is read of a chunk whose rows begin at `first_row`."""
+    reader, at = chunk.sequence.reader, chunk.sequence.num_computed
+    if reader is None:
+        return None
+    rows = range(max(reader.start, at), min(reader.stop, at + chunk.count))
+    shift = first_row - at
+    return Read(reader, adapter, range(rows.start + shift, rows.stop + shift)) if rows else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from worker_engine.config import PAGE_SIZE
@@ -60,6 +61,10 @@ class PrefixCache:
                 self._pool.share(page)
             pages.append(page)
         return pages
+
+    def num_known(self, hashes: Sequence[bytes]) -> int:
+        """Pages of the known beginning of `hashes`, by halving: a prefix loses its last page first."""
+        return bisect_left(hashes, True, key=lambda digest: digest not in self._pages)
 
     def count(self, queried_tokens: int, hit_tokens: int) -> None:
         """For the metrics: what one prompt looked for and what it found."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -167,6 +168,7 @@ class FinishReason(enum.StrEnum):
     LENGTH = "length"
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
+    REFUSED = "refused"
     ERROR = "error"
 
 
@@ -185,11 +187,13 @@ class Grammar:
     Attributes:
         text: the JSON schema, regular expression or Lark grammar.
         strict: of a JSON schema: a keyword that cannot be enforced is refused, not left out.
+        param: the request's field that asked for it, which makes no other grammar of it.
     """
 
     kind: GrammarKind
     text: str
     strict: bool = True
+    param: str = field(default="", compare=False)
 
 
 GREEDY_TEMPERATURE: Final = 1e-5
@@ -209,7 +213,9 @@ class SamplingParams:
         stop: strings that end the text; they are shown only with `include_stop`.
         min_tokens: tokens before which neither end-of-sequence nor a stop ends the text.
         bad_words: token sequences that are never completed.
+        max_tokens: 0 computes the prompt and draws nothing.
         logprobs: None for none, else how many likely alternatives are told beside each token.
+        prompt_logprobs: the same of the prompt's tokens.
     """
 
     max_tokens: int
@@ -231,6 +237,7 @@ class SamplingParams:
     min_tokens: int = 0
     bad_words: tuple[tuple[int, ...], ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     grammar: Grammar | None = None
 
     @property
@@ -259,15 +266,30 @@ class Origin:
     timeout: float | None = None
 
 
+class Pooling(enum.StrEnum):
+    """Which of a prompt's last hidden states make its embedding, in sentence-transformers' words."""
+
+    LAST = "lasttoken"
+    MEAN = "mean"
+    FIRST = "cls"
+
+
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One sequence to generate: token ids in, token deltas out."""
+    """One sequence to generate: token ids in, token deltas out.
+
+    Attributes:
+        pooling: not None asks for the prompt's embedding; `sampling.max_tokens` is then 0.
+        place: how many sequences of the same request come before this one.
+    """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     adapter: AdapterRef | AdapterMix | None = None
     origin: Origin = Origin()
+    pooling: Pooling | None = None
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +300,13 @@ class TokenLogprobs:
 
     Attributes:
         top: the most likely (token id, logprob), best first.
+        rank: 1 for the most likely token of the vocabulary; only of prompts, else 0.
     """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +317,10 @@ class TokenDelta:
         text: new text, never half a UTF-8 character, never part of a stop string.
         completion_tokens: tokens generated so far for this request.
         logprobs: one entry per token id, when asked for.
-        error: a sentence for the caller, only with `FinishReason.ERROR`.
+        error: a sentence for the caller, only with `FinishReason.ERROR`, `REFUSED` and `TIMEOUT`.
+        prompt_logprobs: of every prompt token but the first, when asked for, in the first delta only.
+        embedding: float32 [hidden] of length 1, in the only delta of a request that asks for it.
+        queued: seconds from the request's arrival to the batch.
     """
 
     request_id: str
@@ -305,3 +332,6 @@ class TokenDelta:
     finish_reason: FinishReason | None = None
     error: str | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
+    embedding: array[float] | None = None
+    queued: float = field(default=0.0, compare=False)

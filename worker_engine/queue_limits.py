@@ -38,6 +38,11 @@ class QueueLimits:
         self.empty = asyncio.Event()
         self.empty.set()
 
+    @property
+    def most_at_once(self) -> int:
+        """Sequences that one request may have: with more, it would be refused however often it came."""
+        return min(self._most, self._most_of_tenant)
+
     @contextmanager
     def place(self, tenant: str) -> Iterator[None]:
         """A request's place, held for as long as the block runs.

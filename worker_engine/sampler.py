@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from kernels.transfer import HostCopy, to_device
 from worker_engine.protocol import TokenLogprobs
 from worker_engine.sampling.edits import edit
 from worker_engine.sampling.logprobs import Reporter
@@ -30,6 +32,31 @@ class Sampled:
     logprobs: TokenLogprobs | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SampledRows:
+    """One step's tokens, which the device may still be choosing.
+
+    Attributes:
+        ids: int64 [rows] on the device, -1 where the row's logits are not finite.
+    """
+
+    ids: torch.Tensor
+    _copy: HostCopy
+    _reporter: Reporter | None
+
+    def collect(self) -> list[Sampled | None]:
+        """One token per row, None where the row's logits are not finite. Waits for the device."""
+        told = self._copy.wait().tolist()
+        if self._reporter is None:
+            return [None if token < 0 else Sampled(token) for token in told]
+        rows = len(self.ids)
+        reports = self._reporter.read(told[rows:])
+        return [
+            None if token < 0 else Sampled(int(token), reports.get(row))
+            for row, token in enumerate(told[:rows])
+        ]
+
+
 class Sampler:
     """Chooses the tokens of a batch in one pass of tensor operations, and one copy to the host.
 
@@ -41,8 +68,8 @@ class Sampler:
         self._masks = masks
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, sequences: Rows[Sequence]) -> list[Sampled | None]:
-        """One token per row, None where the row's logits are not finite.
+    def launch(self, logits: torch.Tensor, sequences: Rows[Sequence]) -> SampledRows:
+        """Chooses one token per row; on CUDA it does not wait for the device.
 
         Args:
             logits: float32 [rows, vocab]; they are changed in place where a request asks for it.
@@ -50,18 +77,18 @@ class Sampler:
         # One pass finds NaN and infinities alike: any of them makes the sum NaN or infinite.
         finite = torch.isfinite(logits.sum(dim=-1))
         rows = [sequence.sampling for sequence in sequences]
-        reporter = None
         if all(row.plain for row in rows):
-            ids = most_likely(logits)
-        else:
-            reporter = Reporter.of(logits, [row.params.logprobs for row in rows])
-            edit(logits, sequences, self._masks)
-            ids = _choose(logits, sequences)
-        chosen = torch.where(finite, ids, -1).tolist()
-        reports = {} if reporter is None else reporter.report(ids)
-        return [
-            None if token < 0 else Sampled(token, reports.get(index)) for index, token in enumerate(chosen)
-        ]
+            ids = torch.where(finite, most_likely(logits), -1)
+            return SampledRows(ids, HostCopy.start(ids), None)
+        reporter = Reporter.of(logits, [row.params.logprobs for row in rows])
+        edit(logits, sequences, self._masks)
+        chosen = _choose(logits, sequences)
+        ids = torch.where(finite, chosen, -1)
+        if reporter is None:
+            return SampledRows(ids, HostCopy.start(ids), None)
+        # Tokens are exact in float64, so that one copy takes everything.
+        told = torch.cat([ids.double(), reporter.table(chosen).flatten()])
+        return SampledRows(ids, HostCopy.start(told), reporter)
 
 
 def _choose(logits: torch.Tensor, sequences: Rows[Sequence]) -> torch.Tensor:
@@ -69,20 +96,27 @@ def _choose(logits: torch.Tensor, sequences: Rows[Sequence]) -> torch.Tensor:
     random = [row for row, item in enumerate(params) if not item.greedy]
     if not random:
         return most_likely(logits)
-    ids = most_likely(logits) if len(random) < len(params) else torch.empty_like(logits[:, 0]).long()
-    numbers = [sequences[row].sampling.uniform(sequences[row].num_completion_tokens) for row in random]
-    draws = Draws.of([params[row] for row in random], numbers, logits.shape[1], logits.device)
+    device = logits.device
+    ids = (
+        most_likely(logits) if len(random) < len(params) else logits.new_empty(len(logits), dtype=torch.int64)
+    )
+    numbers = [sequences[row].sampling.uniform(sequences[row].next_index) for row in random]
+    draws = Draws.of([params[row] for row in random], numbers, logits.shape[1], device)
     weights = to_weights(_take(logits, random), draws.temperature)
     cut = [place for place, row in enumerate(random) if truncates(params[row])]
     if len(cut) == len(random):
         truncate(weights, draws)
     elif cut:
-        at = torch.tensor(cut, device=logits.device)
+        at = _index(cut, device)
         weights[at] = truncate(weights[at], draws.take(at))
-    ids[torch.tensor(random, device=logits.device)] = draw(weights, draws)
+    ids[_index(random, device)] = draw(weights, draws)
     return ids
 
 
 def _take(values: torch.Tensor, rows: list[int]) -> torch.Tensor:
     """The rows named, a copy unless they are all."""
-    return values if len(rows) == len(values) else values[torch.tensor(rows, device=values.device)]
+    return values if len(rows) == len(values) else values[_index(rows, values.device)]
+
+
+def _index(rows: list[int], device: torch.device) -> torch.Tensor:
+    return to_device(np.array(rows, dtype=np.int64), device)

@@ -9,32 +9,43 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
-from worker_engine import metrics, openapi
+from worker_engine import health, metrics, openapi, residency
+from worker_engine.connection import SERVER, error_response, reason
 from worker_engine.errors import (
+    BodyTimedOut,
     BodyTooLarge,
     GenerationFailed,
+    InvalidRequest,
     MethodNotAllowed,
     RequestError,
     RouteNotFound,
     Unauthorized,
 )
-from worker_engine.openai import generation, models, tokens
+from worker_engine.openai import embeddings, generation, models, tokens
 from worker_engine.openai.parameters import object_schema
 from worker_engine.openai.schema import CHAT, COMPLETION
 from worker_engine.routes import SERVICE, Handler, Route
 from worker_engine.sagemaker import adapters, invocations
 from worker_engine.service import Service
+from worker_engine.spans import traced
+from worker_engine.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 8 << 20
+BODY_SECONDS: Final = 60.0
 _STREAMS: Final = ("application/json", "text/event-stream")
 
 
-def create_app(service: Service) -> web.Application:
+def create_app(service: Service, tracing: Tracing | None = None) -> web.Application:
     """The worker as an aiohttp application; starts and stops the service with itself."""
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_render_errors, _demand_token])
+    middlewares: list[Middleware] = [_render_errors, _demand_token, _read_body]
+    if tracing is not None:
+        middlewares.insert(0, traced(tracing))
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=middlewares)
+    app.on_response_prepare.append(_name_server)
     app[SERVICE] = service
     for route in ROUTES:
         app.router.add_route(route.method, route.path, route.handler)
@@ -59,25 +70,42 @@ async def _render_errors(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except RequestError as error:
-        return _error_response(error)
+        return error_response(error)
     except web.HTTPNotFound:
-        return _error_response(RouteNotFound(f"there is no {request.path}"))
+        return error_response(RouteNotFound(f"there is no {request.path}"))
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
         refusal = MethodNotAllowed(f"{request.path} takes {allowed}, not {request.method}")
-        return _error_response(refusal, {"Allow": allowed})
+        return error_response(refusal, {"Allow": allowed})
     except web.HTTPRequestEntityTooLarge:
-        return _error_response(BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes"))
+        return error_response(BodyTooLarge(f"the body is larger than {MAX_BODY_BYTES} bytes"))
+    except web.RequestPayloadError as error:
+        # The rest of such a body cannot be told from the next request.
+        answer = error_response(InvalidRequest(f"the body cannot be read: {reason(error)}"))
+        answer.force_close()
+        return answer
     except web.HTTPException:
         raise
+    except ConnectionError:
+        raise  # the client hung up
     except Exception:
         log.exception("request failed")
-        return _error_response(GenerationFailed("internal error; the worker's log has the details"))
+        return error_response(GenerationFailed("internal error; the worker's log has the details"))
 
 
-def _error_response(error: RequestError, headers: dict[str, str] | None = None) -> web.Response:
-    retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return web.json_response(error.to_dict(), status=error.status, headers=retry | (headers or {}))
+@web.middleware
+async def _read_body(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Before anything else is done: a body that never comes holds nothing but its connection."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            await request.read()
+    except TimeoutError:
+        raise BodyTimedOut(f"the body did not arrive within {BODY_SECONDS:g} s") from None
+    return await handler(request)
+
+
+async def _name_server(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = SERVER
 
 
 @web.middleware
@@ -92,13 +120,29 @@ async def _demand_token(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def _health(request: web.Request) -> web.Response:
-    status = request.app[SERVICE].status
-    headers = {} if status == "ok" else {"Retry-After": "1"}
-    return web.json_response({"status": status}, status=200 if status == "ok" else 503, headers=headers)
+    return _told(health.report(request.app[SERVICE]))
+
+
+async def _ping(request: web.Request) -> web.Response:
+    return _told({"status": request.app[SERVICE].status})
+
+
+def _told(report: dict[str, object]) -> web.Response:
+    taken = report["status"] == "ok"
+    headers = {} if taken else {"Retry-After": "1"}
+    return web.json_response(report, status=200 if taken else 503, headers=headers)
 
 
 async def _metrics(request: web.Request) -> web.Response:
     return web.Response(text=metrics.render(request.app[SERVICE]), content_type="text/plain")
+
+
+async def _load(request: web.Request) -> web.Response:
+    """For whoever chooses among copies, once a second."""
+    service = request.app[SERVICE]
+    return web.json_response(
+        {"status": service.status, "pending": service.num_pending, "adapters": service.adapters.digests}
+    )
 
 
 async def _drain(request: web.Request) -> web.Response:
@@ -121,13 +165,16 @@ ROUTES: Final = (
         "POST", "/v1/completions", generation.completions, "Go on with a text",
         body=object_schema(COMPLETION, ["model", "prompt"]), produces=_STREAMS,
     ),
+    *embeddings.ROUTES,
     *models.ROUTES,
     *tokens.ROUTES,
     *invocations.ROUTES,
     *adapters.ROUTES,
-    Route("GET", "/health", _health, "Whether requests are taken", open=True),
-    Route("GET", "/ping", _health, "Whether requests are taken (SageMaker's contract)", open=True),
+    *residency.ROUTES,
+    Route("GET", "/health", _health, "Whether requests are taken, and how steps are computed", open=True),
+    Route("GET", "/ping", _ping, "Whether requests are taken (SageMaker's contract)", open=True),
     Route("GET", "/metrics", _metrics, "Prometheus metrics", produces=("text/plain",)),
+    Route("GET", "/load", _load, "Requests here, and digests of the adapters in memory"),
     Route("POST", "/drain", _drain, "Take no more requests, and wait for those that run"),
     Route("GET", "/openapi.json", _openapi, "This document"),
 )  # fmt: skip

@@ -20,10 +20,10 @@ from typing import Final
 
 import torch
 
-from worker_engine.adapter_pool import AdapterPool
-from worker_engine.adapter_registry import AdapterRegistry
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
+from worker_engine.adapters.pool import AdapterPool
+from worker_engine.adapters.registry import AdapterRegistry
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.engine_thread import EngineThread
@@ -32,12 +32,15 @@ from worker_engine.errors import (
     DeadlineExceeded,
     GenerationFailed,
     GenerationTimedOut,
+    GrammarTooComplex,
     Unavailable,
 )
 from worker_engine.model_runner import choose_device, choose_dtype
 from worker_engine.models import load_config
+from worker_engine.pooling_config import read_pooling
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.queue_limits import QueueLimits
+from worker_engine.startup import Startup, boot_clock
 from worker_engine.tokenizer import ChatTokenizer
 
 log = logging.getLogger(__name__)
@@ -49,17 +52,29 @@ RESTART_DELAYS: Final = (0.0, 1.0, 5.0, 15.0, 30.0)
 class Service:
     """The model as coroutines see it. Create it, then `start()` on the event loop that serves."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        """Loads tokenizer and checkpoint. Raises ConfigError, CheckpointError."""
-        self.config = config
+    def __init__(
+        self, config: EngineConfig, startup: Startup | None = None, tokenizer: ChatTokenizer | None = None
+    ) -> None:
+        """Loads tokenizer and checkpoint, and computes a first step. Raises ConfigError, CheckpointError.
+
+        Args:
+            startup: is told when they are done.
+            tokenizer: the checkpoint's, where it has been read already.
+        """
+        self.config, self.startup = config, startup or Startup(began=boot_clock())
         self.model = load_config(config.model)
-        self.tokenizer = ChatTokenizer(config.model)
+        self.tokenizer = tokenizer or ChatTokenizer(config.model)
+        self.pooling = read_pooling(config.model)
+        self.startup.end("tokenizer")
         device = choose_device(config.device)
         dtype = choose_dtype(config.dtype, self.model, device)
         if config.num_threads:
             torch.set_num_threads(config.num_threads)
         self._device, self._dtype = device, dtype
         self.engine = self._build()
+        self.startup.end("weights")
+        self.engine.warm_up()
+        self.startup.end("warm_up")
         loader = AdapterLoader(
             config.model,
             config.adapter_cache_dir,
@@ -126,17 +141,23 @@ class Service:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.limits.empty.wait(), seconds)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenDelta, None]:
+    async def generate(
+        self, request: GenerateRequest, *, arrived: float | None = None
+    ) -> AsyncGenerator[TokenDelta, None]:
         """Deltas until one carries a finish reason. Closing the iterator early stops the generation.
+
+        Args:
+            arrived: when its time limit began, by `time.monotonic`; now by default.
 
         Raises:
             Unavailable, TooManyRequests: the queue is full, or the worker stops or restarts.
             DeadlineExceeded, GenerationTimedOut: the request's time limit passed, before or after a token.
             AdapterUnavailable, AdapterRefused: as `AdapterPool.acquire`, before the first delta.
             ContextLengthExceeded: the pool cannot hold the request beside its adapter.
+            GrammarTooComplex: its grammar cannot be followed any further.
             GenerationFailed: the engine gave up on this request.
         """
-        arrived = time.monotonic()
+        arrived = time.monotonic() if arrived is None else arrived
         self._demand_service()
         with self.limits.place(request.origin.tenant):
             async with AsyncExitStack() as stack:
@@ -152,7 +173,9 @@ class Service:
                 finished = False
                 try:
                     while not finished:
-                        delta = _checked(await stream.get())
+                        delta = _checked(await stream.get(), request)
+                        if self.startup.first_token is None and delta.token_ids:
+                            self.startup.first_token = time.monotonic() - arrived
                         finished = delta.finish_reason is not None
                         yield delta
                 finally:
@@ -230,8 +253,11 @@ class Service:
                 stream.put_nowait(delta)
 
 
-def _checked(delta: TokenDelta) -> TokenDelta:
+def _checked(delta: TokenDelta, request: GenerateRequest) -> TokenDelta:
     """The delta, unless it says that the request failed."""
+    if delta.finish_reason is FinishReason.REFUSED:
+        param = request.sampling.grammar.param if request.sampling.grammar is not None else ""
+        raise GrammarTooComplex(f"{param}: {delta.error}", param=param)
     if delta.finish_reason is FinishReason.ERROR:
         raise GenerationFailed(delta.error or "the generation failed")
     if delta.finish_reason is FinishReason.TIMEOUT:

@@ -7,6 +7,7 @@ compiled within the limits is refused by name; one that grows too complex later 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence as Items
@@ -15,8 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import torch
 
+from kernels.transfer import to_device
 from worker_engine.errors import InvalidRequest
 from worker_engine.grammar_limits import check_pattern, check_schema, check_size
 from worker_engine.protocol import Grammar, GrammarKind
@@ -30,6 +33,10 @@ MAX_COMPILED: Final = 64
 """Grammars kept; one that is asked for again costs a copy of 10 us instead of milliseconds."""
 MAX_COMPILED_TEXT: Final = 2 << 20
 """Characters of all grammars kept. The worst that was tried held 200 bytes of memory for each."""
+
+
+_INTERNAL: Final = re.compile("(?:[A-Z][a-z]+)+")
+"""What the library says of a grammar that has no beginning: the name of a state of its own."""
 
 
 class GrammarCompiler:
@@ -127,7 +134,9 @@ def _source(grammar: Grammar) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = " ".join(text.split("<state>")[0].split())
+    line = " ".join(text.split("<state>")[0].removesuffix("<non-verbose/>").split())
+    if _INTERNAL.fullmatch(line):
+        return "it can match no text: look for a reference that leads to itself and nothing else"
     return line if len(line) <= 300 else line[:297] + "..."
 
 
@@ -169,17 +178,18 @@ class MaskBatch:
 
             self._executor = llguidance.LLExecutor(self._num_threads)
         vocab = logits.shape[1]
-        masks = torch.zeros(len(rows), 4 * ((vocab + 31) // 32), dtype=torch.uint8)
+        masks = np.zeros((len(rows), 4 * ((vocab + 31) // 32)), dtype=np.uint8)
         self._executor.unsafe_compute_mask_ptr(
             [(state.matcher, index) for index, (_, state) in enumerate(rows)],
-            masks.data_ptr(),
+            masks.ctypes.data,
             masks.shape[1],
             len(rows),
         )
-        masks = masks.to(logits.device, non_blocking=True)
-        self._table = self._table.to(logits.device)
-        bias = torch.nn.functional.embedding(masks.int(), self._table).view(len(rows), -1)[:, :vocab]
+        self._table = to_device(self._table, logits.device)
+        index = to_device(masks, logits.device).int()
+        bias = torch.nn.functional.embedding(index, self._table).view(len(rows), -1)[:, :vocab]
         if len(rows) == len(logits):
             logits += bias
         else:
-            logits.index_add_(0, torch.tensor([row for row, _ in rows], device=logits.device), bias)
+            where = to_device(np.array([row for row, _ in rows]), logits.device)
+            logits.index_add_(0, where, bias)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -42,6 +43,11 @@ class ChatTokenizer:
         self._template, names = _compile(source)
         self.template_knows_tools = "tools" in names
         self._bytes = TokenBytes(self._tokenizer)
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token: a text is at least its length over this many tokens."""
+        return max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids

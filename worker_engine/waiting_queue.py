@@ -1,4 +1,4 @@
-"""Sequences that wait: the highest priority first, then the tenant served least, then who came first."""
+"""Sequences that wait: the highest priority first, then who was served least, then its requests by turns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,30 @@ LOOKAHEAD: Final = 64
 
 
 class Group:
-    """One tenant's waiting requests of one priority, in their order."""
+    """One tenant's waiting requests of one priority, which take turns.
 
-    __slots__ = ("account", "priority", "sequences", "since")
+    In each round every request that waits gets one sequence in, and who comes joins the next round: `n` of
+    128 holds another request up by one sequence, not by 128, and is not held up for ever by others.
+    """
+
+    __slots__ = ("_round", "account", "priority", "sequences", "since")
 
     def __init__(self, account: Account, priority: int, since: float) -> None:
         self.account, self.priority, self.since = account, priority, since
         self.sequences: deque[Sequence] = deque()
+        self._round = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Behind those whose turn comes in the same round."""
+        sequence.turn = self._round + 1 + sequence.request.place
+        at = len(self.sequences)
+        while at and self.sequences[at - 1].turn > sequence.turn:
+            at -= 1
+        self.sequences.insert(at, sequence)
+
+    def admit(self, sequence: Sequence, now: float) -> None:
+        """Its turn has come and gone."""
+        self.since, self._round = now, max(self._round, sequence.turn)
 
     def rank(self, now: float, highest: int) -> tuple[float, float, int]:
         """Smaller goes first. `highest`: the greatest priority that anyone asks for."""
@@ -58,10 +75,10 @@ class WaitingQueue:
         return (sequence for group in self._groups.values() for sequence in group.sequences)
 
     def add(self, sequence: Sequence, now: float) -> None:
-        """Opens the tenant's account and appends a new sequence."""
+        """Opens the tenant's account and lines up a new sequence."""
         origin = sequence.request.origin
         sequence.account = self._accounts.enqueue(origin.tenant, origin.tenant_weight)
-        self._group(sequence, now).sequences.append(sequence)
+        self._group(sequence, now).add(sequence)
         self._length += 1
 
     def put_back(self, sequence: Sequence, now: float) -> None:
@@ -82,7 +99,7 @@ class WaitingQueue:
         if not group.sequences:
             del self._groups[key]
         elif admitted_at is not None:
-            group.since = admitted_at
+            group.admit(sequence, admitted_at)
 
     @property
     def highest_priority(self) -> int:

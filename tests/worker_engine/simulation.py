@@ -8,10 +8,10 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from worker_engine.adapter_memory import AdapterMemory
 from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.memory import AdapterMemory
 from worker_engine.config import PAGE_SIZE
-from worker_engine.memory_pool import MemoryPool
+from worker_engine.memory_pool import MemoryPool, pages_for
 from worker_engine.protocol import FinishReason, GenerateRequest, Origin, SamplingParams
 from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence
@@ -64,9 +64,12 @@ class Simulation:
         max_tokens: int,
         *,
         uses: Adapter | None = None,
+        place: int = 0,
         **origin: Any,
     ) -> Sequence:
-        request = GenerateRequest(name, tuple(prompt), SamplingParams(max_tokens), None, Origin(**origin))
+        request = GenerateRequest(
+            name, tuple(prompt), SamplingParams(max_tokens), None, Origin(**origin), place=place
+        )
         sequence = Sequence(request, cast(Any, None), uses, arrived=self.now)
         self.live[name] = sequence
         self.scheduler.add(sequence)
@@ -83,6 +86,7 @@ class Simulation:
         for late in self.scheduler.expired():
             self.finish(late, FinishReason.TIMEOUT)
         chunks = self.scheduler.schedule()
+        assert sum(chunk.count for chunk in chunks) <= self.budget
         for page in self.pool.take_fresh():
             self.contents[page].clear()
         for chunk in chunks if self.checked else ():
@@ -106,7 +110,8 @@ class Simulation:
         for _ in range(limit):
             if self.scheduler.idle:
                 return
-            assert self.step(), "a step computed nothing although requests wait"
+            # The step may also have ended the last ones, whose time was up.
+            assert self.step() or self.scheduler.idle, "a step computed nothing although requests wait"
         raise AssertionError(f"{len(self.live)} requests have not ended after {limit} steps")
 
     def _compute(self, chunk: Chunk) -> None:
@@ -135,6 +140,7 @@ class Simulation:
         """No page lost, none held by nobody, holders exact, rows and adapters within bounds."""
         holders: dict[int, int] = defaultdict(int)
         for sequence in self.scheduler.running:
+            assert len(sequence.pages) <= pages_for(len(sequence.token_ids)), "more pages than it needs"
             for page in sequence.pages:
                 holders[page] += 1
         for pages in self.scheduler.adapters.active_pages():

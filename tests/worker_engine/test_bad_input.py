@@ -96,6 +96,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": "required"}, "tool_choice"), ({"tool_choice": "some"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "g"}}, "tools": [TOOL]}, "tool_choice"),
     ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+    ({"tool_choice": "required", "tools": [TOOL], "guided_regex": "a"}, "guided_regex"),
     ({"response_format": "json"}, "response_format"), ({"response_format": {}}, "response_format.type"),
     ({"response_format": {"type": "yaml"}}, "response_format.type"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
@@ -115,15 +116,20 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
     ({"structured_outputs": {"grammar": "x"}}, "structured_outputs.grammar"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
+    (json_schema({"$ref": "#"}), "response_format"),
+    (json_schema({"type": "object", "required": [f"name{i}" for i in range(10_000)]}), "response_format"),
     ({"guided_regex": "a", "min_tokens": 1}, "min_tokens"),
     ({"guided_regex": "a", "bad_words": ["a"]}, "bad_words"),
 ]  # fmt: skip
 COMPLETION_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER]}, "messages"), ({"prompt": None}, "prompt"), ({"prompt": ""}, "prompt"),
-    ({"prompt": []}, "prompt"), ({"prompt": ["a", "b"]}, "prompt"), ({"prompt": [1.5]}, "prompt"),
+    ({"prompt": []}, "prompt"), ({"prompt": ["a", [1]]}, "prompt"), ({"prompt": [1.5]}, "prompt"),
     ({"prompt": [True]}, "prompt"), ({"prompt": [256]}, "prompt"), ({"prompt": {"a": 1}}, "prompt"),
-    ({"prompt": [[1], [2]]}, "prompt"), ({"logprobs": 21}, "logprobs"), ({"logprobs": True}, "logprobs"),
-    ({"echo": True, "logprobs": 1}, "echo"), ({"suffix": "x"}, "suffix"), ({"best_of": 2}, "best_of"),
+    ({"prompt": ["a", ""]}, "prompt"), ({"prompt": [[1], []]}, "prompt"), ({"prompt": [["a"]]}, "prompt"),
+    ({"prompt": [[1], [256]]}, "prompt"), ({"prompt": ["a"] * 257}, "prompt"),
+    ({"prompt": ["a", "x" * 5000]}, "prompt"), ({"prompt": ["a"] * 256, "n": 5}, "prompt"),
+    ({"logprobs": 21}, "logprobs"), ({"logprobs": True}, "logprobs"),
+    ({"suffix": "x"}, "suffix"), ({"best_of": 2}, "best_of"),
     ({"tools": [TOOL]}, "tools"), ({"max_tokens": 5000}, "prompt"), ({"prompt": "x" * 5000}, "prompt"),
     ({"prompt": "x" * 2_000_000}, "prompt"),
 ]  # fmt: skip
@@ -149,6 +155,38 @@ def test_bad_fields_are_named_while_others_are_served(worker: Worker) -> None:
     assert wrong == []
     assert [choice.finish_reason for chunk in stream for choice in chunk.choices][-1] == "length"
     assert worker.call("/v1/chat/completions", CHAT)[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_grammar_that_bursts_later_is_the_requests_fault(worker: Worker, stream: bool) -> None:
+    """It compiles, and outgrows the library's limits at its first token."""
+    asked = {"guided_regex": "(a?){1000}a{1000}", "max_tokens": 20, "stream": stream}
+    status, body = worker.call("/v1/chat/completions", CHAT | asked)
+    assert status == 400, "the first token is too many, so that a stream has not begun"
+    error = body["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "grammar_too_complex")
+    assert error["param"] == "guided_regex"
+    assert "guided_regex: the grammar became too complex" in error["message"]
+
+
+def test_more_choices_than_a_tenant_may_have_at_once_are_no_matter_of_waiting(worker: Worker) -> None:
+    """64 rows and 256 places: 429 would ask for a retry that can never help."""
+    status, body = worker.call("/v1/completions", COMPLETION | {"prompt": ["x"] * 161, "n": 2})
+    assert (status, body["error"]["param"]) == (400, "prompt")
+    assert "more than the 320 sequences" in body["error"]["message"]
+    status, body = worker.call("/v1/completions", COMPLETION | {"n": 128})
+    assert (status, len(body["choices"])) == (200, 128)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_text_far_beyond_the_context_is_refused_uncounted(worker: Worker, path: str) -> None:
+    """8 MB cost 10 s and 2 GiB to tokenize."""
+    text = "x" * 7_000_000
+    asked = {"prompt": text} if path == "/v1/completions" else {"messages": [USER | {"content": text}]}
+    status, body = worker.call(path, {"model": "tiny", "max_tokens": 2, **asked})
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+    assert body["error"]["param"] == ("prompt" if "prompt" in asked else "messages")
+    assert "512 characters, but the prompt has 7000" in body["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -128,6 +129,19 @@ def test_malformed_index(edit: Any, folder: Callable[[str], Path], make_engine: 
     rewrite(path, edit)
     with pytest.raises(CheckpointError, match=INDEX):
         make_engine(path)
+
+
+def test_code_beside_the_weights_is_never_run(
+    folder: Callable[[str], Path], make_engine: EngineFactory
+) -> None:
+    """`auto_map` names a module of the checkpoint's own, which transformers would import if it were let."""
+    path = folder("single")
+    (path / "modeling_evil.py").write_text("raise SystemExit('the checkpoint was run')")
+    config = json.loads((path / "config.json").read_text())
+    config["auto_map"] = {"AutoConfig": "modeling_evil.Evil", "AutoModelForCausalLM": "modeling_evil.Evil"}
+    (path / "config.json").write_text(json.dumps(config))
+    make_engine(path)
+    assert "modeling_evil" not in sys.modules
 
 
 def test_no_weights(folder: Callable[[str], Path], make_engine: EngineFactory) -> None:

@@ -39,6 +39,37 @@ def test_who_comes_to_an_empty_queue_starts_where_the_last_left() -> None:
     assert accounts.enqueue("second", 1).served == 700
 
 
+def test_who_runs_but_does_not_wait_is_lifted_too() -> None:
+    """Else a tenant whose requests never wait saves up what it did not take."""
+    accounts = Accounts()
+    running = accounts.enqueue("running", 1)
+    accounts.dequeue(running)
+    running.num_running = 1
+    accounts.enqueue("busy", 1).charge_input(800)
+    accounts.requeue(running)
+    assert running.served == 800
+
+
+def test_who_comes_back_stands_beside_the_least_served() -> None:
+    accounts = Accounts(burst=30)
+    for tenant, served in (("much", 1000), ("little", 100)):
+        accounts.enqueue(tenant, 1).served = served
+    assert accounts.enqueue("new", 1).served == 70
+
+
+def test_who_has_had_more_than_the_rest_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgotten, a tenant would come back as one that never had anything; so would one within the burst."""
+    monkeypatch.setattr(fairness, "MAX_ACCOUNTS", 4)
+    accounts = Accounts(burst=50)
+    for tenant, served in (("more", 500), ("within", 60), ("less", 40)):
+        account = accounts.enqueue(tenant, 1)
+        accounts.dequeue(account)
+        account.served = served
+    accounts.enqueue("waits", 1).served = 100
+    accounts.enqueue("new", 1)
+    assert {account.tenant for account in accounts} == {"more", "within", "waits", "new"}
+
+
 def test_weights_divide_what_is_charged() -> None:
     heavy = Accounts().enqueue("heavy", 4)
     heavy.charge_input(100)
@@ -128,6 +159,36 @@ def test_a_backlog_gains_nothing_by_its_age() -> None:
     while light.admitted is None:
         run.step()
     assert light.admitted - started < 0.5
+
+
+def test_one_request_of_many_choices_does_not_hold_up_its_tenants_others() -> None:
+    """128 choices on 4 rows: another request of the tenant gets the next row that is free, not the 125th."""
+    run = Simulation(max_num_seqs=4)
+    choices = [run.add(f"many{place}", [1] * 10, 20, tenant="a", place=place) for place in range(128)]
+    for _ in range(3):
+        run.step()
+    others = [run.add(f"few{number}", [2] * 10, 20, tenant="a") for number in range(2)]
+    pair = [run.add(f"pair{place}", [3] * 10, 20, tenant="a", place=place) for place in range(2)]
+    run.run()
+    order = sorted([*choices, *others, *pair], key=lambda sequence: (sequence.admitted or 0, sequence.turn))
+    # Of the round that had begun a choice comes first, then all of the next round in their order.
+    assert order[4] is choices[4]
+    assert order[5:8] == [*others, pair[0]]
+    assert order[8:10] == [choices[5], pair[1]]
+    assert order[10:] == choices[6:]
+
+
+def test_many_choices_are_not_held_up_for_ever_by_others() -> None:
+    """A tenant's single requests never stop coming; each round one of the choices gets in."""
+    run = Simulation(max_num_seqs=2)
+    choices = [run.add(f"many{place}", [1] * 4, 2, tenant="a", place=place) for place in range(8)]
+    number = 0
+    while any(sequence.admitted is None for sequence in choices):
+        while len(run.scheduler.waiting) < 12:
+            run.add(f"one{number}", [2] * 4, 2, tenant="a")
+            number += 1
+        run.step()
+        assert number < 400, "it starves"
 
 
 def test_adapters_in_a_batch_are_bounded_and_none_starves() -> None:

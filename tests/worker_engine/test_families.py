@@ -214,11 +214,11 @@ def logits(model: Decoder, kv: KVCache, prompts: Sequence[Sequence[int]], step: 
             token_ids=torch.tensor([prompts[index][at] for index, at in rows]),
             positions=torch.tensor([at for _, at in rows]),
             attention=plan,
-            logit_rows=None,
+            output_rows=None,
             lora=(),
             segments=Segments.of([-1] * len(rows)),
         )
-        for row, (index, _) in zip(model.forward(batch, kv), rows, strict=True):
+        for row, (index, _) in zip(model.predict(model.forward(batch, kv), None), rows, strict=True):
             made[index].append(row)
     return [torch.stack(rows) for rows in made]
 

@@ -270,10 +270,11 @@ def test_required_calls_are_made_even_by_a_random_model(worker: Worker, stream: 
     jsonschema.validate(json.loads(arguments), schema)
 
 
-def test_a_named_function_is_called(worker: Worker) -> None:
-    choice = chat(
-        worker, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "now"}}, max_tokens=300
-    )["choices"][0]
+@pytest.mark.parametrize("more", [{}, {"response_format": {"type": "json_object"}}], ids=["", "format"])
+def test_a_named_function_is_called(worker: Worker, more: dict[str, Any]) -> None:
+    """A format is for an answer's text, of which there is none."""
+    named = {"type": "function", "function": {"name": "now"}}
+    choice = chat(worker, tools=TOOLS, tool_choice=named, max_tokens=300, **more)["choices"][0]
     assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["now"]
     assert choice["finish_reason"] == "stop", "as OpenAI says of a function that the caller chose"
 

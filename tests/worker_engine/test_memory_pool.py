@@ -26,21 +26,22 @@ class Pool(RuleBasedStateMachine):
     def num_free(self) -> int:
         return 11 - len({page for pages in self.held for page in pages})
 
-    @rule(count=st.integers(0, 14))
-    def allocate(self, count: int) -> None:
+    @rule(count=st.integers(0, 14), clear=st.booleans())
+    def allocate(self, count: int, clear: bool) -> None:
         assert self.pool.can_allocate(count) == (count <= self.num_free)
         if count > self.num_free:
             with pytest.raises(ValueError, match="pages asked for"):
                 self.pool.allocate(count)
             return
         expected = [number for number, _ in self.parked]
-        pages = self.pool.allocate(count)
+        pages = self.pool.allocate(count, clear=clear)
         assert len(pages) == count
         assert self.forgotten == expected[: len(self.forgotten)], "not the longest parked was taken"
         self.parked = self.parked[len(self.forgotten) :]
         self.forgotten = []
         self.held.append(pages)
-        self.fresh |= set(pages)
+        # What is filled by its new owner must not be cleared after that, whoever had it before.
+        self.fresh = self.fresh | set(pages) if clear else self.fresh - set(pages)
 
     @rule(data=st.data())
     def share(self, data: st.DataObject) -> None:
@@ -112,6 +113,17 @@ def test_no_more_is_evicted_than_needed() -> None:
     pool.allocate(3)
     assert forgotten == [0, 1]
     assert pool.num_free == 5
+
+
+def test_a_key_stands_for_what_was_parked_first() -> None:
+    pool = MemoryPool(4)
+    first = pool.allocate(1)
+    pool.park("key", first, lambda: None)
+    second = pool.allocate(1)
+    with pytest.raises(ValueError, match="the key be new"):
+        pool.park("key", second, lambda: None)
+    assert pool.holders(second[0]) == 1
+    assert pool.unpark("key") == first
 
 
 def test_pages_for() -> None:

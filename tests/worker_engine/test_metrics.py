@@ -10,7 +10,7 @@ import pytest
 
 from tests.worker_engine.conftest import adapter_ref
 from tests.worker_engine.test_service import Serve, count, long, serve, short
-from worker_engine import metrics
+from worker_engine import metrics, model_runner
 from worker_engine.protocol import Origin
 from worker_engine.service import Service
 
@@ -44,6 +44,25 @@ def test_figures_after_requests(serve: Serve, tiny_adapters: dict[str, Path]) ->
         text = metrics.render(service)
         for line in text.splitlines():
             assert re.fullmatch(r"# (HELP|TYPE) \S+ .+|[a-z_]+(\{[^}]+\})? [-+.\de]+", line), line
+
+    serve(scenario)
+
+
+def test_the_devices_tier_has_figures_of_its_own(
+    serve: Serve, tiny_adapters: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_runner, "lends_pages", lambda device: True)
+
+    async def scenario(service: Service) -> None:
+        nbytes = 0
+        for name in ("plain", "all"):
+            ref = adapter_ref(tiny_adapters[name])
+            assert await count(service.generate(replace(short(name), adapter=ref))) == 5
+            async with service.adapters.acquire(ref) as adapter:
+                nbytes += adapter.nbytes
+        assert value(service, "adapter_device_bytes_total") == nbytes
+        assert value(service, 'adapter_load_seconds_count{tier="host"}') == 1  # a load tells of those before
+        assert value(service, 'adapters_resident{tier="batch"}') == 2
 
     serve(scenario)
 

@@ -19,6 +19,8 @@ class Clock:
 
 def test_all_places_and_those_of_one_tenant() -> None:
     limits = QueueLimits(running=2, waiting=3, waiting_per_tenant=1)
+    assert limits.most_at_once == 3, "one tenant's places bound one request"
+    assert QueueLimits(running=2, waiting=1, waiting_per_tenant=9).most_at_once == 3
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(limits.place("a"))
@@ -33,8 +35,11 @@ def test_all_places_and_those_of_one_tenant() -> None:
         assert (limits.num_pending, limits.num_refused) == (5, 4)
     assert limits.num_pending == 0
     assert limits.empty.is_set()
+    assert not limits._by_tenant, "tenants without requests are held"
     with limits.place("a"):
-        pass
+        with limits.place("b"):
+            pass
+        assert not limits.empty.is_set(), "one is left"
 
 
 @pytest.mark.parametrize(("seconds_each", "expected"), [(0.001, 1), (1.0, 5), (1000.0, MAX_RETRY_AFTER)])
@@ -57,3 +62,51 @@ def test_an_unknown_rate_says_one_second() -> None:
     with pytest.raises(Unavailable) as refused, limits.place("a"):
         pass
     assert refused.value.retry_after == 1
+
+
+def told(limits: QueueLimits) -> int:
+    """What a request hears that finds all places taken."""
+    with ExitStack() as stack:
+        for _ in range(limits.most_at_once):
+            stack.enter_context(limits.place("a"))
+        with pytest.raises(Unavailable) as refused, limits.place("b"):
+            pass
+    assert refused.value.retry_after is not None
+    return refused.value.retry_after
+
+
+def ended(limits: QueueLimits, clock: Clock, count: int, seconds_each: float) -> None:
+    for _ in range(count):
+        with limits.place("a"):
+            clock.now += seconds_each
+
+
+def test_a_few_ends_tell_a_rate() -> None:
+    clock = Clock()
+    limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=clock)
+    ended(limits, clock, 3, 4.0)
+    # Three ends in the eight seconds since the first, and a twentieth of the places are five.
+    assert told(limits) == 14
+
+
+def test_ends_at_one_moment_tell_no_rate() -> None:
+    limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=Clock())
+    ended(limits, Clock(), 3, 0.0)
+    assert told(limits) == 1
+
+
+def test_a_rate_falls_while_nothing_ends() -> None:
+    clock = Clock()
+    limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=clock)
+    ended(limits, clock, 64, 0.1)
+    clock.now += 640
+    # 64 ends in 646 s: five places take 51 s.
+    assert told(limits) == 51
+
+
+def test_only_the_newest_ends_count() -> None:
+    clock = Clock()
+    limits = QueueLimits(running=0, waiting=100, waiting_per_tenant=100, clock=clock)
+    ended(limits, clock, 200, 100.0)
+    ended(limits, clock, 64, 0.1)
+    assert told(limits) == 1

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.worker_engine.conftest import request
 from worker_engine.protocol import SamplingParams
-from worker_engine.sampler import Sampler
+from worker_engine.sampler import Sampled, Sampler
+from worker_engine.sampling.edits import edit
 from worker_engine.sampling.random_stream import stream_key, uniform
 from worker_engine.sampling.row import SamplingRow
 from worker_engine.sampling.truncation import Draws, draw, largest_at, most_likely, to_weights, truncate
@@ -23,6 +24,10 @@ from worker_engine.sequence import Sequence
 from worker_engine.structured_output import MaskBatch
 
 SAMPLER = Sampler(MaskBatch(1))
+
+
+def sample(logits: torch.Tensor, sequences: Items[Sequence]) -> list[Sampled | None]:
+    return SAMPLER.launch(logits, sequences).collect()
 
 
 def sequence(
@@ -120,15 +125,25 @@ def test_every_parameter_equals_the_naive_sampler(vocab: int) -> None:
             if passed > goal:
                 expected.append(token)
                 break
-    assert [token and token.token_id for token in SAMPLER.sample(logits, sequences)] == expected
+    assert [token and token.token_id for token in sample(logits, sequences)] == expected
+
+
+def test_edited_logits_equal_the_naive_ones() -> None:
+    """Of every token, also of those that are never drawn."""
+    sequences = [sequence([0, 1, 2, 200], [5, 5, 2, 9], eos=(11,), **options) for options in PARAMS]
+    logits = logits_of(len(sequences), 256, 4)
+    assert (logits[:, [0, 1, 2, 5, 9, 200]] < 0).any(), "penalties of unlikely tokens are seen too"
+    expected = [naive_logits(row, item, (11,)) for row, item in zip(logits.tolist(), sequences, strict=True)]
+    edit(logits, sequences, MaskBatch(1))
+    assert torch.allclose(logits.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-4)
 
 
 def test_a_row_has_the_same_token_alone_and_in_any_batch() -> None:
     logits = logits_of(len(PARAMS) * 2, 49152, 5)
     options = [{"seed": seed} | params for seed, params in enumerate(PARAMS * 2)]
-    whole = SAMPLER.sample(logits.clone(), [sequence((1, 2), (3, 3), **item) for item in options])
+    whole = sample(logits.clone(), [sequence((1, 2), (3, 3), **item) for item in options])
     for row, item in enumerate(options):
-        alone = SAMPLER.sample(logits[row : row + 1].clone(), [sequence((1, 2), (3, 3), **item)])
+        alone = sample(logits[row : row + 1].clone(), [sequence((1, 2), (3, 3), **item)])
         assert alone == [whole[row]]
 
 
@@ -136,7 +151,7 @@ def test_rows_that_ask_for_nothing_keep_their_logits() -> None:
     logits = logits_of(3, 256, 1)
     before = logits.clone()
     plain = sequence(temperature=0.0)
-    SAMPLER.sample(logits, [plain, sequence(presence_penalty=1.0, completion=(4,), temperature=0.0), plain])
+    sample(logits, [plain, sequence(presence_penalty=1.0, completion=(4,), temperature=0.0), plain])
     assert torch.equal(logits[0], before[0])
     assert torch.equal(logits[2], before[2])
     assert not torch.equal(logits[1], before[1])
@@ -147,7 +162,7 @@ def test_a_row_that_is_not_finite_gives_none(bad: float) -> None:
     logits = logits_of(4, 512, 2)
     logits[1, 17] = bad
     for options in ({"temperature": 0.0}, {}, {"top_p": 0.5}, {"logprobs": 3}):
-        tokens = SAMPLER.sample(logits.clone(), [sequence(**options) for _ in range(4)])
+        tokens = sample(logits.clone(), [sequence(**options) for _ in range(4)])
         assert [token is None for token in tokens] == [False, True, False, False]
 
 
@@ -224,10 +239,11 @@ def test_logprobs_are_the_models_own() -> None:
         "temperature": 0.3,
         "top_k": 3,
         "presence_penalty": 2.0,
-        "logit_bias": ((4, -100.0),),
+        # The likeliest token of each row: without it all others' probabilities are larger.
+        "logit_bias": tuple((token, -100.0) for token in sorted(set(logits.argmax(-1).tolist()))),
         "seed": 1,
     }
-    tokens = SAMPLER.sample(
+    tokens = sample(
         logits.clone(),
         [sequence(**options), sequence(logprobs=0, **options), sequence(logprobs=20, **options)],
     )

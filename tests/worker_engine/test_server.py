@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,10 @@ class Worker:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = raw if raw is not None else None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token}", "x-request-id": "r-1"}
-        connection.request("GET" if data is None else "POST", path, data, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-        connection.close()
+        with contextlib.closing(connection):
+            connection.request("GET" if data is None else "POST", path, data, headers)
+            answer = connection.getresponse()
+            content = answer.read()
         return answer.status, json.loads(content) if content[:1] == b"{" else content.decode()
 
     def complete(self, **body: object) -> tuple[int, Any]:
@@ -60,13 +60,22 @@ class Worker:
 
 
 @contextlib.contextmanager
-def run_worker(model: Path, folder: Path, *flags: str) -> Iterator[Worker]:
+def run_worker(
+    model: Path,
+    folder: Path,
+    *flags: str,
+    program: Sequence[str] = ("-m", "worker_engine"),
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[Worker]:
+    """Its log is `folder / "log"`, its adapter cache `folder / "cache"`."""
     port = free_port()
     command = [
-        sys.executable, "-m", "worker_engine", "--model", str(model), "--served-model-name", "tiny",
+        sys.executable, *program, "--model", str(model), "--served-model-name", "tiny",
         "--port", str(port), "--adapter-cache-dir", str(folder / "cache"), "--num-threads", "1", *flags,
     ]  # fmt: skip
-    environment = os.environ | {"GRAFTWORK_FLEET_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
+    environment = (
+        os.environ | {"GRAFTWORK_FLEET_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"} | dict(variables or {})
+    )
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     worker = Worker(port, process)
@@ -147,6 +156,11 @@ def test_continuous_usage_ends_every_chunk(worker: Worker) -> None:
 def test_other_refusals(worker: Worker) -> None:
     assert worker.call("/v1/models", token="wrong")[0] == 401
     assert worker.call("/health", token="wrong")[0] == 200
+    assert worker.call("/ping", token="wrong")[1] == {"status": "ok"}
+    told = worker.call("/health")[1]
+    assert set(told.pop("kernels").values()) == {"pytorch"}
+    assert set(told.pop("startup")) >= {"kind", "seconds", "total"}
+    assert told == {"status": "ok", "device": "cpu", "decode_graphs": "off", "overlap": False}
     assert worker.call("/v1/nothing")[1]["error"]["code"] == "not_found"
     assert worker.call("/v1/completions")[0] == 405
     assert worker.call("/v1/completions", raw=b"x" * (9 << 20))[0] == 413
@@ -154,7 +168,6 @@ def test_other_refusals(worker: Worker) -> None:
     assert (status, body["error"]["code"]) == (404, "model_not_found")
     assert "'tiny'" in body["error"]["message"]
     assert worker.complete(prompt=[1, 256])[1]["error"]["param"] == "prompt"
-    assert worker.complete(prompt=["a", "b"])[1]["error"]["param"] == "prompt"
     status, body = worker.complete(prompt="x" * 500, max_tokens=20)
     assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
     assert all(text in body["error"]["message"] for text in ("512", "500", "20", "520"))

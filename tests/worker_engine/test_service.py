@@ -143,6 +143,28 @@ def test_a_broken_engine_ends_all_streams_and_starts_again(
     serve(scenario)
 
 
+def test_a_lost_device_ends_the_engine_not_just_the_step(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the worker would call itself well and fail every request."""
+
+    def broken(*_: object) -> list[TokenDelta]:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    async def scenario(service: Service) -> None:
+        monkeypatch.setattr(service.engine, "step", broken)
+        monkeypatch.setattr(service.engine, "check_device", broken)
+        with pytest.raises(GenerationFailed, match="failed at this step"):
+            await count(service.generate(short("before")))
+        await asyncio.sleep(0.2)
+        assert service._restart is not None
+        await service._restart
+        assert (service.healthy, service.num_restarts) == (True, 1)
+        assert await count(service.generate(short("after"))) == 5
+
+    serve(scenario)
+
+
 def test_an_engine_that_does_not_start_is_tried_again(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker_engine.service.RESTART_DELAYS", (0.0, 0.01))
 

@@ -17,9 +17,11 @@ import torch
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from worker_engine import structured_output
 from worker_engine.errors import InvalidRequest
-from worker_engine.grammar_limits import MAX_REPETITIONS, check_pattern
+from worker_engine.grammar_limits import MAX_NAMES, MAX_REPETITIONS, check_pattern
+from worker_engine.openai.prepare import _check_functions
 from worker_engine.protocol import FinishReason, Grammar, GrammarKind
 from worker_engine.structured_output import GrammarCompiler, MaskBatch
+from worker_engine.tool_calls.base import Function
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -109,7 +111,7 @@ def test_a_grammar_that_grows_too_complex_ends_its_own_request(
     engine.add_request(request("bursts", [1], 20, grammar=regex("(a?){500}a{500}")), None)
     engine.add_request(request("free", [1], 20), None)
     deltas = drain(engine)
-    assert deltas["bursts"][-1].finish_reason is FinishReason.ERROR
+    assert deltas["bursts"][-1].finish_reason is FinishReason.REFUSED
     assert "too complex" in str(deltas["bursts"][-1].error)
     assert len(tokens(deltas["free"])) == 20
 
@@ -153,6 +155,11 @@ BOMBS: dict[str, Grammar] = {
     "no type": schema({"type": "strong"}),
     "not": schema({"not": {"type": "string"}}),
     "unique items": schema({"type": "array", "uniqueItems": True}),
+    "names required": schema({"type": "object", "required": [f"name{i}" for i in range(10_000)]}),
+    "names listed": schema({"properties": {f"p{i}": {"type": "null"} for i in range(10_000)}}),
+    "names in many objects": schema(
+        {"anyOf": [{"type": "object", "required": [f"{i}_{j}" for i in range(500)]} for j in range(20)]}
+    ),
     "huge text": schema({"description": "x" * 300_000}),
 }
 
@@ -169,7 +176,34 @@ def test_a_bomb_is_refused_in_bounded_time(case: str, compiler: GrammarCompiler)
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.parametrize(
+    "endless",
+    [
+        {"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"oneOf": [{"$ref": "#"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    ],
+)  # fmt: skip
+def test_a_schema_that_only_refers_to_itself_is_told_so(compiler: GrammarCompiler, endless: Any) -> None:
+    with pytest.raises(InvalidRequest, match="it can match no text: look for a reference") as refused:
+        compiler.start(schema(endless))
+    assert "Bias" not in str(refused.value)
+
+
+def test_functions_together_have_no_more_names_than_one_schema() -> None:
+    def function(number: int) -> Function:
+        return Function(f"f{number}", {"required": [f"{number}_{i}" for i in range(100)]})
+
+    functions = tuple(function(number) for number in range(MAX_NAMES // 100 + 1))
+    _check_functions(functions[:-1])
+    with pytest.raises(InvalidRequest, match=f"{MAX_NAMES + 100} names together") as refused:
+        _check_functions(functions)
+    assert refused.value.param == "tools"
+
+
 HARD: dict[str, Grammar] = {
+    "as many names as are served": schema(
+        {"type": "object", "required": [f"p{i}" for i in range(MAX_NAMES)]}
+    ),
     "10,000 values": schema({"enum": [f"value-{i}" for i in range(10_000)]}),
     "1,024 alternatives": schema(any_of(9)),
     "exponential references": schema(exponential(24)),

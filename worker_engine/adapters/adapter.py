@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from kernels.lora import LoraPair
+from worker_engine.model_config import LORA_MODULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,9 @@ class OwnRows:
         return self.weight.nbytes + (0 if self.tokens is None else self.tokens.nbytes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Adapter:
-    """An adapter's weights on the model's device. Paths are PEFT's, without `base_model.model.`.
+    """An adapter's weights in host memory. Paths are PEFT's, without `base_model.model.`.
 
     Attributes:
         sha256: identity of the content: two adapters with the same one compute the same.
@@ -40,6 +42,8 @@ class Adapter:
         biases: what is added to a module's output: path -> float32 [out].
         norms: weights in place of a norm's: path -> [hidden].
         rows: rows in place of the embedding's or the head's.
+        buffer: [elements], what `layers` are views of, in the order of `gathered`; None where each weight has
+            memory of its own.
     """
 
     sha256: str
@@ -50,8 +54,47 @@ class Adapter:
     biases: Mapping[str, torch.Tensor] = field(default_factory=dict)
     norms: Mapping[str, torch.Tensor] = field(default_factory=dict)
     rows: Mapping[str, OwnRows] = field(default_factory=dict)
+    buffer: torch.Tensor | None = None
 
     @property
     def pairs_only(self) -> bool:
         """Whether it is nothing but `x A B` in decoder layers: such adapters can be added up."""
         return not (self.tops or self.gains or self.biases or self.norms or self.rows)
+
+
+def packed(adapter: Adapter, *, pinned: bool) -> Adapter:
+    """The same with its layers' weights in one piece; see `gathered`."""
+    buffer, layers = gathered(adapter.layers, pinned=pinned)
+    return replace(adapter, layers=layers, buffer=buffer)
+
+
+def gathered(
+    layers: Sequence[Mapping[str, LoraPair]], *, pinned: bool
+) -> tuple[torch.Tensor, tuple[Mapping[str, LoraPair], ...]]:
+    """Copies all weights into one tensor: layer by layer, in the order of `LORA_MODULES`, A before B.
+
+    Args:
+        pinned: in memory that the device copies from while it and the host go on.
+
+    Returns:
+        The tensor [elements], and the layers as views of it.
+    """
+    held = [
+        (layer[module], index, module)
+        for index, layer in enumerate(layers)
+        for module in LORA_MODULES
+        if module in layer
+    ]
+    matrices = [matrix for pair, _, _ in held for matrix in (pair.a, pair.b)]
+    sizes = [matrix.numel() for matrix in matrices]
+    dtype = matrices[0].dtype if matrices else torch.float32
+    buffer = torch.empty(sum(sizes), dtype=dtype, pin_memory=pinned)
+    views: list[torch.Tensor] = []
+    for matrix, stop in zip(matrices, itertools.accumulate(sizes), strict=True):
+        views.append(buffer[stop - matrix.numel() : stop].view(matrix.shape))
+    if views:
+        torch._foreach_copy_(views, matrices)
+    moved: list[dict[str, LoraPair]] = [{} for _ in layers]
+    for (_, index, module), a, b in zip(held, views[::2], views[1::2], strict=True):
+        moved[index][module] = LoraPair(a, b)
+    return buffer, tuple(moved)

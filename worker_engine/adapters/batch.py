@@ -1,6 +1,6 @@
-"""The adapters of the running batch for every layer: the device's tier.
+"""The adapters of the running batch for every layer, on the CPU; elsewhere `paged_batch` has them.
 
-On the CPU weights are copied into matrices with a row per rank, which layers of a kind lay out alike. A batch
+Weights are copied into matrices with a row per rank, which layers of a kind lay out alike. A batch
 gains and loses an adapter every few steps: a newcomer takes rows that are free, or those of an adapter that
 nobody uses, and only its own weights are copied.
 """
@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from kernels.lora import LoraWeights, Owners, Segments, concatenate
+from kernels.lora import LoraWeights, Segments
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.extras import Extras
 from worker_engine.adapters.rank_store import RankStore
@@ -32,12 +32,12 @@ class AdapterBatch:
 
     Attributes:
         layers: by decoder layer.
-        num_copied: adapters whose weights were copied, on the CPU.
+        num_copied: adapters whose weights were copied.
         num_rebuilt: times that all weights were.
     """
 
-    def __init__(self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device) -> None:
-        self._config, self._device, self._dtype = config, device, dtype
+    def __init__(self, config: ModelConfig, *, dtype: torch.dtype) -> None:
+        self._config, self._dtype = config, dtype
         self._stores: dict[str, RankStore] = {}
         self._places: list[Adapter | None] = []
         self._index: dict[Adapter, int] = {}
@@ -79,14 +79,10 @@ class AdapterBatch:
         return None if self._extras is None else self._extras.tops(segments, logit_segments)
 
     def _take_in(self, missing: Sequence[Adapter], active: dict[Adapter, None]) -> None:
-        if self._device.type != "cpu":
-            self._hold(list(active))
-            weights = self._side_by_side()
-        else:
-            if self._wasteful > PATIENCE or not all(self._add(adapter, active) for adapter in missing):
-                self._rebuild(list(active))
-            weights = self._laid_out()
-        self._extras = Extras.of(self._places, self._config, self._device)
+        if self._wasteful > PATIENCE or not all(self._add(adapter, active) for adapter in missing):
+            self._rebuild(list(active))
+        weights = self._laid_out()
+        self._extras = Extras.of(self._places, self._config, torch.device("cpu"))
         if self._extras is not None:
             self.layers = self._extras.layers(weights)
             return
@@ -142,23 +138,5 @@ class AdapterBatch:
         by_name = {name: store.weights(len(self._places)) for name, store in self._stores.items()}
         return [
             {name: layers[layer] for name, layers in by_name.items()}
-            for layer in range(self._config.num_layers)
-        ]
-
-    def _side_by_side(self) -> list[dict[str, LoraWeights | None]]:
-        """The weights where they were loaded: kernels read them there."""
-        owners, shapes = Owners(self._device), self._config.linear_shapes
-        return [
-            {
-                name: concatenate(
-                    [
-                        [a.layers[layer].get(module) if a else None for a in self._places]
-                        for module in modules
-                    ],
-                    [shapes[module][0] for module in modules],
-                    owners,
-                )
-                for name, modules in PACKED_MODULES.items()
-            }
             for layer in range(self._config.num_layers)
         ]

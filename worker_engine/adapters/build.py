@@ -13,7 +13,7 @@ from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter, OwnRows
 from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.config import LoraConfig
-from worker_engine.adapters.tensors import EMBEDDING, HEAD, Part, sort_tensors, tokens_of
+from worker_engine.adapters.tensors import EMBEDDING, HEAD, Modules, Part, tokens_of
 from worker_engine.errors import AdapterRefused
 
 _EXPONENTS: Final = {torch.float32: 0x7F80_0000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
@@ -23,17 +23,17 @@ _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.(\w+)")
 
 @dataclass(slots=True)
 class AdapterBuilder:
-    """Gathers one adapter's weights, module by module.
+    """Gathers one adapter's weights in host memory, module by module, as `sort_tensors` found them.
 
     Everything is computed in float32 and rounded once; what overflows then is refused, since an infinite B
     times a neighbour's zeroed column would be NaN.
     """
 
     config: LoraConfig
+    modules: Modules
     tensors: Mapping[str, torch.Tensor]
     base: BaseWeights
     dtype: torch.dtype
-    device: torch.device
     layers: list[dict[str, LoraPair]] = field(init=False)
     tops: dict[str, LoraPair] = field(default_factory=dict)
     gains: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -44,11 +44,9 @@ class AdapterBuilder:
 
     def build(self, sha256: str) -> Adapter:
         """Raises AdapterRefused or AdapterConfigError naming the tensor or field at fault."""
-        shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
-        modules = sort_tensors(self.config, shapes, self.base.shapes)
         _demand_values(self.tensors)
         self.layers = [{} for _ in range(self.base.config.num_layers)]
-        for path, parts in modules.items():
+        for path, parts in self.modules.items():
             self._take(path, {part: self.tensors[name] for part, name in parts.items()}, parts)
         self._demand_no_overflow()
         pairs = [pair for by_module in (*self.layers, self.tops) for pair in by_module.values()]
@@ -68,7 +66,7 @@ class AdapterBuilder:
             self._take_pair(path, parts[Part.EMBEDDING_A], parts[Part.EMBEDDING_B].T, parts)
         if Part.BIAS in parts:
             bias = parts[Part.BIAS].float() - self.base.get(f"{path}.bias").float()
-            self.biases[path] = bias.to(self.device)
+            self.biases[path] = bias
         if Part.WEIGHT in parts:
             weight = self._rounded(path, parts[Part.WEIGHT])
             if path in (EMBEDDING, HEAD):
@@ -76,7 +74,7 @@ class AdapterBuilder:
             else:
                 self.norms[path] = weight
         if Part.TOKENS in parts:
-            tokens = torch.tensor(tokens_of(self.config, path), dtype=torch.int64, device=self.device)
+            tokens = torch.tensor(tokens_of(self.config, path), dtype=torch.int64)
             self.rows[path] = OwnRows(self._rounded(path, parts[Part.TOKENS]), tokens)
             if path == EMBEDDING and self.base.tied and not tokens_of(self.config, HEAD):
                 self.rows[HEAD] = self.rows[path]  # PEFT ties what it trained as the base is tied
@@ -98,9 +96,9 @@ class AdapterBuilder:
                 raise AdapterRefused(
                     f"lora_magnitude_vector of {path}: an output of the merged weight is zero"
                 )
-            self.gains[path] = gain.to(self.device)
+            self.gains[path] = gain
         if Part.LORA_BIAS in parts:
-            self.biases[path] = (parts[Part.LORA_BIAS].float() * scaling).to(self.device)
+            self.biases[path] = parts[Part.LORA_BIAS].float() * scaling
 
     def _merged_norm(self, path: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """||W + s B A|| of every output: [out], in float32 (Liu et al., 2024, arXiv:2402.09353)."""
@@ -111,7 +109,7 @@ class AdapterBuilder:
         return norm
 
     def _rounded(self, path: str, tensor: torch.Tensor) -> torch.Tensor:
-        rounded = tensor.to(self.device, self.dtype).contiguous()
+        rounded = tensor.to(self.dtype).contiguous()
         self._made.append((path, rounded))
         return rounded
 
@@ -138,16 +136,14 @@ def _demand_values(tensors: Mapping[str, torch.Tensor]) -> None:
 
 def _first_not_finite(tensors: Sequence[torch.Tensor]) -> int | None:
     """All at once where that is possible: 240 tensors one by one take half of a load's time."""
-    alike = len({(tensor.dtype, tensor.device) for tensor in tensors}) == 1
+    alike = len({tensor.dtype for tensor in tensors}) == 1
     if alike and _finite(torch.cat([tensor.reshape(-1) for tensor in tensors])):
         return None
     return next((index for index, tensor in enumerate(tensors) if not _finite(tensor)), None)
 
 
 def _finite(tensor: torch.Tensor) -> bool:
-    """On the host by the bits, in this thread alone: PyTorch would take the engine's cores."""
-    if tensor.device.type != "cpu":
-        return bool(torch.isfinite(tensor).all())
+    """By the bits, in this thread alone: PyTorch would take the engine's cores."""
     exponent = _EXPONENTS[tensor.dtype]
     bits = tensor.contiguous().view(torch.int32 if tensor.dtype.itemsize == 4 else torch.int16).numpy()
     return not bool(((bits & exponent) == exponent).any())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
@@ -12,10 +13,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from worker_engine.errors import AdapterUnavailable
 from worker_engine.protocol import ADAPTER_FILES, adapter_digest
 
+log = logging.getLogger(__name__)
+
 _PART: Final = ".part-"
+_SLACK: Final = 64
+"""The folder is walked once in this part of the bound; workers that share one may each exceed it so."""
 
 
 def files_digest(files: Mapping[str, bytes]) -> str:
@@ -32,6 +36,8 @@ class AdapterDiskCache:
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
         """Removes what a writer that died left behind."""
         self._folder, self._max_bytes = folder, max_bytes
+        self._room = 0
+        self.num_failed = 0
         for part in folder.glob(f"{_PART}*"):
             with contextlib.suppress(OSError), _locked(part):
                 shutil.rmtree(part, ignore_errors=True)
@@ -55,41 +61,65 @@ class AdapterDiskCache:
     def store(self, sha256: str, files: Mapping[str, bytes]) -> None:
         """Written aside and renamed, so that a reader never meets half an adapter.
 
-        Raises:
-            AdapterUnavailable: the folder cannot be written to.
+        A folder that takes no files, on a full disk for one, refuses nobody: `num_failed` counts, the log
+        says why, and the adapter is fetched anew when it is next wanted.
         """
-        if sum(map(len, files.values())) > self._max_bytes:
+        if (nbytes := sum(map(len, files.values()))) > self._max_bytes:
             return
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            part = Path(tempfile.mkdtemp(prefix=_PART, dir=self._folder))
+            self._write(sha256, files)
+            self._room -= nbytes
+            if self._room < 0:
+                self._prune(keep=sha256)
+        except OSError as error:
+            self.num_failed += 1
+            log.warning("cannot keep an adapter's files in %s: %s", self._folder, error)
+
+    def _write(self, sha256: str, files: Mapping[str, bytes]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=_PART, dir=self._folder))
+        try:
             with _locked(part):
                 for name, data in files.items():
                     (part / name).write_bytes(data)
-                try:
+                with contextlib.suppress(OSError):  # another loader was first
                     part.rename(self._folder / sha256)
-                except OSError:  # another loader was first
-                    shutil.rmtree(part, ignore_errors=True)
-        except OSError as error:
-            raise AdapterUnavailable(f"cannot write the adapter cache {self._folder}: {error}") from error
-        self._prune(keep=sha256)
+        finally:
+            # It is there no longer, unless writing it failed or was of no use.
+            shutil.rmtree(part, ignore_errors=True)
 
     def _prune(self, *, keep: str) -> None:
-        """Removes those read longest ago until the rest is within the bound."""
-        ages: list[tuple[float, int, Path]] = []
-        for folder in self._folder.iterdir():
-            with contextlib.suppress(OSError):
-                if not folder.name.startswith(_PART):
-                    ages.append((folder.stat().st_mtime, _nbytes(folder), folder))
-        total = sum(nbytes for _, nbytes, _ in ages)
-        for _, nbytes, folder in sorted(ages):
-            if total > self._max_bytes and folder.name != keep:
-                shutil.rmtree(folder, ignore_errors=True)
+        """Removes those read longest ago until the rest is within the bound, and a few more.
+
+        These make room for the stores until the next time: with 700 folders a walk took half of a load's
+        time.
+        """
+        held = sorted(self._held())
+        total = sum(nbytes for _, nbytes, _ in held)
+        beyond = len(held) // _SLACK
+        for _, nbytes, name in held if total > self._max_bytes else ():
+            if total <= self._max_bytes:
+                if not beyond:
+                    break
+                beyond -= 1
+            if name != keep:
+                shutil.rmtree(self._folder / name, ignore_errors=True)
                 total -= nbytes
+        self._room = min(self._max_bytes - total, self._max_bytes // _SLACK)
+
+    def _held(self) -> Iterator[tuple[float, int, str]]:
+        """Of each adapter: when it was read last, its bytes, its folder's name."""
+        with os.scandir(self._folder) as folders:
+            for folder in folders:
+                # One that another worker is removing is none.
+                with contextlib.suppress(OSError):
+                    if not folder.name.startswith(_PART):
+                        yield folder.stat().st_mtime, _nbytes(folder.path), folder.name
 
 
-def _nbytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir())
+def _nbytes(folder: str) -> int:
+    with os.scandir(folder) as files:
+        return sum(file.stat().st_size for file in files)
 
 
 @contextlib.contextmanager

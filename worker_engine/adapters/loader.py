@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 import urllib.parse
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
-from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.adapter import Adapter, packed
 from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.build import AdapterBuilder
 from worker_engine.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
 from worker_engine.adapters.mix import mixed
+from worker_engine.adapters.tensors import Modules, Shape, sort_tensors
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.protocol import ADAPTER_FILES, AdapterMix, AdapterRef
 
@@ -42,12 +44,21 @@ class AdapterLoader:
 
         Args:
             model: the base's folder.
+            device: what will compute with the adapters. They are built in host memory; for CUDA, each in one
+                piece of it, pinned.
             max_bytes: bounds one adapter's file, `max_cache_bytes` all files in `cache_dir`.
         """
         self._base, self._max_bytes = BaseWeights(model, dtype), max_bytes
         self._cache = AdapterDiskCache(cache_dir, max_bytes=max_cache_bytes)
         self._dtype, self._device = dtype, device
+        # Adapters of one recipe differ in their weights alone; sorting 240 tensors is a third of a load.
+        self._sorted = lru_cache(maxsize=64)(self._sort)
         self._s3_endpoint_url = s3_endpoint_url
+
+    @property
+    def num_unkept(self) -> int:
+        """Adapters whose files the disk cache could not take."""
+        return self._cache.num_failed
 
     def load(self, ref: AdapterRef | AdapterMix) -> Adapter:
         """Side effect: leaves the files in the cache folder.
@@ -59,17 +70,20 @@ class AdapterLoader:
             AdapterRefused: they are not what the reference says, or do not fit this model.
         """
         if isinstance(ref, AdapterMix):
-            return mixed(ref.sha256, [(self.load(member), weight) for member, weight in ref.members])
+            members = [(self._load(member), weight) for member, weight in ref.members]
+            return self._placed(mixed(ref.sha256, members))
+        return self._placed(self._load(ref))
+
+    def _placed(self, adapter: Adapter) -> Adapter:
+        return packed(adapter, pinned=True) if self._device.type == "cuda" else adapter
+
+    def _load(self, ref: AdapterRef) -> Adapter:
         files = self._read(ref)
-        try:
-            config = LoraConfig.from_bytes(files["adapter_config.json"])
-        except AdapterConfigError as error:
-            raise AdapterRefused(str(error)) from error
         try:
             tensors = load_safetensors(files["adapter_model.safetensors"])
         except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
             raise AdapterRefused(f"adapter_model.safetensors is not a safetensors file: {error}") from error
-        return self._build(ref, config, tensors)
+        return self._build(ref, files["adapter_config.json"], tensors)
 
     def identify(self, uri: str) -> tuple[str, int]:
         """Digest and largest rank of the adapter that lies at `uri` now; its files stay in the cache.
@@ -132,10 +146,16 @@ class AdapterLoader:
             raise AdapterUnavailable(f"cannot fetch s3://{bucket}/{key}: {error}") from error
         return data
 
-    def _build(self, ref: AdapterRef, config: LoraConfig, tensors: Mapping[str, torch.Tensor]) -> Adapter:
-        builder = AdapterBuilder(config, tensors, self._base, self._dtype, self._device)
+    def _sort(self, config: bytes, shapes: tuple[tuple[str, Shape], ...]) -> tuple[LoraConfig, Modules]:
+        """Raises AdapterConfigError."""
+        parsed = LoraConfig.from_bytes(config)
+        return parsed, sort_tensors(parsed, dict(shapes), self._base.shapes)
+
+    def _build(self, ref: AdapterRef, config: bytes, tensors: Mapping[str, torch.Tensor]) -> Adapter:
+        shapes = tuple((name, tuple(tensor.shape)) for name, tensor in sorted(tensors.items()))
         try:
-            adapter = builder.build(ref.sha256)
+            parsed, modules = self._sorted(config, shapes)
+            adapter = AdapterBuilder(parsed, modules, tensors, self._base, self._dtype).build(ref.sha256)
         except AdapterConfigError as error:
             raise AdapterRefused(str(error)) from error
         pairs = [pair for by_module in (*adapter.layers, adapter.tops) for pair in by_module.values()]

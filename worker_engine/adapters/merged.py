@@ -112,6 +112,7 @@ class Merged:
                 rows = wide[first : first + shapes[module][0]]
                 first += shapes[module][0]
                 if module in pairs:
-                    rows.addmm_(pairs[module].b.float().T, pairs[module].a.float())
+                    b, a = (part.to(wide.device).float() for part in (pairs[module].b, pairs[module].a))
+                    rows.addmm_(b.T, a)
             merged[name] = LoraLinear(wide.to(weight.dtype), linear.bias)
         return merged

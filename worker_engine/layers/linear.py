@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, Self, cast
 
 import torch
 from torch.nn.functional import linear
 
 from kernels import native
 from kernels.lora import LoraWeights, Segments, apply_lora
+from kernels.lora.graph import CapturedLora
 
 PACK_BATCH_HINT = 8
 """Rows that oneDNN lays packed weights out for; decode batches are near it."""
@@ -24,7 +25,10 @@ class PackedLinear:
 
     Attributes:
         bias: [out], or None.
+        exchanges: how often weights of any two layers changed places: who keeps their addresses compares it.
     """
+
+    exchanges: ClassVar[int] = 0
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Takes [out, in]; on CPU the plain form is not kept."""
@@ -32,12 +36,20 @@ class PackedLinear:
         on_cpu = weight.device.type == "cpu"
         fits = weight.dtype == torch.bfloat16 and weight.shape[1] % 2 == 0
         self._native = on_cpu and fits and native.LIBRARY is not None
-        self._mkldnn = on_cpu and not self._native and torch._C._has_mkldnn
+        self._mkldnn = on_cpu and not self._native and _onednn_multiplies(weight.dtype)
         if self._native:
             weight = native.pack(weight)
         elif self._mkldnn:
             weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_BATCH_HINT)
         self._weight, self.bias = weight, bias
+
+    @classmethod
+    def of_packed(cls, packed: torch.Tensor, out: int, bias: torch.Tensor | None = None) -> Self:
+        """Of blocks that `kernels.native.pack` made of [out, in], such as those of a mapped file."""
+        linear = cls.__new__(cls)
+        linear._out, linear._native, linear._mkldnn = out, True, False
+        linear._weight, linear.bias = packed, bias
+        return linear
 
     @property
     def weight(self) -> torch.Tensor:
@@ -46,10 +58,16 @@ class PackedLinear:
             return native.unpack(self._weight, self._out)
         return self._weight.to_dense() if self._mkldnn else self._weight
 
+    @property
+    def packed(self) -> torch.Tensor | None:
+        """The weights in the native loops' blocks, where they are."""
+        return self._weight if self._native else None
+
     def exchange(self, other: PackedLinear) -> None:
         """Swaps weights and biases with a layer of the same shape and dtype; no value is copied."""
         self._weight, other._weight = other._weight, self._weight
         self.bias, other.bias = other.bias, self.bias
+        PackedLinear.exchanges += 1
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """[rows, in] -> [rows, out], plus `residual` [rows, out] when given."""
@@ -65,6 +83,15 @@ class PackedLinear:
         return cast(torch.Tensor, y)
 
 
+def _onednn_multiplies(dtype: torch.dtype) -> bool:
+    """Whether oneDNN has matrix products of `dtype` on this CPU: of 16 bits it needs AVX-512 or newer."""
+    if not torch._C._has_mkldnn:
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype != torch.float16 or bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
 @dataclass(frozen=True, slots=True)
 class LinearLora:
     """What the batch's adapters change in one linear layer.
@@ -72,11 +99,13 @@ class LinearLora:
     Attributes:
         gain: float32 [adapters, out], DoRA's; see `kernels.lora.apply_lora`.
         bias: float32 [adapters, out], added to the output.
+        captured: in a captured step, what stands for whichever batch is loaded when it is replayed.
     """
 
     weights: LoraWeights | None
     gain: torch.Tensor | None = None
     bias: torch.Tensor | None = None
+    captured: CapturedLora | None = None
 
 
 class LoraLinear(PackedLinear):
@@ -95,6 +124,8 @@ class LoraLinear(PackedLinear):
         # The gain is the layer's own output's, not the residual's.
         late = residual is not None and lora.gain is not None
         y = self(x, None if late else residual)
+        if lora.captured is not None:
+            lora.captured.apply(y, x)
         if lora.weights is not None:
             apply_lora(y, x, lora.weights, segments, gain=lora.gain, bias=self.bias)
         if lora.bias is not None:

@@ -17,14 +17,14 @@ class RMSNorm:
 
     def __init__(self, weight: torch.Tensor, eps: float, *, offset: float = 0.0, path: str = "") -> None:
         """`offset` is 1 where checkpoints store the gain less one (Gemma); `path` is the module's."""
-        self._weight, self._eps = _gain(weight, offset), eps
+        self.gain, self.eps = _gain(weight, offset), eps
         self._offset, self._path = offset, path
 
     def __call__(self, x: torch.Tensor, own: OwnNorms | None = None) -> torch.Tensor:
         """[rows, hidden] -> the same shape and dtype."""
-        y = rms_norm(x, self._weight, self._eps)
+        y = rms_norm(x, self.gain, self.eps)
         for rows, weight in own.get(self._path, ()) if own else ():
-            y[rows] = rms_norm(x[rows], _gain(weight, self._offset), self._eps)
+            y[rows] = rms_norm(x[rows], _gain(weight, self._offset), self.eps)
         return y
 
 
@@ -33,11 +33,11 @@ class HeadNorm:
 
     def __init__(self, weight: torch.Tensor, eps: float, *, offset: float = 0.0) -> None:
         """Takes [heads, head_dim]: a line for each query head, then for each key head."""
-        self._weight, self._eps = _gain(weight, offset), eps
+        self.gain, self.eps = _gain(weight, offset), eps
 
     def __call__(self, x: torch.Tensor) -> None:
         """Normalises [rows, query heads + key heads, head_dim] in place."""
-        head_rms_norm_(x, self._weight, self._eps)
+        head_rms_norm_(x, self.gain, self.eps)
 
 
 def _gain(weight: torch.Tensor, offset: float) -> torch.Tensor:

@@ -33,7 +33,7 @@ class Tops:
 
     Attributes:
         segments: the batch's rows by adapter.
-        logit_segments: the rows that reach the head, by adapter.
+        logit_segments: the rows that reach the last norm, by adapter; for `predict`, those of its `x`.
         norms: norms of an adapter's own, by path.
     """
 

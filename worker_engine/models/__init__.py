@@ -6,6 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import torch
+
+from kernels import native
+from worker_engine.checkpoint import Checkpoint
 from worker_engine.config_fields import Fields
 from worker_engine.model_config import ModelConfig
 from worker_engine.models.decoder import Decoder
@@ -15,7 +19,7 @@ from worker_engine.models.mistral import Mistral
 from worker_engine.models.qwen2 import Qwen2
 from worker_engine.models.qwen3 import Qwen3
 
-__all__ = ["FAMILIES", "load_config"]
+__all__ = ["FAMILIES", "load_config", "load_model"]
 
 FAMILIES: Final[dict[str, type[Decoder]]] = {
     family.ARCHITECTURE: family for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3, Gemma3Multimodal)
@@ -49,3 +53,36 @@ def _family(fields: Fields) -> type[Decoder]:
             f"{list(named)} with model_type {kind!r} is not served; this worker serves {', '.join(FAMILIES)}",
         )
     return family
+
+
+def load_model(
+    folder: Path,
+    config: ModelConfig,
+    *,
+    max_model_len: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    packed_in: Path | None = None,
+) -> Decoder:
+    """The checkpoint's weights on a device.
+
+    Where they are packed for the native CPU loops, they are kept in the folder `packed_in` and mapped from
+    there, also by the process that wrote them: its own copy is let go of.
+
+    Raises:
+        CheckpointError: naming the file or tensor that is damaged, missing or spare.
+    """
+    if device.type != "cpu" or dtype != torch.bfloat16 or native.LIBRARY is None:
+        packed_in = None
+
+    def build() -> tuple[Decoder, bool]:
+        with Checkpoint(folder, dtype=dtype, device=device, packed_in=packed_in) as checkpoint:
+            family = FAMILIES[config.architecture]
+            model = family(config, checkpoint, max_model_len=max_model_len, dtype=dtype, device=device)
+            return model, checkpoint.packed.write()
+
+    model, written = build()
+    if not written:
+        return model
+    del model
+    return build()[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch.nn.functional import embedding
@@ -17,9 +17,11 @@ from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
 from worker_engine.layers.linear import LinearLora, LoraLinear, PackedLinear
 from worker_engine.layers.norm import HeadNorm, OwnNorms, RMSNorm
 from worker_engine.layers.rotary import Angles, Rotary
+from worker_engine.layers.stack import NativeStack, StackPart
 from worker_engine.layers.tops import Tops
 from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 
+Linear = TypeVar("Linear", bound=PackedLinear)
 LayerLora = dict[str, LinearLora | None]
 """The batch's adapters for one decoder layer, by name in `PACKED_MODULES`."""
 
@@ -31,7 +33,7 @@ class Batch:
     Attributes:
         token_ids: int64 [rows].
         positions: int64 [rows].
-        logit_rows: int64, rows whose next token is wanted; None for all, in order.
+        output_rows: int64, rows whose hidden states are wanted; None for all, in order.
         lora: by decoder layer, empty when no row has an adapter.
         segments: rows by adapter.
         tops: what adapters change outside of linear modules; None for nothing.
@@ -40,7 +42,7 @@ class Batch:
     token_ids: torch.Tensor
     positions: torch.Tensor
     attention: AttentionPlan
-    logit_rows: torch.Tensor | None
+    output_rows: torch.Tensor | None
     lora: Sequence[LayerLora]
     segments: Segments
     tops: Tops | None = None
@@ -65,13 +67,13 @@ class LayerWeights:
 
     def linear(self, name: str) -> LoraLinear:
         """The packed layer of `PACKED_MODULES`."""
-        shapes = self.config.linear_shapes
-        get, modules = self.checkpoint.get, PACKED_MODULES[name]
-        parts = [(f"{self.prefix}{MODULE_PATHS[module]}", shapes[module]) for module in modules]
-        weight = torch.cat([get(f"{path}.weight", *shape) for path, shape in parts])
-        if name not in self.config.biased:
-            return LoraLinear(weight)
-        return LoraLinear(weight, torch.cat([get(f"{path}.bias", shape[0]) for path, shape in parts]))
+        shapes, get = self.config.linear_shapes, self.checkpoint.get
+        parts = [(f"{self.prefix}{MODULE_PATHS[module]}", shapes[module]) for module in PACKED_MODULES[name]]
+        bias = None
+        if name in self.config.biased:
+            bias = torch.cat([get(f"{path}.bias", shape[0]) for path, shape in parts])
+        weights = [(f"{path}.weight", shape) for path, shape in parts]
+        return load_linear(LoraLinear, self.checkpoint, f"{self.prefix}{name}", weights, bias)
 
     def norm(self, name: str, *, offset: float = 0.0) -> RMSNorm:
         weight = self.checkpoint.get(f"{self.prefix}{name}.weight", self.config.hidden_size)
@@ -88,10 +90,35 @@ class LayerWeights:
         return HeadNorm(lines, self.config.rms_norm_eps, offset=offset)
 
 
+def load_linear(
+    kind: type[Linear],
+    checkpoint: Checkpoint,
+    name: str,
+    parts: Sequence[tuple[str, tuple[int, int]]],
+    bias: torch.Tensor | None = None,
+) -> Linear:
+    """A layer of the named tensors [out, in], one below the other: packed before, or now.
+
+    Args:
+        name: what the packed weights are kept as.
+    """
+    out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
+    packed = checkpoint.packed.take(name, out, inner)
+    if packed is not None:
+        for tensor, shape in parts:
+            checkpoint.pass_over(tensor, *shape)
+        return kind.of_packed(packed, out, bias)
+    linear = kind(torch.cat([checkpoint.get(tensor, *shape) for tensor, shape in parts]), bias)
+    checkpoint.packed.keep(name, linear.packed)
+    return linear
+
+
 class DecoderLayer:
     """Attention and feed-forward, each around a residual."""
 
     activation: ClassVar[Kind] = "silu"
+    stacks: ClassVar[bool] = True
+    """Whether `__call__` without adapters is what `kernels.native.stack` computes."""
 
     def __init__(self, index: int, weights: LayerWeights) -> None:
         config = weights.config
@@ -107,6 +134,13 @@ class DecoderLayer:
     def linears(self) -> dict[str, LoraLinear]:
         """By name in `PACKED_MODULES`."""
         return {"qkv": self._qkv, "o": self._o, "gate_up": self._gate_up, "down": self._down}
+
+    def stack_part(self, rope: int) -> StackPart:
+        attention = self._attention
+        return StackPart(
+            self.linears, self._input_norm, self._mlp_norm, self._head_norm,
+            attention.window, attention.scale, rope,
+        )  # fmt: skip
 
     def _load_norms(self, weights: LayerWeights) -> None:
         self._head_norm: HeadNorm | None = None
@@ -181,11 +215,16 @@ class Decoder:
             (self.layer(i, self._weights(config, checkpoint, f"layers.{i}.")), ropes.index(layer.rope))
             for i, layer in enumerate(config.attention)
         ]
+        self._stack: NativeStack | None = None
+        if self.layer.stacks and device.type == "cpu":
+            parts = [layer.stack_part(rope) for layer, rope in self._layers]
+            self._stack = NativeStack(parts, heads=config.num_heads)
         self._norm = self._weights(config, checkpoint, "").norm("norm", offset=self.norm_offset)
         size = config.embedding_shape
         self._embedding = checkpoint.get(f"{model}embed_tokens.weight", *size)
         tied = config.tie_word_embeddings or head not in checkpoint
-        self._head = PackedLinear(self._embedding if tied else checkpoint.get(head, *size))
+        source = f"{model}embed_tokens.weight" if tied else head
+        self._head = load_linear(PackedLinear, checkpoint, head, [(source, size)])
         self._softcap = config.logit_softcap
         checkpoint.refuse_unused((*self.unused, head))
 
@@ -199,17 +238,27 @@ class Decoder:
         return LayerWeights(config, checkpoint, f"{cls.prefix}model.{path}", cls.prefix)
 
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
-        """One step: [rows] tokens in, float32 logits [len(logit_rows), vocab] out."""
+        """One step: [rows] tokens in, hidden states [len(output_rows), hidden] of the last norm out."""
         x = self.embed(batch.token_ids, batch.tops)
         angles = [rotary.at(batch.positions) for rotary in self._rotaries]
-        for layer, rope in self._layers:
-            x = layer(x, batch, cache, angles[rope])
-        if batch.logit_rows is not None:
-            x = x[batch.logit_rows]
-        x = self._norm(x, batch.norms)
+        if self._stack is not None and batch.segments.empty and self._stack.takes(batch.attention, cache):
+            self._stack.run_(x, batch.attention, cache, angles)
+        else:
+            for layer, rope in self._layers:
+                x = layer(x, batch, cache, angles[rope])
+        if batch.output_rows is not None:
+            x = x[batch.output_rows]
+        return self._norm(x, batch.norms)
+
+    def predict(self, x: torch.Tensor, tops: Tops | None) -> torch.Tensor:
+        """What `forward` gave, or some of its rows -> float32 logits [rows, vocab].
+
+        Args:
+            tops: whose `logit_segments` are of these rows.
+        """
         logits = self._head(x)
-        if batch.tops is not None:
-            batch.tops.predict(logits, x)
+        if tops is not None:
+            tops.predict(logits, x)
         logits = logits.float()
         return logits.div_(self._softcap).tanh_().mul_(self._softcap) if self._softcap else logits
 

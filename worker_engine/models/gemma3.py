@@ -31,6 +31,7 @@ class Gemma3Layer(DecoderLayer):
     """Norms around attention and feed-forward, by head too; every gain is stored less one."""
 
     activation = "gelu_tanh"
+    stacks = False
 
     def _load_norms(self, weights: LayerWeights) -> None:
         self._head_norm = weights.head_norm(offset=1.0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from worker_engine.errors import RequestError
-from worker_engine.openai.choice import Choice, Part
-from worker_engine.openai.logprobs import LogprobsWriter
+from worker_engine.openai.choice import Choice, Echo, Part
+from worker_engine.openai.logprobs import LogprobsWriter, PromptWriter
 from worker_engine.openai.render import DONE, Head, Renderer, event
-from worker_engine.openai.schema import CompletionRequest
+from worker_engine.openai.schema import CompletionRequest, Prompt
 from worker_engine.protocol import TokenDelta
 from worker_engine.tokenizer import ChatTokenizer
 from worker_engine.tool_calls.base import CallForm
@@ -24,27 +25,36 @@ class Answer:
         self,
         tokenizer: ChatTokenizer,
         body: CompletionRequest,
-        prompt: tuple[int, ...],
+        prompts: Sequence[tuple[int, ...]],
         form: CallForm | None,
         head: Head,
     ) -> None:
-        """With `form`, calls are looked for in the text."""
+        """With `form`, calls are looked for in the text. `prompts` each have `body.n` choices, in order."""
         self._body, self._chat = body, head.chat
-        self._renderer = Renderer(head, continuous_usage=body.continuous_usage)
-        self._echo = ""
+        self._renderer = Renderer(head, n=body.n, continuous_usage=body.continuous_usage)
+        echoes: list[Echo | None] = [None for _ in prompts]
         if body.echo:
-            self._echo = body.prompt if isinstance(body.prompt, str) else tokenizer.decode(prompt)
-        self._choices = [self._choice(tokenizer, index, form) for index in range(body.n)]
+            echoes = [_echo(tokenizer, *both) for both in zip(body.prompts, prompts, strict=True)]
+        self._choices = [
+            self._choice(tokenizer, index * body.n + choice, form, echo)
+            for index, echo in enumerate(echoes)
+            for choice in range(body.n)
+        ]
         self._parts: list[list[Part]] = [[] for _ in self._choices]
 
-    def _choice(self, tokenizer: ChatTokenizer, index: int, form: CallForm | None) -> Choice:
+    def _choice(
+        self, tokenizer: ChatTokenizer, index: int, form: CallForm | None, echo: Echo | None
+    ) -> Choice:
         body = self._body
         writer = None
         if body.sampling.logprobs is not None:
-            writer = LogprobsWriter(tokenizer, chat=self._chat)
+            writer = LogprobsWriter(tokenizer, body.sampling.logprobs, chat=self._chat)
         named = body.tools is not None and body.tools.named
         parser = None if form is None else CallParser(form)
-        return Choice(index, parser, writer, calls_finish=not named)
+        told = None
+        if body.prompt_logprobs is not None:
+            told = PromptWriter(tokenizer, body.prompt_logprobs)
+        return Choice(index, parser, writer, calls_finish=not named, echo=echo, prompt=told)
 
     def take(self, index: int, delta: TokenDelta) -> bytes:
         """Takes one delta of choice `index`; returns the events that a stream sends for it, if any."""
@@ -54,8 +64,6 @@ class Answer:
         events = b""
         if not parts and self._chat and self._body.stream:
             events = self._renderer.role(index)
-        if not parts and self._echo:
-            part = part.behind(self._echo)
         if self._body.stream:
             # Of a stream only the first part is kept, as a mark that it has begun.
             parts[:] = [part]
@@ -74,3 +82,7 @@ class Answer:
     def whole(self) -> dict[str, Any]:
         """The body of a request that does not stream."""
         return self._renderer.whole(self._parts)
+
+
+def _echo(tokenizer: ChatTokenizer, prompt: Prompt, ids: tuple[int, ...]) -> Echo:
+    return Echo(prompt if isinstance(prompt, str) else tokenizer.decode(ids), ids)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from worker_engine.openai.logprobs import LogprobsWriter
+from worker_engine.openai.logprobs import LogprobsWriter, PromptWriter
 from worker_engine.protocol import FinishReason, TokenDelta
 from worker_engine.tool_calls.parser import CallDelta, CallParser, Parsed
 
@@ -19,14 +19,19 @@ class Part:
     calls: tuple[dict[str, Any], ...] = ()
     logprobs: dict[str, Any] | None = None
     finish_reason: str | None = None
+    prompt_logprobs: list[dict[str, Any] | None] | None = None
 
     @property
     def empty(self) -> bool:
         return not (self.text or self.calls or self.finish_reason)
 
-    def behind(self, text: str) -> Part:
-        """The same with `text` before it."""
-        return replace(self, text=text + self.text)
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """The prompt as `echo` shows it."""
+
+    text: str
+    token_ids: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -37,15 +42,24 @@ class Choice:
         parser: finds tool calls in the text, when there are tools.
         logprobs: writes them, when they were asked for.
         calls_finish: a finish by calls is called `tool_calls`; where the caller named the function, `stop`.
+        echo: the prompt and its text, to be told before the completion's.
+        prompt: writes its log probabilities as vLLM tells them, when they were asked for.
     """
 
     index: int
     parser: CallParser | None = None
     logprobs: LogprobsWriter | None = None
     calls_finish: bool = True
+    echo: Echo | None = None
+    prompt: PromptWriter | None = None
 
     def take(self, delta: TokenDelta) -> Part:
         """Turns a delta into what may be shown of it; empty while text is held back."""
+        shown = ""
+        if self.echo is not None:
+            shown, told, self.echo = self.echo.text, self.echo.token_ids, None
+            if self.logprobs is not None and delta.prompt_logprobs is not None:
+                self.logprobs.add_prompt(told, shown, delta.prompt_logprobs)
         if self.logprobs is not None:
             self.logprobs.add(delta.logprobs)
         finished = delta.finish_reason is not None
@@ -56,9 +70,14 @@ class Choice:
         logprobs = None
         if self.logprobs is not None:
             everything = self.parser is not None or delta.finish_reason is FinishReason.LENGTH
-            logprobs = self.logprobs.release(delta.text, everything=everything)
-        calls = tuple(self._call(call) for call in parsed.calls)
-        return Part(parsed.content, calls, logprobs, self._finish(delta))
+            logprobs = self.logprobs.release(shown + delta.text, everything=everything)
+        return Part(
+            shown + parsed.content,
+            tuple(self._call(call) for call in parsed.calls),
+            logprobs,
+            self._finish(delta),
+            self.prompt.tell(delta.prompt_logprobs) if self.prompt is not None else None,
+        )
 
     def _finish(self, delta: TokenDelta) -> str | None:
         if delta.finish_reason is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 import uuid
@@ -13,18 +14,23 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from worker_engine.choices import merge
-from worker_engine.errors import ModelNotFound, RequestError
+from worker_engine.errors import GenerationFailed, ModelNotFound, RequestError
 from worker_engine.openai import schema
 from worker_engine.openai.answer import Answer
 from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
 from worker_engine.openai.prepare import call_form, prompt_tokens, sampling_params
 from worker_engine.openai.render import Head
 from worker_engine.openai.schema import CompletionRequest
-from worker_engine.protocol import AdapterRef, GenerateRequest, Origin, TokenDelta
+from worker_engine.protocol import AdapterMix, AdapterRef, GenerateRequest, Origin, TokenDelta
 from worker_engine.routes import SERVICE
 from worker_engine.service import Service
+from worker_engine.spans import follow
+
+log = logging.getLogger(__name__)
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,200}")
+_CUSTOM: Final = "X-Amzn-SageMaker-Custom-Attributes"
+_CUSTOM_ID: Final = "x-request-id="
 
 Deltas = AsyncGenerator[tuple[int, TokenDelta], None]
 
@@ -89,17 +95,27 @@ async def serve(
 ) -> web.StreamResponse:
     """Generates what an OpenAI body asks for. Raises RequestError before the first byte of a stream."""
     service = request.app[SERVICE]
-    body = with_adapter(service, body)
+    body = replace(body, adapter=adapter_of(service, body.model, body.adapter))
     form = call_form(service, body)
-    prompt = await prompt_tokens(service, body)
-    sampling = await sampling_params(service, body, len(prompt), form)
+    prompts = await prompt_tokens(service, body)
+    sampling = await sampling_params(service, body, [len(prompt) for prompt in prompts], form)
     request_id, origin = request_id_of(request), origin_of(request, body.origin)
     chat = body.messages is not None
     head = Head(f"{'chatcmpl' if chat else 'cmpl'}-{request_id}", body.model, int(time.time()), chat)
-    answer = Answer(service.tokenizer, body, prompt, form, head)
-    choices = [replace(sampling, choice=index) for index in range(body.n)]
-    requests = [GenerateRequest(request_id, prompt, item, body.adapter, origin) for item in choices]
-    deltas = merge([service.generate(item) for item in requests])
+    answer = Answer(service.tokenizer, body, prompts, form, head)
+    requests = [
+        GenerateRequest(
+            request_id,
+            prompt,
+            replace(params, choice=choice),
+            body.adapter,
+            origin,
+            place=at * body.n + choice,
+        )
+        for at, (prompt, params) in enumerate(zip(prompts, sampling, strict=True))
+        for choice in range(body.n)
+    ]
+    deltas = follow(request, merge([service.generate(item) for item in requests]))
     writer: Writer = JsonLines(answer) if jsonlines else answer
     return await respond(request, deltas, writer, stream=body.stream, request_id=request_id)
 
@@ -135,13 +151,25 @@ async def _stream(
         await response.write(writer.end())
     except RequestError as error:
         await response.write(writer.fail(error))
+    except ConnectionError:
+        raise  # the client hung up
+    except Exception:
+        # The status has gone out: what is left is to say so in the stream.
+        log.exception("a stream failed")
+        failure = GenerationFailed("internal error; the worker's log has the details")
+        await response.write(writer.fail(failure))
     await response.write_eof()
     return response
 
 
 def request_id_of(request: web.Request) -> str:
-    """The caller's `x-request-id` where it is fit to be sent back, else a fresh one."""
+    """The caller's `x-request-id` where it is fit to be sent back, else a fresh one.
+
+    SageMaker passes no such header on: behind it the id stands in the custom attributes.
+    """
     given = request.headers.get("x-request-id", "")
+    if not given and (custom := request.headers.get(_CUSTOM, "")).startswith(_CUSTOM_ID):
+        given = custom.removeprefix(_CUSTOM_ID)
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
 
@@ -152,15 +180,17 @@ def origin_of(request: web.Request, origin: Origin) -> Origin:
     return replace(origin, timeout=min(seconds, origin.timeout or seconds))
 
 
-def with_adapter(service: Service, body: CompletionRequest) -> CompletionRequest:
-    """The body with the adapter that its model names. Raises ModelNotFound."""
+def adapter_of(
+    service: Service, model: str, adapter: AdapterRef | AdapterMix | None
+) -> AdapterRef | AdapterMix | None:
+    """The adapter that a body means, by its reference or by the model's name. Raises ModelNotFound."""
     served = service.config.served_model_name
-    if body.adapter is None and body.model != served:
-        return replace(body, adapter=service.registry.get(body.model, param="model").ref)
-    if isinstance(body.adapter, AdapterRef):
-        served = body.adapter.name
-    if body.model != served:
+    if adapter is None and model != served:
+        return service.registry.get(model, param="model").ref
+    if isinstance(adapter, AdapterRef):
+        served = adapter.name
+    if model != served:
         raise ModelNotFound(
-            f"model {body.model!r} is not served here; this worker serves {served!r}", param="model"
+            f"model {model!r} is not served here; this worker serves {served!r}", param="model"
         )
-    return body
+    return adapter

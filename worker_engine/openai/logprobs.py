@@ -13,20 +13,25 @@ from worker_engine.tokenizer import REPLACEMENT, ChatTokenizer
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One token's log probabilities; `offset` is where its text begins, in characters of the answer."""
+    """One token's log probabilities; `offset` is where its text begins, in characters of the answer.
 
-    logprobs: TokenLogprobs
+    A prompt's first token has none.
+    """
+
+    token_id: int
+    logprobs: TokenLogprobs | None
     offset: int
 
 
 class LogprobsWriter:
     """Keeps one choice's tokens until their text is shown, so that a stop string's are never told."""
 
-    def __init__(self, tokenizer: ChatTokenizer, *, chat: bool, offset: int = 0) -> None:
-        """`offset` is the length of the text that precedes the completion in its answer."""
+    def __init__(self, tokenizer: ChatTokenizer, top: int, *, chat: bool) -> None:
+        """`top`: how many alternatives are told beside each token."""
+        self._top, self._due = top, 0
         self._tokenizer, self._chat = tokenizer, chat
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._read = self._shown = offset
+        self._read = self._shown = 0
         self._entries: list[Entry] = []
 
     def add(self, logprobs: Sequence[TokenLogprobs]) -> None:
@@ -35,13 +40,30 @@ class LogprobsWriter:
             text = self._decoder.decode(self._tokenizer.token_bytes(item.token_id))
             # A character that stays incomplete becomes U+FFFD, which stands before this token's text.
             broken = bool(pending) and text.startswith(REPLACEMENT)
-            self._entries.append(Entry(item, self._read + broken))
+            self._entries.append(Entry(item.token_id, item, self._read + broken))
             self._read += len(text)
+
+    def add_prompt(self, token_ids: Sequence[int], text: str, logprobs: Sequence[TokenLogprobs]) -> None:
+        """A prompt and the text that is shown of it, before anything else; of its first token there are none.
+
+        A special token that the text leaves out, as one that the tokenizer added, has no length in it.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token_id, item in zip(token_ids, (None, *logprobs), strict=True):
+            self._entries.append(Entry(token_id, item, min(self._read, len(text))))
+            raw = self._tokenizer.token_bytes(token_id)
+            name = raw.decode(errors="replace")
+            special = self._tokenizer.special_token_id(name) == token_id
+            if not special or text.startswith(name, self._read):
+                self._read += len(decoder.decode(raw))
+        self._read = len(text)
+        self._due = len(self._entries)
 
     def release(self, text: str, *, everything: bool = False) -> dict[str, Any] | None:
         """The entries that begin before the end of what has been shown, `text` being the newest of it."""
         self._shown += len(text)
-        count = sum(everything or entry.offset < self._shown for entry in self._entries)
+        count = max(self._due, sum(everything or entry.offset < self._shown for entry in self._entries))
+        self._due = 0
         ready, self._entries = self._entries[:count], self._entries[count:]
         if not ready:
             return None
@@ -50,9 +72,10 @@ class LogprobsWriter:
     def _chat_form(self, entries: Sequence[Entry]) -> dict[str, Any]:
         return {
             "content": [
-                self._token(entry.logprobs.token_id, entry.logprobs.logprob)
-                | {"top_logprobs": [self._token(*item) for item in entry.logprobs.top]}
-                for entry in entries
+                self._token(told.token_id, told.logprob)
+                | {"top_logprobs": [self._token(*item) for item in told.top]}
+                for told in (entry.logprobs for entry in entries)
+                if told is not None
             ],
             "refusal": None,
         }
@@ -62,12 +85,15 @@ class LogprobsWriter:
         return {"token": raw.decode(errors="replace"), "logprob": _finite(logprob), "bytes": list(raw)}
 
     def _completion_form(self, entries: Sequence[Entry]) -> dict[str, Any]:
+        told = [entry.logprobs for entry in entries]
         return {
-            "tokens": [self._name(entry.logprobs.token_id) for entry in entries],
-            "token_logprobs": [_finite(entry.logprobs.logprob) for entry in entries],
+            "tokens": [self._name(entry.token_id) for entry in entries],
+            "token_logprobs": [None if item is None else _finite(item.logprob) for item in told],
             "top_logprobs": [
-                {self._name(token_id): _finite(logprob) for token_id, logprob in entry.logprobs.top}
-                for entry in entries
+                None
+                if item is None
+                else {self._name(token): _finite(value) for token, value in item.top[: self._top]}
+                for item in told
             ],
             "text_offset": [entry.offset for entry in entries],
         }
@@ -79,6 +105,31 @@ class LogprobsWriter:
             return raw.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptWriter:
+    """A prompt's log probabilities as vLLM tells them: by token id, with ranks, none of the first token."""
+
+    tokenizer: ChatTokenizer
+    top: int
+
+    def tell(self, logprobs: Sequence[TokenLogprobs] | None) -> list[dict[str, Any] | None] | None:
+        return None if logprobs is None else [None, *(self._position(item) for item in logprobs)]
+
+    def _position(self, item: TokenLogprobs) -> dict[str, Any]:
+        """The prompt's own token, then the likeliest."""
+        own = {str(item.token_id): self._token(item.token_id, item.logprob, item.rank)}
+        ranked = enumerate(item.top[: self.top], 1)
+        return own | {
+            str(token): self._token(token, value, rank)
+            for rank, (token, value) in ranked
+            if token != item.token_id
+        }
+
+    def _token(self, token_id: int, logprob: float, rank: int) -> dict[str, Any]:
+        text = self.tokenizer.token_bytes(token_id).decode(errors="replace")
+        return {"logprob": _finite(logprob), "rank": rank, "decoded_token": text}
 
 
 def _finite(logprob: float) -> float:

@@ -13,6 +13,10 @@ from worker_engine.openai.fields import Fields, show
 MAX_MESSAGES: Final = 4096
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 _OWN: Final[Mapping[str, tuple[str, ...]]] = {"assistant": ("tool_calls",), "tool": ("tool_call_id",)}
+_ECHOED: Final = (
+    "annotations", "images", "provider_specific_fields", "reasoning", "reasoning_content", "thinking_blocks",
+)  # fmt: skip
+"""What clients' objects of an answer carry when they come back as history: nothing that is read here."""
 MESSAGE_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "required": ["role"],
@@ -22,6 +26,7 @@ MESSAGE_SCHEMA: Final[Mapping[str, Any]] = {
         "name": {"type": "string"},
         "tool_calls": {"type": "array", "items": {"type": "object"}},
         "tool_call_id": {"type": "string"},
+        **{name: {} for name in _ECHOED},
     },
     "additionalProperties": False,
 }
@@ -50,7 +55,8 @@ def _message(value: object, where: str) -> Message:
     role = value.get("role")
     if role not in _ROLES:
         raise fields.wrong("role", f"one of {', '.join(_ROLES)}")
-    fields.refuse_others(("role", "content", "name", *_OWN.get(role, ())))
+    echoed = _ECHOED if role == "assistant" else ()
+    fields.refuse_others(("role", "content", "name", *_OWN.get(role, ()), *echoed))
     message = {"role": "system" if role == "developer" else role}
     if "tool_calls" in fields:
         calls = fields.get("tool_calls", None, list, "a list")
@@ -67,7 +73,7 @@ def _call(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest(f"{where} must be an object, got {show(value)}", param=where)
     fields = Fields(value, f"{where}.")
-    fields.refuse_others(("id", "type", "function", "index"))
+    fields.refuse_others(("id", "type", "function", "index", *_ECHOED))
     function = Fields(fields.get("function", None, dict, "an object"), f"{where}.function.")
     function.refuse_others(("name", "arguments"))
     try:

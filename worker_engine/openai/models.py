@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from worker_engine.adapter_registry import NAME_PATTERN
+from worker_engine.adapters.registry import NAME_PATTERN
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields

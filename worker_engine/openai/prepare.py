@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import orjson
 
 from worker_engine.errors import ContextLengthExceeded, InvalidRequest
-from worker_engine.grammar_limits import check_schema
+from worker_engine.grammar_limits import MAX_NAMES, check_schema
 from worker_engine.openai.messages import Message, use_tools
-from worker_engine.openai.schema import CompletionRequest
+from worker_engine.openai.schema import CompletionRequest, Prompt
 from worker_engine.protocol import Grammar, GrammarKind, SamplingParams
 from worker_engine.service import Service
 from worker_engine.tool_calls.base import CallForm, Function, lark
@@ -19,7 +20,7 @@ from worker_engine.tool_calls.forms import form_of
 
 COMPLETION_DEFAULT_MAX_TOKENS: Final = 16
 """OpenAI's default for /v1/completions; a chat goes on to the context's end."""
-_INLINE_CHARS: Final = 16384
+INLINE_CHARS: Final = 16384
 """Prompts up to this length are tokenized on the event loop (about 2 ms); longer ones in a thread."""
 
 
@@ -40,22 +41,59 @@ def call_form(service: Service, body: CompletionRequest) -> CallForm | None:
     return form if body.tools is not None else None
 
 
-async def prompt_tokens(service: Service, body: CompletionRequest) -> tuple[int, ...]:
-    """The prompt's token ids. Raises InvalidRequest when there are none, or some are out of range."""
-    if isinstance(body.prompt, tuple):
-        _demand_ids(service, body.prompt, "prompt")
-        if not body.prompt:
-            raise InvalidRequest("prompt must not be empty", param="prompt")
-        return body.prompt
-    text = body.prompt if body.messages is None else _render(service, body, body.messages)
-    encode, special = service.tokenizer.encode, body.messages is None
-    if len(text) <= _INLINE_CHARS:
-        ids = encode(text, add_special_tokens=special)
+async def prompt_tokens(
+    service: Service, body: CompletionRequest, *, truncated: bool = False
+) -> list[tuple[int, ...]]:
+    """The token ids of the chat, or of each prompt of a completion.
+
+    Args:
+        truncated: the caller cuts off what does not fit.
+
+    Raises:
+        InvalidRequest: a prompt has none, or some are out of range.
+        ContextLengthExceeded: a text is so long that its tokens need not be counted.
+    """
+    param = "prompt" if body.messages is None else "messages"
+    prompts = body.prompts if body.messages is None else (_render(service, body, body.messages),)
+    for index, prompt in enumerate(prompts):
+        if isinstance(prompt, tuple):
+            _demand_ids(service, prompt, param)
+        elif not truncated:
+            _demand_short(service, prompt, param, place_of(prompts, index))
+    special = body.messages is None
+    if sum(len(prompt) for prompt in prompts if isinstance(prompt, str)) <= INLINE_CHARS:
+        tokens = _tokenize(service, prompts, special)
     else:
-        ids = await asyncio.to_thread(encode, text, add_special_tokens=special)
-    if not ids:
-        raise InvalidRequest("prompt must not be empty", param="prompt")
-    return tuple(ids)
+        tokens = await asyncio.to_thread(_tokenize, service, prompts, special)
+    for index, ids in enumerate(tokens):
+        if not ids:
+            raise InvalidRequest(f"prompt{place_of(prompts, index)} must not be empty", param="prompt")
+    return tokens
+
+
+def place_of(prompts: Sequence[object], index: int) -> str:
+    """What follows the parameter's name in a message: nothing where there is one prompt."""
+    return f"[{index}]" if len(prompts) > 1 else ""
+
+
+def _tokenize(service: Service, prompts: Sequence[Prompt], special: bool) -> list[tuple[int, ...]]:
+    encode = service.tokenizer.encode
+    return [
+        prompt if isinstance(prompt, tuple) else tuple(encode(prompt, add_special_tokens=special))
+        for prompt in prompts
+    ]
+
+
+def _demand_short(service: Service, text: str, param: str, place: str) -> None:
+    """8 MB of text take seconds and hundreds of MiB to tokenize, only to be refused then."""
+    context = service.engine.max_model_len
+    most = context * service.tokenizer.longest_token
+    if len(text) > most:
+        raise ContextLengthExceeded(
+            f"this model's context is {context} tokens, less than {most} characters, but the "
+            f"prompt{place} has {len(text)}. Shorten the prompt",
+            param=param,
+        )
 
 
 def _render(service: Service, body: CompletionRequest, messages: tuple[Message, ...]) -> str:
@@ -69,32 +107,48 @@ def _demand_ids(service: Service, ids: tuple[int, ...], param: str) -> None:
 
 
 async def sampling_params(
-    service: Service, body: CompletionRequest, num_prompt_tokens: int, form: CallForm | None
-) -> SamplingParams:
-    """The parameters of the request's first choice, its grammar compiled.
+    service: Service, body: CompletionRequest, lengths: Sequence[int], form: CallForm | None
+) -> list[SamplingParams]:
+    """The parameters of the first choice of each prompt, its grammar compiled.
+
+    Args:
+        lengths: tokens of each prompt.
 
     Raises:
         InvalidRequest: naming the parameter at fault.
-        ContextLengthExceeded: prompt and completion fit neither the context nor the KV cache.
+        ContextLengthExceeded: a prompt and its completion fit neither the context nor the KV cache.
     """
     asked = body.sampling
     _demand_ids(service, asked.stop_token_ids, "stop_token_ids")
     _demand_ids(service, tuple(token for token, _ in asked.logit_bias), "logit_bias")
-    capacity = service.config.max_num_seqs + service.config.max_waiting
-    if body.n > capacity:
-        raise InvalidRequest(f"n must be at most {capacity}, which this worker takes at once", param="n")
-    max_tokens = _max_tokens(service, body, num_prompt_tokens)
-    if asked.min_tokens > max_tokens:
-        raise InvalidRequest(f"min_tokens must be at most max_tokens, {max_tokens}", param="min_tokens")
-    params = replace(asked, max_tokens=max_tokens, bad_words=_bad_words(service, body.bad_words))
+    _demand_room(service, body.n, len(lengths))
+    limits = [
+        _max_tokens(service, body, length, place_of(lengths, index)) for index, length in enumerate(lengths)
+    ]
+    if asked.min_tokens > min(limits):
+        raise InvalidRequest(f"min_tokens must be at most max_tokens, {min(limits)}", param="min_tokens")
+    params = replace(asked, bad_words=_bad_words(service, body.bad_words))
     if form is not None:
         # The marks of a call may be special tokens, which the parser must see.
         params = replace(params, skip_special_tokens=False)
     param, grammar = _grammar(service, body, form)
-    if grammar is None:
-        return params
-    await service.engine.grammars.prepare(grammar, param)
-    return replace(params, grammar=grammar)
+    if grammar is not None:
+        await service.engine.grammars.prepare(grammar, param)
+        params = replace(params, grammar=replace(grammar, param=param))
+    return [replace(params, max_tokens=limit) for limit in limits]
+
+
+def _demand_room(service: Service, n: int, prompts: int) -> None:
+    """All of a request's sequences are taken at once, or none."""
+    capacity = service.limits.most_at_once
+    if n > capacity:
+        raise InvalidRequest(f"n must be at most {capacity}, which this worker takes at once", param="n")
+    if n * prompts > capacity:
+        raise InvalidRequest(
+            f"{prompts} prompts of {n} choices are more than the {capacity} sequences that this worker takes "
+            "at once. Send fewer prompts in a request",
+            param="prompt",
+        )
 
 
 def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -> tuple[str, Grammar | None]:
@@ -112,11 +166,17 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
 
 
 def _check_functions(functions: tuple[Function, ...]) -> None:
+    names = 0
     for item in functions:
         try:
-            check_schema(orjson.dumps(item.parameters).decode())
+            names += check_schema(orjson.dumps(item.parameters).decode())
         except InvalidRequest as error:
             raise InvalidRequest(f"tools: parameters of {item.name}: {error}", param="tools") from error
+    if names > MAX_NAMES:
+        raise InvalidRequest(
+            f"tools: the functions' parameters have {names} names together, at most {MAX_NAMES} are served",
+            param="tools",
+        )
 
 
 def _bad_words(service: Service, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
@@ -126,18 +186,18 @@ def _bad_words(service: Service, words: tuple[str, ...]) -> tuple[tuple[int, ...
     return tuple(dict.fromkeys(tuple(ids) for ids in spelled if ids))
 
 
-def _max_tokens(service: Service, body: CompletionRequest, num_prompt_tokens: int) -> int:
+def _max_tokens(service: Service, body: CompletionRequest, num_prompt_tokens: int, place: str) -> int:
     chat = body.messages is not None
     limit = service.engine.max_model_len
     room = limit - num_prompt_tokens
-    max_tokens = body.max_tokens or (
-        max(room, 1) if chat else min(COMPLETION_DEFAULT_MAX_TOKENS, max(room, 1))
-    )
+    default = max(room, 1) if chat else min(COMPLETION_DEFAULT_MAX_TOKENS, max(room, 1))
+    max_tokens = default if body.max_tokens is None else body.max_tokens
     param, total = "messages" if chat else "prompt", num_prompt_tokens + max_tokens
     if max_tokens > room:
         raise ContextLengthExceeded(
             f"this model's context is {limit} tokens, but the request asks for {total}: {num_prompt_tokens} "
-            f"in the prompt and {max_tokens} for the completion. Shorten the prompt or lower max_tokens",
+            f"in the prompt{place} and {max_tokens} for the completion. Shorten the prompt or lower "
+            "max_tokens",
             param=param,
         )
     if service.engine.fits(total):
@@ -146,6 +206,6 @@ def _max_tokens(service: Service, body: CompletionRequest, num_prompt_tokens: in
         return service.engine.pool_tokens - num_prompt_tokens
     raise ContextLengthExceeded(
         f"this worker's KV cache holds {service.engine.pool_tokens} tokens, but the request asks for "
-        f"{total}: {num_prompt_tokens} in the prompt and {max_tokens} for the completion",
+        f"{total}: {num_prompt_tokens} in the prompt{place} and {max_tokens} for the completion",
         param=param,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from worker_engine.openai.choice import Part
+from worker_engine.openai.usage import AnswerUsage
 from worker_engine.protocol import TokenDelta
 
 DONE = b"data: [DONE]\n\n"
@@ -42,28 +43,14 @@ class Head:
 class Renderer:
     """Answers to one request, of one or several choices."""
 
-    def __init__(self, head: Head, *, continuous_usage: bool = False) -> None:
-        """With `continuous_usage` every chunk ends with `usage`, as its last key."""
+    def __init__(self, head: Head, *, n: int = 1, continuous_usage: bool = False) -> None:
+        """A prompt has `n` choices. `continuous_usage` ends every chunk with `usage`, as its last key."""
         self._head, self._continuous = head, continuous_usage
-        self._usage: dict[int, TokenDelta] = {}
+        self._usage = AnswerUsage(n)
 
     def note(self, index: int, delta: TokenDelta) -> None:
         """Takes the token counts of choice `index` into the usage of all that is rendered from here on."""
-        self._usage[index] = delta
-
-    @property
-    def usage(self) -> dict[str, Any]:
-        """The prompt once, the completions of all choices so far."""
-        deltas = self._usage.values()
-        prompt = max(delta.prompt_tokens for delta in deltas)
-        completion = sum(delta.completion_tokens for delta in deltas)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-            # The prompt is counted once, and the first choice to run may have computed it.
-            "prompt_tokens_details": {"cached_tokens": min(delta.cached_tokens for delta in deltas)},
-        }
+        self._usage.note(index, delta)
 
     def role(self, index: int) -> bytes:
         """The first event of a chat stream's choice."""
@@ -84,12 +71,14 @@ class Renderer:
 
     def final_usage(self) -> bytes:
         """The event before [DONE] that `include_usage` asks for."""
-        return event(self._head.fields(stream=True) | {"choices": [], "usage": self.usage})
+        return event(self._head.fields(stream=True) | {"choices": [], "usage": self._usage.to_dict()})
 
     def whole(self, choices: Sequence[Sequence[Part]]) -> dict[str, Any]:
         """The body of a request that does not stream, from all parts of each choice."""
         rendered = [self._choice(index, parts) for index, parts in enumerate(choices)]
-        return self._head.fields(stream=False) | {"choices": rendered, "usage": self.usage}
+        body = self._head.fields(stream=False) | {"choices": rendered, "usage": self._usage.to_dict()}
+        told = choices[0][0].prompt_logprobs
+        return body if told is None or not self._head.chat else body | {"prompt_logprobs": told}
 
     def _choice(self, index: int, parts: Sequence[Part]) -> dict[str, Any]:
         text = "".join(part.text for part in parts)
@@ -98,14 +87,16 @@ class Renderer:
         choice: dict[str, Any] = {"index": index, "logprobs": logprobs}
         choice["finish_reason"] = parts[-1].finish_reason
         if not self._head.chat:
-            return choice | {"text": text}
-        message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+            told = parts[0].prompt_logprobs
+            return choice | {"text": text} | ({} if told is None else {"prompt_logprobs": told})
+        content = text if text or not calls else None
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         return choice | {"message": message | ({"tool_calls": calls} if calls else {})}
 
     def _chunk(self, choice: dict[str, Any]) -> bytes:
         value = self._head.fields(stream=True) | {"choices": [choice]}
         if self._continuous:
-            value["usage"] = self.usage
+            value["usage"] = self._usage.to_dict()
         return event(value)
 
 

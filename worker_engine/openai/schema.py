@@ -18,6 +18,7 @@ from worker_engine.openai.tools import MAX_TOOLS, ToolUse, parse_tools
 from worker_engine.protocol import MAX_MIX, AdapterMix, AdapterRef, Origin, ProtocolError, SamplingParams
 
 MAX_CHOICES: Final = 128
+MAX_PROMPTS: Final = 256
 MAX_STOP_STRINGS: Final = 16
 MAX_STOP_TOKENS: Final = 64
 MAX_BAD_WORDS: Final = 64
@@ -25,7 +26,7 @@ MAX_BIASES: Final = 1024
 MAX_LOGPROBS: Final = 20
 _NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
 """Parameters of OpenAI's that this worker knows but serves only at their default."""
-_IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
+IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Parameters that do not touch generation."""
 _NUMBERS: Final[Mapping[str, Number]] = {
     "temperature": Number(1.0, 0.0, 2.0),
@@ -54,7 +55,12 @@ _LISTS: Final[Mapping[str, Items]] = {
         MAX_BAD_WORDS, str, f"at most {MAX_BAD_WORDS} non-empty strings of up to 200 characters", 200
     ),
 }
+_PROMPT_LOGPROBS: Final = Whole(0, MAX_LOGPROBS)
+_MAX_TOKENS_OR_NONE: Final = Whole(0)
 _OBJECT: Final = Told({"type": ["object", "null"]})
+_TEXT: Final = {"type": "string", "minLength": 1}
+_IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPTS: Final = f"a string, a list of token ids, or a list of 1 to {MAX_PROMPTS} of either"
 SAMPLING: Final[Mapping[str, Parameter]] = {
     **_NUMBERS,
     **{name: whole for name, whole in _WHOLES.items() if name != "n"},
@@ -80,15 +86,20 @@ SAMPLING: Final[Mapping[str, Parameter]] = {
     **{name: Told() for name in CONSTRAINTS},
 }
 """How tokens are drawn: what every route that generates takes."""
-_SHARED: Final[Mapping[str, Parameter]] = {
+WHO: Final[Mapping[str, Parameter]] = {
     "model": Told({"type": "string"}),
     "adapter": _OBJECT,
     "adapters": Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_MIX}),
+    **{name: Told() for name in ORIGIN_FIELDS},
+}
+"""Which model answers, and for whom: what every route takes that computes."""
+_SHARED: Final[Mapping[str, Parameter]] = {
+    **WHO,
     **SAMPLING,
     "n": _WHOLES["n"],
     "stream": _FLAGS["stream"],
     "stream_options": _OBJECT,
-    **{name: Told() for name in (*ORIGIN_FIELDS, *_NEUTRAL, *_IGNORED)},
+    **{name: Told() for name in (*_NEUTRAL, *IGNORED)},
 }
 CHAT: Final[Mapping[str, Parameter]] = {
     **_SHARED,
@@ -96,15 +107,28 @@ CHAT: Final[Mapping[str, Parameter]] = {
     "max_completion_tokens": Whole(1),
     "logprobs": Flag(),
     "top_logprobs": Whole(0, MAX_LOGPROBS),
+    "prompt_logprobs": _PROMPT_LOGPROBS,
     "tools": Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS}),
     "tool_choice": Told({"type": ["string", "object", "null"]}),
     "parallel_tool_calls": Flag(default=True),
 }
+Prompt = str | tuple[int, ...]
 COMPLETION: Final[Mapping[str, Parameter]] = {
     **_SHARED,
-    "prompt": Told({"type": ["string", "array"], "items": {"type": "integer", "minimum": 0}}),
+    "prompt": Told(
+        {
+            "anyOf": [
+                _TEXT,
+                _IDS,
+                {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_PROMPTS},
+                {"type": "array", "items": _IDS, "minItems": 1, "maxItems": MAX_PROMPTS},
+            ]
+        }
+    ),
+    "max_tokens": _MAX_TOKENS_OR_NONE,
     "echo": Flag(),
     "logprobs": Whole(0, MAX_LOGPROBS),
+    "prompt_logprobs": _PROMPT_LOGPROBS,
 }
 
 
@@ -114,15 +138,17 @@ class CompletionRequest:
 
     Attributes:
         messages: a chat request's messages, content joined to text; None for a completion.
-        prompt: a completion's prompt, text or token ids.
-        max_tokens: None takes the endpoint's default.
+        prompts: a completion's, each text or token ids; none in a chat.
+        n: choices of each prompt.
+        max_tokens: None takes the endpoint's default; 0 only echoes the prompt.
         sampling: without `max_tokens`, grammar and bad words, which need the prompt, tools and tokenizer.
+        prompt_logprobs: as vLLM tells them; `sampling` also asks for those that `echo` tells.
     """
 
     model: str
     adapter: AdapterRef | AdapterMix | None
     messages: tuple[Message, ...] | None
-    prompt: str | tuple[int, ...]
+    prompts: tuple[Prompt, ...]
     n: int
     max_tokens: int | None
     sampling: SamplingParams
@@ -130,6 +156,7 @@ class CompletionRequest:
     constraint: Constraint | None
     tools: ToolUse | None
     echo: bool
+    prompt_logprobs: int | None
     stream: bool
     include_usage: bool
     continuous_usage: bool
@@ -148,20 +175,26 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
     _demand_neutral(value)
     stream = _FLAGS["stream"].read(fields, "stream")
     options = _stream_options(fields, stream)
-    max_tokens = _WHOLES["max_tokens"].read(fields, "max_tokens")
-    adapter = _adapter(fields)
+    echo = not chat and fields.flag("echo")
+    max_tokens = (_MAX_TOKENS_OR_NONE if echo else _WHOLES["max_tokens"]).read(fields, "max_tokens")
+    adapter = parse_adapter(fields)
+    tools, constraint = parse_tools(fields) if chat else None, parse_constraint(fields)
+    if tools and tools.required and constraint and constraint.param == "response_format":
+        # It is about an answer's text, and one that must be calls has none.
+        constraint = None
     request = CompletionRequest(
         model=fields.text("model"),
         adapter=adapter,
         messages=parse_messages(fields.get("messages", None, list, "a list")) if chat else None,
-        prompt="" if chat else _prompt(fields.get("prompt", None, (str, list), "a string or token ids")),
+        prompts=() if chat else _prompts(fields),
         n=_WHOLES["n"].read(fields, "n") or 1,
         max_tokens=(fields.whole("max_completion_tokens", 1) if chat else None) or max_tokens,
-        sampling=_sampling(fields, chat=chat),
+        sampling=_sampling(fields, chat=chat, echo=echo),
         bad_words=_LISTS["bad_words"].read(fields, "bad_words"),
-        constraint=parse_constraint(fields),
-        tools=parse_tools(fields) if chat else None,
-        echo=not chat and fields.flag("echo"),
+        constraint=constraint,
+        tools=tools,
+        echo=echo,
+        prompt_logprobs=_PROMPT_LOGPROBS.read(fields, "prompt_logprobs"),
         stream=stream,
         include_usage=options.flag("include_usage"),
         continuous_usage=options.flag("continuous_usage_stats"),
@@ -180,8 +213,8 @@ def _demand_neutral(value: Mapping[str, Any]) -> None:
 
 
 def _refuse_conflicts(request: CompletionRequest) -> None:
-    if request.echo and request.sampling.logprobs is not None:
-        raise InvalidRequest("echo with logprobs is not served: prompts have no logprobs", param="echo")
+    if request.stream and request.prompt_logprobs is not None:
+        raise InvalidRequest("prompt_logprobs is not told in a stream", param="prompt_logprobs")
     if request.constraint is None and not (request.tools and request.tools.required):
         return
     if request.constraint is not None and request.tools is not None and request.tools.required:
@@ -203,10 +236,12 @@ def _stream_options(fields: Fields, stream: bool) -> Fields:
     return Fields(values, "stream_options.")
 
 
-def _sampling(fields: Fields, *, chat: bool) -> SamplingParams:
+def _sampling(fields: Fields, *, chat: bool, echo: bool) -> SamplingParams:
     number = {name: item.read(fields, name) for name, item in _NUMBERS.items()}
-    whole = {name: item.read(fields, name) for name, item in _WHOLES.items()}
+    whole = {name: _WHOLES[name].read(fields, name) for name in ("top_k", "seed", "min_tokens")}
     flag = {name: item.read(fields, name) for name, item in _FLAGS.items()}
+    logprobs = _logprobs(fields, chat=chat)
+    of_prompt = [_PROMPT_LOGPROBS.read(fields, "prompt_logprobs"), logprobs if echo else None]
     return SamplingParams(
         max_tokens=1,
         temperature=number["temperature"],
@@ -224,7 +259,8 @@ def _sampling(fields: Fields, *, chat: bool) -> SamplingParams:
         min_tokens=whole["min_tokens"] or 0,
         ignore_eos=flag["ignore_eos"],
         logit_bias=_logit_bias(fields),
-        logprobs=_logprobs(fields, chat=chat),
+        logprobs=logprobs,
+        prompt_logprobs=max((count for count in of_prompt if count is not None), default=None),
     )
 
 
@@ -258,7 +294,8 @@ def _stop(fields: Fields) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def _adapter(fields: Fields) -> AdapterRef | AdapterMix | None:
+def parse_adapter(fields: Fields) -> AdapterRef | AdapterMix | None:
+    """`adapter` or `adapters`. Raises InvalidRequest."""
     one = fields.get("adapter", {}, dict, "an object")
     several = fields.get("adapters", [], list, "a list of objects with adapter and weight")
     if one and several:
@@ -271,11 +308,14 @@ def _adapter(fields: Fields) -> AdapterRef | AdapterMix | None:
         raise InvalidRequest(str(error), param="adapters" if several else "adapter") from error
 
 
-def _prompt(value: str | list[Any]) -> str | tuple[int, ...]:
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, list)):
-        value = value[0]
-    if isinstance(value, str):
-        return value
-    if not all(type(item) is int for item in value):
-        raise InvalidRequest("prompt must be one string or one list of token ids", param="prompt")
-    return tuple(value)
+def _prompts(fields: Fields) -> tuple[Prompt, ...]:
+    given: Any = fields.get("prompt", None, (str, list), _PROMPTS)
+    one = isinstance(given, str) or (bool(given) and all(type(item) is int for item in given))
+    items = [given] if one else given
+    if not 0 < len(items) <= MAX_PROMPTS:
+        raise fields.wrong("prompt", _PROMPTS)
+    for item in items:
+        ids = isinstance(item, list) and all(type(part) is int for part in item)
+        if not (ids or isinstance(item, str)) or isinstance(item, str) is not isinstance(items[0], str):
+            raise fields.wrong("prompt", _PROMPTS)
+    return tuple(item if isinstance(item, str) else tuple(item) for item in items)

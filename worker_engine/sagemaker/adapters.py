@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from worker_engine.adapter_registry import NAME_PATTERN, Registered
+from worker_engine.adapters.registry import NAME_PATTERN, Registered
 from worker_engine.errors import InvalidRequest, ModelNotFound
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields

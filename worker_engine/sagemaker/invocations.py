@@ -60,15 +60,15 @@ async def _generate(request: web.Request, value: dict[str, Any]) -> web.StreamRe
     check_model(service, model)
     named = "" if model == service.config.served_model_name else model
     refs = [_adapter(request, service, name or named) for name in body.adapters]
-    room = service.config.max_num_seqs + service.config.max_waiting
+    room = service.limits.most_at_once
     if len(body.inputs) > room:
         raise InvalidRequest(
             f"inputs must be at most {room}, which this worker takes at once", param="inputs"
         )
     request_id, origin = request_id_of(request), origin_of(request, body.completion.origin)
     requests = [
-        await _request(service, body, value, text, ref, request_id, origin)
-        for text, ref in zip(body.inputs, refs, strict=True)
+        replace(await _request(service, body, value, text, ref, request_id, origin), place=place)
+        for place, (text, ref) in enumerate(zip(body.inputs, refs, strict=True))
     ]
     deltas = merge([service.generate(item) for item in requests])
     answer = LmiAnswer(service.tokenizer, body)
@@ -84,10 +84,11 @@ async def _request(
     request_id: str,
     origin: Origin,
 ) -> GenerateRequest:
-    completion = replace(body.completion, prompt=text)
+    completion = replace(body.completion, prompts=(text,))
     try:
-        prompt = (await prompt_tokens(service, completion))[-(body.truncate or 0) :]
-        sampling = await sampling_params(service, completion, len(prompt), None)
+        [prompt] = await prompt_tokens(service, completion, truncated=body.truncate is not None)
+        prompt = prompt[-(body.truncate or 0) :]
+        [sampling] = await sampling_params(service, completion, [len(prompt)], None)
     except InvalidRequest as error:
         if error.param == "prompt":
             text = str(error).replace("prompt must", "inputs must").replace("max_tokens", "max_new_tokens")

@@ -98,7 +98,7 @@ def parse(value: Mapping[str, Any], *, header_adapter: str | None) -> LmiRequest
     flag = {name: item.read(parameters, name) for name, item in _FLAGS.items()}
     if flag["decoder_input_details"]:
         raise InvalidRequest(
-            "parameters.decoder_input_details is not served: prompts have no logprobs",
+            "parameters.decoder_input_details is not served: use `prompt` with echo and logprobs",
             param="parameters.decoder_input_details",
         )
     for name in _ONE:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kernels.transfer import to_device
 from worker_engine.sampling.row import Ids, SamplingRow, TokenCounts, Values
 from worker_engine.structured_output import MaskBatch
 
@@ -37,7 +38,7 @@ def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, Sequence]]) -> None
     values: list[Values] = []
     for index, sequence in rows:
         row = sequence.sampling
-        banned = row.banned(sequence.token_ids, sequence.num_completion_tokens)
+        banned = row.banned(sequence.token_ids, sequence.next_index)
         where += [index] * (len(row.bias_ids) + len(banned))
         ids += [row.bias_ids, banned]
         values += [row.bias_values, np.full(len(banned), -np.inf, np.float32)]
@@ -77,4 +78,4 @@ def _penalise(logits: torch.Tensor, rows: Items[tuple[int, SamplingRow, TokenCou
 
 
 def _to(logits: torch.Tensor, values: npt.NDArray[Any]) -> torch.Tensor:
-    return torch.from_numpy(values).to(logits.device, non_blocking=True)
+    return to_device(values, logits.device)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from kernels.transfer import to_device
 from worker_engine.protocol import TokenLogprobs
 from worker_engine.sampling.truncation import largest_at
 
@@ -26,21 +28,34 @@ class Reporter:
         if not pairs:
             return None
         rows = [row for row, _ in pairs]
-        chosen = logits if len(rows) == len(logits) else logits[torch.tensor(rows, device=logits.device)]
+        chosen = logits if len(rows) == len(logits) else logits[_index(rows, logits.device)]
         return cls(rows, [count for _, count in pairs], torch.log_softmax(chosen, dim=-1))
 
-    def report(self, token_ids: torch.Tensor) -> dict[int, TokenLogprobs]:
-        """By batch row, once the tokens, int64 [rows], are chosen: one copy to the host for all."""
-        ids = token_ids[torch.tensor(self.rows, device=token_ids.device)].unsqueeze(1)
+    def table(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Once the tokens, int64 [rows of the batch], are chosen: float64 [n, 2 + 2 * most], for `read`.
+
+        Each line is the token, its logprob, the largest logprobs and their tokens.
+        """
+        ids = token_ids[_index(self.rows, token_ids.device)].unsqueeze(1)
         most = max(self.counts)
         values, tops = largest_at(self.logprobs, most) if most else (self.logprobs[:, :0], ids[:, :0])
         own = self.logprobs.gather(1, ids)
-        table = torch.cat([part.double() for part in (ids, own, values, tops)], dim=1).tolist()
+        return torch.cat([part.double() for part in (ids, own, values, tops)], dim=1)
+
+    def read(self, table: list[float]) -> dict[int, TokenLogprobs]:
+        """By batch row, from the table's values one after another."""
+        most = max(self.counts)
+        width = 2 + 2 * most
+        lines = [table[first : first + width] for first in range(0, len(table), width)]
         return {
             row: TokenLogprobs(
                 token_id=int(line[0]),
                 logprob=line[1],
                 top=tuple((int(line[2 + most + rank]), line[2 + rank]) for rank in range(min(count, most))),
             )
-            for row, count, line in zip(self.rows, self.counts, table, strict=True)
+            for row, count, line in zip(self.rows, self.counts, lines, strict=True)
         }
+
+
+def _index(rows: list[int], device: torch.device) -> torch.Tensor:
+    return to_device(np.array(rows, dtype=np.int64), device)

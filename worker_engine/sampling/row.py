@@ -26,10 +26,22 @@ class SamplingRow:
     Attributes:
         plain: the row is its logits' argmax and nothing else is asked of it.
         edited: logits change before the token is chosen.
+        follows: the choice depends on the tokens before it, so the host must have read them.
         grammar: where the completion stands in its grammar, if it has one.
     """
 
-    __slots__ = ("_eos", "_key", "bias_ids", "bias_values", "counts", "edited", "grammar", "params", "plain")
+    __slots__ = (
+        "_eos",
+        "_key",
+        "bias_ids",
+        "bias_values",
+        "counts",
+        "edited",
+        "follows",
+        "grammar",
+        "params",
+        "plain",
+    )
 
     def __init__(
         self,
@@ -50,6 +62,7 @@ class SamplingRow:
         self.edited = bool(
             penalised or params.logit_bias or params.min_tokens or params.bad_words or grammar is not None
         )
+        self.follows = bool(penalised or params.bad_words or grammar is not None)
         self.plain = params.greedy and not self.edited and params.logprobs is None
 
     def uniform(self, index: int) -> float:

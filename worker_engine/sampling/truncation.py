@@ -11,8 +11,10 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Final, Self
 
+import numpy as np
 import torch
 
+from kernels.transfer import to_device
 from worker_engine.protocol import SamplingParams
 
 BLOCK: Final = 64
@@ -32,7 +34,11 @@ LEAST: Final = 1e-30
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Parameters of n rows, float64 [n] and int64 [n]; `top_k` is `vocab` where it is off."""
+    """Parameters of n rows, float64 [n] and int64 [n]; `top_k` is `vocab` where it is off.
+
+    Attributes:
+        counted, nucleus: whether any row has a top_k, or a top_p; the host need not ask the device.
+    """
 
     temperature: torch.Tensor
     top_k: torch.Tensor
@@ -40,20 +46,22 @@ class Draws:
     min_p: torch.Tensor
     uniform: torch.Tensor
     vocab: int
+    counted: bool
+    nucleus: bool
 
     @classmethod
     def of(
         cls, params: Items[SamplingParams], uniforms: Items[float], vocab: int, device: torch.device
     ) -> Self:
-        table = torch.tensor(
-            [
-                (item.temperature, min(item.top_k or vocab, vocab), item.top_p, item.min_p, number)
-                for item, number in zip(params, uniforms, strict=True)
-            ],
-            dtype=torch.float64,
-        ).to(device, non_blocking=True)
+        rows = [
+            (item.temperature, min(item.top_k or vocab, vocab), item.top_p, item.min_p, number)
+            for item, number in zip(params, uniforms, strict=True)
+        ]
+        table = to_device(np.array(rows, dtype=np.float64), device)
         temperature, top_k, top_p, min_p, uniform = table.unbind(1)
-        return cls(temperature, top_k.long(), top_p, min_p, uniform, vocab)
+        counted = any(row[1] < vocab for row in rows)
+        nucleus = any(row[2] < 1 for row in rows)
+        return cls(temperature, top_k.long(), top_p, min_p, uniform, vocab, counted, nucleus)
 
     def take(self, rows: torch.Tensor) -> Draws:
         return Draws(
@@ -63,6 +71,8 @@ class Draws:
             self.min_p[rows],
             self.uniform[rows],
             self.vocab,
+            self.counted,
+            self.nucleus,
         )
 
 
@@ -143,10 +153,10 @@ def _least_by_search(weights: torch.Tensor, mass: torch.Tensor, draws: Draws) ->
     """The same, for any row, without sorting it: by bisection over the floats' bit patterns."""
     floor = draws.min_p.float().clamp(min=LEAST)
     counted = draws.top_k < draws.vocab
-    if bool(counted.any()):
+    if draws.counted:
         last = _search(weights, draws.top_k.double(), counting=True)
         floor = torch.where(counted, torch.maximum(floor, last), floor)
-    if bool((draws.top_p == 1).all()):
+    if not draws.nucleus:
         return floor
     left = _mass(_cut(weights.clone(), floor)) * floor
     alone = (draws.min_p == 0) & ~counted
@@ -160,8 +170,10 @@ def _search(weights: torch.Tensor, goal: torch.Tensor, *, counting: bool) -> tor
     Bit patterns of positive floats are ordered as the floats are, so 30 halvings find the very one. On a CPU
     an eighth of the time of a sort for 32 rows of 49,152, and no worse for flat distributions.
     """
-    ends = torch.tensor([LEAST, 1.0], device=weights.device).view(torch.int32)
-    low, high = ends[0].repeat(len(weights)), ends[1].repeat(len(weights))
+    low, high = (
+        torch.full((len(weights),), _bits(end), dtype=torch.int32, device=weights.device)
+        for end in (LEAST, 1.0)
+    )
     scratch = torch.empty_like(weights)
     for _ in range(30):
         middle = low + (high - low + 1) // 2
@@ -171,6 +183,11 @@ def _search(weights: torch.Tensor, goal: torch.Tensor, *, counting: bool) -> tor
         enough = reached >= goal
         low, high = torch.where(enough, middle, low), torch.where(enough, high, middle - 1)
     return low.view(torch.float32)
+
+
+def _bits(value: float) -> int:
+    """A float32's pattern as a whole number."""
+    return int(np.float32(value).view(np.int32))
 
 
 def _cut(weights: torch.Tensor, least: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -18,8 +18,6 @@ from worker_engine.adapters.rank_store import GROWTH, RowRanges
 from worker_engine.model_config import LORA_MODULES, PACKED_MODULES, ModelConfig
 from worker_engine.models import load_config
 
-CPU = torch.device("cpu")
-
 
 def draw_adapter(config: ModelConfig, draw: random.Random, number: int) -> Adapter:
     """Of any ranks, by layer and module; some modules left alone."""
@@ -63,7 +61,7 @@ def test_each_adapter_computes_its_own_whatever_came_before(
     draw, config = random.Random(seed), load_config(tiny_model)
     torch.manual_seed(seed)
     adapters = [draw_adapter(config, draw, number) for number in range(14)]
-    batch = AdapterBatch(config, dtype=torch.float32, device=CPU)
+    batch = AdapterBatch(config, dtype=torch.float32)
     for _ in range(60):
         chosen = draw.sample(adapters, draw.choice((1, 2, 3, 6)))
         rows: list[Adapter | None] = [*chosen, None, chosen[0]]
@@ -88,7 +86,7 @@ def test_a_newcomer_of_the_same_shape_is_all_that_is_copied(tiny_model: Path) ->
         }
         nbytes = config.num_layers * sum(pair.nbytes for pair in pairs.values())
         adapters.append(Adapter(f"{number:064x}", (pairs,) * config.num_layers, nbytes))
-    batch = AdapterBatch(config, dtype=torch.float32, device=CPU)
+    batch = AdapterBatch(config, dtype=torch.float32)
     batch.select(adapters[:8])
     rebuilt, copied, nbytes = batch.num_rebuilt, batch.num_copied, batch.nbytes
     for first in range(1, 33):

@@ -13,8 +13,8 @@ from peft import PeftModel
 from transformers import LlamaForCausalLM
 
 from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, make_adapter, request, tokens
-from worker_engine.adapter_pool import AdapterPool
 from worker_engine.adapters.loader import AdapterLoader
+from worker_engine.adapters.pool import AdapterPool
 from worker_engine.errors import AdapterRefused
 from worker_engine.protocol import AdapterMix, ProtocolError
 

@@ -21,6 +21,7 @@ from tests.worker_engine.conftest import (
     tokens,
     write_tokenizer,
 )
+from worker_engine import model_runner
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 
@@ -126,8 +127,11 @@ def load(base: Path, folder: Path, cache: Path) -> Adapter:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_as_in_peft(base: Path, form: str, make_engine: EngineFactory, tmp_path: Path) -> None:
-    """The form alone, then with base rows and another adapter's in the same batches, prefill in chunks."""
+def test_as_in_peft(
+    base: Path, form: str, make_engine: EngineFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The form alone, then with base rows and another adapter's in the same batches, prefill in chunks; from
+    matrices, as on the CPU, and from pages of the pool, as on a device with memory of its own."""
     draw = random.Random(7)
     prompts = [[draw.randrange(256) for _ in range(size)] for size in (19, 6, 11, 23)]
     folder = write_adapter(base, tmp_path / "a", FORMS[form])
@@ -136,11 +140,14 @@ def test_as_in_peft(base: Path, form: str, make_engine: EngineFactory, tmp_path:
     expected += [peft_greedy(base, other, prompts[2]), peft_greedy(base, folder, prompts[3])]
     assert peft_greedy(base, None, prompts[0]) != expected[0], "the adapter changes nothing"
     adapters = [load(base, path, tmp_path / "c") for path in (folder, other)]
-    engine = make_engine(base, max_num_batched_tokens=64)
-    engine.add_request(request("alone", prompts[0], COUNT), adapters[0])
-    assert tokens(drain(engine)["alone"]) == expected[0]
-    owners = [adapters[0], None, adapters[1], adapters[0]]
-    for index, (prompt, adapter) in enumerate(zip(prompts, owners, strict=True)):
-        engine.add_request(request(str(index), prompt, COUNT), adapter)
-    mixed = drain(engine)
-    assert [tokens(mixed[str(index)]) for index in range(4)] == expected
+    for paged in (False, True):
+        monkeypatch.setattr(model_runner, "lends_pages", lambda device, paged=paged: paged)
+        engine = make_engine(base, max_num_batched_tokens=64)
+        assert (engine.scheduler.adapters.tier is not None) == paged
+        engine.add_request(request("alone", prompts[0], COUNT), adapters[0])
+        assert tokens(drain(engine)["alone"]) == expected[0]
+        owners = [adapters[0], None, adapters[1], adapters[0]]
+        for index, (prompt, adapter) in enumerate(zip(prompts, owners, strict=True)):
+            engine.add_request(request(str(index), prompt, COUNT), adapter)
+        mixed = drain(engine)
+        assert [tokens(mixed[str(index)]) for index in range(4)] == expected

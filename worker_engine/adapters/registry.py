@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from worker_engine.adapter_pool import AdapterPool
 from worker_engine.adapters.loader import AdapterLoader
+from worker_engine.adapters.pool import AdapterPool
 from worker_engine.errors import AdapterNotFound, ConfigError, InvalidRequest, RequestError
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 

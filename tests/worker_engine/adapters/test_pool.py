@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.worker_engine.conftest import adapter_ref
-from worker_engine.adapter_pool import MAX_LOADS, AdapterPool
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
+from worker_engine.adapters.pool import MAX_LOADS, AdapterPool
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.protocol import AdapterMix, AdapterRef
 
@@ -142,7 +142,7 @@ def test_waiting_newcomers_hold_little_memory(loader: CountingLoader, tiny_adapt
         pool = AdapterPool(loader, max_bytes=max(limit, sizes(loader, [first])[0]))
         filler = adapter_ref(tiny_adapters["rslora"])
         async with pool.acquire(filler):
-            pool._max_bytes = pool.nbytes
+            pool.max_bytes = pool.nbytes
             waiting = [asyncio.create_task(hold(pool, ref)) for ref in refs if ref.sha256 != filler.sha256]
             await asyncio.sleep(0.3)
             assert loader.loads - 1 <= MAX_LOADS

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.worker_engine.conftest import adapter_ref
-from worker_engine.adapter_pool import AdapterPool
-from worker_engine.adapter_registry import AdapterRegistry
 from worker_engine.adapters.loader import AdapterLoader
+from worker_engine.adapters.pool import AdapterPool
+from worker_engine.adapters.registry import AdapterRegistry
 from worker_engine.errors import AdapterNotFound, AdapterRefused, InvalidRequest
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
-from worker_engine.errors import AdapterUnavailable
 from worker_engine.protocol import ADAPTER_FILES
 
 
@@ -32,6 +33,24 @@ def test_what_was_read_longest_ago_leaves(tmp_path: Path) -> None:
     fourth = store(cache, tmp_path, 3, age=0)
     assert [sha256 in cache for sha256 in (first, second, third, fourth)] == [True, False, True, True]
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) <= 3000
+
+
+def test_a_full_cache_is_walked_once_in_many_stores(tmp_path: Path) -> None:
+    walks = held = 0
+
+    class Counted(AdapterDiskCache):
+        def _held(self) -> Iterator[tuple[float, int, str]]:
+            nonlocal walks
+            walks += 1
+            return super()._held()
+
+    cache = Counted(tmp_path, max_bytes=256 * 100)
+    for number in range(512):
+        cache.store(f"{number:064}", files(number % 256, 100))
+        held = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+        assert held <= 256 * 100
+    assert held >= 250 * 100
+    assert walks <= 512 / 4 + 2
 
 
 def test_one_larger_than_all_is_not_kept(tmp_path: Path) -> None:
@@ -67,8 +86,32 @@ def test_a_start_removes_what_a_crash_left_and_nothing_else(tmp_path: Path) -> N
     os.close(descriptor)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     cache = AdapterDiskCache(tmp_path / "file" / "cache", max_bytes=3000)
-    with pytest.raises(AdapterUnavailable, match="cannot write"):
-        cache.store("0" * 64, files(1))
+    cache.store("0" * 64, files(1))
+    assert cache.num_failed == 1
+    assert "cannot keep an adapter's files in" in caplog.text
+
+
+def test_a_full_disk_keeps_no_half_adapter(tmp_path: Path) -> None:
+    """A limit on a file's size fails the write where a full disk would, and Python ignores its signal."""
+    cache = AdapterDiskCache(tmp_path, max_bytes=1 << 20)
+    small = store(cache, tmp_path, 1, age=0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        cache.store("f" * 64, files(2, 9000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [folder.name for folder in tmp_path.iterdir()] == [small]
+    assert cache.num_failed == 1
+    assert cache.read(small) == files(1)
+
+
+def test_of_two_that_store_the_same_one_is_kept(tmp_path: Path) -> None:
+    cache = AdapterDiskCache(tmp_path, max_bytes=3000)
+    sha256 = store(cache, tmp_path, 1, age=0)
+    cache.store(sha256, files(1))
+    assert [folder.name for folder in tmp_path.iterdir()] == [sha256]
+    assert cache.num_failed == 0

@@ -15,9 +15,9 @@ from moto.server import ThreadedMotoServer
 
 from tests.conftest import free_port
 from tests.worker_engine.conftest import adapter_ref
-from worker_engine.adapter_pool import AdapterPool
-from worker_engine.adapter_registry import AdapterRegistry
 from worker_engine.adapters.loader import AdapterLoader
+from worker_engine.adapters.pool import AdapterPool
+from worker_engine.adapters.registry import AdapterRegistry
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 

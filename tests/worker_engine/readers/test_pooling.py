@@ -1,0 +1,132 @@
+"""Embeddings equal transformers' hidden states, pooled: base and adapters, in chunks, beside generations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.readers.reference import LENGTHS, Forward, draw, load
+from worker_engine.engine import Engine
+from worker_engine.protocol import FinishReason, GenerateRequest, Pooling, TokenDelta
+from worker_engine.readers.pooling import Pooler
+
+pytestmark = pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
+
+
+def embed(name: str, prompt: list[int], pooling: Pooling = Pooling.LAST) -> GenerateRequest:
+    return replace(request(name, prompt, 0), pooling=pooling)
+
+
+def vector(deltas: list[TokenDelta]) -> torch.Tensor:
+    assert len(deltas) == 1
+    assert deltas[0].finish_reason is FinishReason.LENGTH
+    assert (deltas[0].token_ids, deltas[0].completion_tokens) == ((), 0)
+    assert deltas[0].embedding is not None
+    return torch.tensor(deltas[0].embedding)
+
+
+def pooled(hidden: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+    kept = {Pooling.LAST: hidden[-1:], Pooling.FIRST: hidden[:1], Pooling.MEAN: hidden}[pooling]
+    return torch.nn.functional.normalize(kept.mean(0), dim=0)
+
+
+@pytest.mark.parametrize(("budget", "overlap"), [(0, "off"), (8, "off"), (8, "on")])
+def test_as_transformers_and_peft_pool_them(
+    budget: int,
+    overlap: str,
+    tiny_model: Path,
+    adapters: dict[str, Path],
+    make_engine: EngineFactory,
+    tmp_path: Path,
+) -> None:
+    """Each pooling of each adapter's prompts in a batch with requests that generate; 8 or 128 rows a step."""
+    engine = make_engine(tiny_model, max_num_seqs=8, max_num_batched_tokens=budget, overlap=overlap)
+    expected: dict[str, torch.Tensor] = {}
+    for name, folder in {"base": None, **adapters}.items():
+        reference = Forward.load(tiny_model, folder)
+        uses = None if folder is None else load(tiny_model, folder, tmp_path)
+        for seed, length in enumerate(LENGTHS):
+            prompt = draw(length, seed)
+            for pooling in Pooling:
+                key = f"{name} {length} {pooling}"
+                expected[key] = pooled(reference(prompt)[0], pooling)
+                engine.add_request(embed(key, prompt, pooling), uses)
+        engine.add_request(request(f"generates {name}", draw(30, 9), 12), uses)
+    found = drain(engine)
+    for key, wanted in expected.items():
+        assert (vector(found[key]) - wanted).abs().max() <= 1e-5, key
+    assert not torch.allclose(expected["base 50 mean"], expected["tops 50 mean"], atol=1e-2)
+    for name, folder in {"base": None, **adapters}.items():
+        uses = None if folder is None else load(tiny_model, folder, tmp_path)
+        engine.add_request(request("alone", draw(30, 9), 12), uses)
+        assert tokens(found[f"generates {name}"]) == tokens(drain(engine)["alone"])
+    assert engine.pool.num_used == 0
+
+
+def test_a_cached_prefix_changes_nothing(tiny_model: Path, make_engine: EngineFactory) -> None:
+    """The last position is computed over it; poolings that need earlier positions look for none."""
+    engine, prompt = make_engine(tiny_model), draw(70, 3)
+    reference = Forward.load(tiny_model, None)(prompt)[0]
+    engine.add_request(request("generates", prompt, 4), None)
+    drain(engine)
+    for pooling, cached in ((Pooling.LAST, 64), (Pooling.MEAN, 0), (Pooling.FIRST, 0)):
+        engine.add_request(embed("again", prompt, pooling), None)
+        deltas = drain(engine)["again"]
+        assert (vector(deltas) - pooled(reference, pooling)).abs().max() <= 1e-5
+        assert deltas[0].cached_tokens == cached
+
+
+def test_pages_of_an_embedded_prompt_are_shared(tiny_model: Path, make_engine: EngineFactory) -> None:
+    engine, prompt = make_engine(tiny_model), draw(70, 3)
+    engine.add_request(embed("first", prompt, Pooling.MEAN), None)
+    drain(engine)
+    engine.add_request(request("then", prompt, 4), None)
+    assert drain(engine)["then"][-1].cached_tokens == 64
+
+
+def preempted(engine: Engine, name: str) -> None:
+    """Sets a running sequence back to wait, as a lack of pages does."""
+    sequence = engine._sequences[name]
+    assert 0 < sequence.num_computed < len(sequence.token_ids)
+    engine.scheduler._preempt(sequence, 0.0)
+
+
+def test_a_preempted_prompt_is_read_once(tiny_model: Path, make_engine: EngineFactory) -> None:
+    engine, prompt = make_engine(tiny_model, max_num_seqs=4, max_num_batched_tokens=20), draw(70, 3)
+    wanted = pooled(Forward.load(tiny_model, None)(prompt)[0], Pooling.MEAN)
+    engine.add_request(embed("it", prompt, Pooling.MEAN), None)
+    for _ in range(2):
+        engine.step()
+        preempted(engine, "it")
+    assert (vector(drain(engine)["it"]) - wanted).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_no_embedding_of_what_has_no_direction(value: float) -> None:
+    pooler = Pooler(Pooling.LAST, 3)
+    pooler.take(torch.full((1, 8), value), lambda x: x)
+    assert pooler.finish() is None
+
+
+def test_non_finite_states_end_that_request_only(tiny_model: Path, make_engine: EngineFactory) -> None:
+    engine = make_engine(tiny_model)
+    engine._runner._model._embedding[77] = float("nan")
+    engine.add_request(embed("bad", [5, 77, 6]), None)
+    engine.add_request(embed("good", [5, 78, 6]), None)
+    found = drain(engine)
+    assert found["bad"][0].finish_reason is FinishReason.ERROR
+    assert "non-finite" in (found["bad"][0].error or "")
+    assert len(vector(found["good"])) == 72
+
+
+def test_states_whose_squares_overflow() -> None:
+    pooler = Pooler(Pooling.MEAN, 2)
+    pooler.take(torch.tensor([[3e30, 0.0], [0.0, 4e30]]), lambda x: x)
+    found = pooler.finish()
+    assert found is not None
+    assert found.embedding is not None
+    assert list(found.embedding) == pytest.approx([0.6, 0.8])

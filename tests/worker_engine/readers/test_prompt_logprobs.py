@@ -1,0 +1,116 @@
+"""Log probabilities of prompts equal transformers': base and adapters, in chunks, beside generations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.readers.reference import LENGTHS, Forward, draw, load
+from worker_engine.protocol import FinishReason, TokenDelta, TokenLogprobs
+from worker_engine.readers.prompt_logprobs import BLOCK_ROWS, PromptLogprobs
+
+pytestmark = pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
+TOP = 3
+
+
+def told(deltas: list[TokenDelta]) -> tuple[TokenLogprobs, ...]:
+    """Of the first delta, since the others have none."""
+    assert all(delta.prompt_logprobs is None for delta in deltas[1:])
+    assert deltas[0].prompt_logprobs is not None
+    return deltas[0].prompt_logprobs
+
+
+def check(found: tuple[TokenLogprobs, ...], logits: torch.Tensor, prompt: list[int]) -> None:
+    logprobs = torch.log_softmax(logits.double(), -1)
+    assert [item.token_id for item in found] == prompt[1:]
+    for at, item in enumerate(found):
+        line = logprobs[at]
+        assert item.logprob == pytest.approx(line[item.token_id].item(), abs=1e-4)
+        best = line.topk(TOP)
+        assert [token for token, _ in item.top] == best.indices.tolist()
+        assert [value for _, value in item.top] == pytest.approx(best.values.tolist(), abs=1e-4)
+        assert item.rank == int((line > line[item.token_id]).sum()) + 1
+
+
+@pytest.mark.parametrize(("budget", "overlap"), [(0, "off"), (8, "off"), (8, "on")])
+def test_as_in_transformers_and_peft(
+    budget: int,
+    overlap: str,
+    tiny_model: Path,
+    adapters: dict[str, Path],
+    make_engine: EngineFactory,
+    tmp_path: Path,
+) -> None:
+    """All in one batch, of requests that generate and that do not; tokens are those without them."""
+    engine = make_engine(tiny_model, max_num_seqs=8, max_num_batched_tokens=budget, overlap=overlap)
+    expected: dict[str, tuple[torch.Tensor, list[int]]] = {}
+    for name, folder in {"base": None, **adapters}.items():
+        reference = Forward.load(tiny_model, folder)
+        uses = None if folder is None else load(tiny_model, folder, tmp_path)
+        for seed, length in enumerate((*LENGTHS, 150)):
+            prompt = draw(length, seed)
+            logits = reference(prompt)[1]
+            for most in ("0", "6"):
+                key = f"{name} {length} {most}"
+                expected[key] = (logits, prompt)
+                engine.add_request(request(key, prompt, int(most), prompt_logprobs=TOP), uses)
+            engine.add_request(request(f"plain {name} {length}", prompt, 6), uses)
+    found = drain(engine)
+    for key, (logits, prompt) in expected.items():
+        check(told(found[key]), logits, prompt)
+        name, size, most = key.split()
+        plain = tokens(found[f"plain {name} {size}"])
+        assert tokens(found[key]) == plain[: int(most)], key
+        assert found[key][-1].finish_reason is FinishReason.LENGTH
+    assert 2 * BLOCK_ROWS < 150
+    assert engine.pool.num_used == 0
+
+
+def test_known_pages_are_computed_again(tiny_model: Path, make_engine: EngineFactory) -> None:
+    engine, prompt = make_engine(tiny_model), draw(70, 3)
+    logits = Forward.load(tiny_model, None)(prompt)[1]
+    for _ in range(2):
+        engine.add_request(request("it", prompt, 2, prompt_logprobs=TOP), None)
+        deltas = drain(engine)["it"]
+        check(told(deltas), logits, prompt)
+        assert deltas[-1].cached_tokens == 0
+
+
+def test_a_request_preempted_while_it_generates_tells_once(
+    tiny_model: Path, make_engine: EngineFactory
+) -> None:
+    """Then its prompt may come out of the prefix cache."""
+    engine, prompt = make_engine(tiny_model), draw(70, 3)
+    engine.add_request(request("it", prompt, 9, prompt_logprobs=TOP), None)
+    deltas = engine.step() + engine.step()
+    sequence = engine._sequences["it"]
+    engine.scheduler._preempt(sequence, 0.0)
+    deltas += engine.step()
+    assert sequence.num_computed == 72
+    assert engine.num_prompt_tokens == 70 + 8
+    deltas += drain(engine)["it"]
+    check(told(deltas), Forward.load(tiny_model, None)(prompt)[1], prompt)
+    assert len(tokens(deltas)) == 9
+
+
+def test_logits_exist_for_a_block_of_positions_only() -> None:
+    sizes: list[int] = []
+
+    def predict(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(x))
+        return torch.zeros(len(x), 11)
+
+    reader = PromptLogprobs([at % 11 for at in range(3 * BLOCK_ROWS + 2)], 0)
+    reader.take(torch.zeros(3 * BLOCK_ROWS, 4), predict)
+    reader.take(torch.zeros(1, 4), predict)
+    assert sizes == [BLOCK_ROWS] * 3 + [1]
+    assert reader.start == reader.stop
+
+
+def test_not_finite() -> None:
+    reader = PromptLogprobs([1, 2], 1)
+    reader.take(torch.zeros(1, 4), lambda x: torch.full((1, 5), float("nan")))
+    assert reader.finish() is None

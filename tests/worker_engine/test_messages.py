@@ -1,0 +1,45 @@
+"""Messages as clients send them back: an answer's object is often the next request's history, whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from worker_engine.errors import InvalidRequest
+from worker_engine.openai.messages import parse_messages
+
+USER = {"role": "user", "content": "x"}
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        {"provider_specific_fields": {"refusal": None}},
+        {"reasoning_content": "hm", "reasoning": "hm", "thinking_blocks": [], "images": []},
+        {"annotations": [{"type": "url_citation"}]},
+        {"refusal": None, "audio": None, "function_call": None},
+    ],
+)
+def test_an_answer_may_come_back_as_it_was(echoed: dict[str, Any]) -> None:
+    plain = {"role": "assistant", "content": "y"}
+    assert parse_messages([USER, plain | echoed]) == parse_messages([USER, plain])
+
+
+def test_a_call_may_come_back_as_it_was() -> None:
+    def said(call: dict[str, Any]) -> dict[str, Any]:
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    echoed = CALL | {"index": 0, "provider_specific_fields": None}
+    assert parse_messages([said(echoed)]) == parse_messages([said(CALL)])
+    assert parse_messages([said(echoed | {"provider_specific_fields": {"x": 1}})]) == parse_messages(
+        [said(CALL)]
+    )
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "provider_specific_fields"])
+def test_what_only_answers_carry_is_refused_elsewhere(name: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse_messages([USER | {name: "x"}])
+    assert refused.value.param == f"messages[0].{name}"

@@ -1,0 +1,225 @@
+"""Decode steps recorded once for each size of batch, with adapters and without, and replayed.
+
+A step of one token for each sequence is the same few hundred launches every time; only what the tensors hold
+differs. A recording is for a number of rows (`buckets`), smaller batches are padded: padding rows write their
+keys and values to page 0, which is nobody's, and their logits are not read. Each size has a recording without
+adapters, so that a batch of base-only rows pays nothing for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kernels.capture import Captures
+from kernels.lora import Segments
+from kernels.lora.graph import MAX_RANK, CapturedLora, GraphLora, GraphTables, LinearShape
+from worker_engine.config import PAGE_SIZE
+from worker_engine.layers.attention import AttentionPlan, KVCache
+from worker_engine.layers.linear import LinearLora
+from worker_engine.model_config import PACKED_MODULES, ModelConfig
+from worker_engine.models.decoder import Batch, Decoder, LayerLora
+
+log = logging.getLogger(__name__)
+
+
+TOLERANCE = 0.02
+"""Of a replay, as a share of the step's largest logit: kernels are the same, and bf16 keeps eight bits."""
+
+
+def buckets(most: int) -> list[int]:
+    """Rows of the recordings, the last one `most`."""
+    return sorted({size for size in (1, 2, 4, *range(8, most, 8)) if size < most} | {most})
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStep:
+    """Sequences with one new token each.
+
+    Attributes:
+        token_ids, positions: int64 [rows] on the device.
+        contexts: tokens of each sequence, the new one included.
+        row_adapter: index in `layers` of each row's adapter, -1 for none.
+        layers: what `AdapterBatch.layers` is now.
+    """
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    contexts: Sequence[int]
+    pages: Sequence[Sequence[int]]
+    row_adapter: Sequence[int]
+    layers: Sequence[LayerLora]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """Tensors that stay where they are, and the step over them.
+
+    Attributes:
+        inputs: int64 [2, rows], token ids and positions.
+        logits: float32 [rows, vocab].
+    """
+
+    inputs: torch.Tensor
+    attention: AttentionPlan
+    lora: GraphLora | None
+    logits: torch.Tensor
+    replay: Callable[[], None]
+
+
+class DecodeGraphs:
+    """The recordings of one model and cache.
+
+    Attributes:
+        num_replays: steps that ran as a replay.
+        num_refused: steps of the right form that no recording could take.
+        problem: why recording failed; from then on every step runs launch by launch.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        cache: KVCache,
+        config: ModelConfig,
+        captures: Captures,
+        *,
+        max_num_seqs: int,
+        max_adapters: int,
+        max_context: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._model, self._cache, self._captures, self._device = model, cache, captures, device
+        self._max_context, self.buckets = max_context, buckets(max_num_seqs)
+        shapes = {
+            name: LinearShape(
+                config.linear_shapes[modules[0]][1],
+                tuple(config.linear_shapes[module][0] for module in modules),
+            )
+            for name, modules in PACKED_MODULES.items()
+        }
+        self._tables = GraphTables(
+            shapes, config.num_layers, adapters=max_adapters, rank=MAX_RANK, dtype=dtype, device=device
+        )
+        self._loaded: Sequence[LayerLora] | None = None
+        self._recordings: dict[tuple[int, bool], _Recording] = {}
+        self.num_replays = self.num_refused = 0
+        self.problem = ""
+
+    def record_all(self) -> None:
+        """Records every size, the largest first: the others then find their memory in its."""
+        for rows in reversed(self.buckets):
+            for with_lora in (True, False):
+                if self._recording(rows, with_lora) is None:
+                    return
+
+    @torch.inference_mode()
+    def run(self, step: DecodeStep) -> torch.Tensor | None:
+        """Float32 logits [rows, vocab], which last until the next step; None when no recording takes it."""
+        count = len(step.contexts)
+        rows = next((size for size in self.buckets if size >= count), None)
+        if rows is None:
+            return None
+        recording = self._recording(rows, any(adapter >= 0 for adapter in step.row_adapter))
+        if recording is None:
+            return None
+        try:
+            self._load(recording, step, rows)
+        except ValueError as error:
+            self.num_refused += 1
+            log.debug("a decode step of %d rows runs launch by launch: %s", count, error)
+            return None
+        recording.replay()
+        self.num_replays += 1
+        return recording.logits[:count]
+
+    def _load(self, recording: _Recording, step: DecodeStep, rows: int) -> None:
+        count = len(step.contexts)
+        if recording.lora is not None:
+            if step.layers is not self._loaded:
+                self._loaded = None
+                # Reading a layer makes the device wait for its weights. A recording cannot wait within
+                # itself for copies that begin later, so all layers are waited for in front of the replay.
+                self._tables.load(
+                    [
+                        {name: None if held is None else held.weights for name, held in by_name.items()}
+                        for by_name in step.layers
+                    ]
+                )
+                self._loaded = step.layers
+            recording.lora.load([*step.row_adapter, *[-1] * (rows - count)])
+        if recording.attention.graph is None:
+            raise ValueError("attention.graph is None; expected the plan of a captured step")
+        recording.attention.graph.load(self._plan(rows, step.contexts, step.pages))
+        recording.inputs[0, :count] = step.token_ids
+        recording.inputs[1, :count] = step.positions
+
+    def _plan(
+        self, rows: int, contexts: Sequence[int] = (), pages: Sequence[Sequence[int]] = ()
+    ) -> AttentionPlan:
+        """Padded with sequences of one token in page 0."""
+        padding = rows - len(contexts)
+        return AttentionPlan.of(
+            [1] * rows,
+            [*contexts, *[1] * padding],
+            [*pages, *[(0,)] * padding],
+            page_size=PAGE_SIZE,
+            device=self._device,
+        )
+
+    @torch.inference_mode()
+    def _recording(self, rows: int, with_lora: bool) -> _Recording | None:
+        """Recorded over padding alone, the first time that it is asked for; None once that has failed.
+
+        What fails may be the memory that is left, or an operation that the driver does not capture: a worker
+        that decodes launch by launch is slower, one that ends is none.
+        """
+        key = (rows, with_lora)
+        if key not in self._recordings and not self.problem:
+            try:
+                self._recordings[key] = self._record(rows, with_lora)
+            except Exception as error:
+                log.exception("a decode step of %d rows could not be recorded; none is replayed", rows)
+                self.problem = f"{type(error).__name__}: {error}"
+        return None if self.problem else self._recordings[key]
+
+    def _record(self, rows: int, with_lora: bool) -> _Recording:
+        inputs = torch.zeros((2, rows), dtype=torch.int64, device=self._device)
+        attention = self._plan(rows).for_capture(max_context=self._max_context)
+        lora = GraphLora(self._tables, rows) if with_lora else None
+        batch = Batch(
+            token_ids=inputs[0],
+            positions=inputs[1],
+            attention=attention,
+            output_rows=None,
+            lora=() if lora is None else self._layers(lora),
+            segments=Segments.of([-1 if lora is None else 0] * rows, self._device),
+        )
+
+        def step() -> torch.Tensor:
+            return self._model.predict(self._model.forward(batch, self._cache), None)
+
+        logits, replay = self._captures.capture(step)
+        _verify(step(), logits, replay)
+        return _Recording(inputs, attention, lora, logits, replay)
+
+    def _layers(self, lora: GraphLora) -> list[LayerLora]:
+        return [
+            {name: LinearLora(None, captured=CapturedLora(lora, layer, name)) for name in self._tables.shapes}
+            for layer in range(self._tables.num_layers)
+        ]
+
+
+def _verify(expected: torch.Tensor, logits: torch.Tensor, replay: Callable[[], None]) -> None:
+    """Replays a new recording once, over the batch of its capture.
+
+    Raises:
+        RuntimeError: `logits` are then not `expected`, what the same step gives launch by launch.
+    """
+    replay()
+    apart = float((logits - expected).abs().max())
+    if not apart <= TOLERANCE * float(expected.abs().max()):
+        raise RuntimeError(f"replayed logits differ from those of the step itself by {apart:.3g}")

@@ -1,0 +1,199 @@
+"""POST /v1/embeddings: each input's pooled hidden state, of length 1."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from aiohttp import web
+
+from worker_engine.choices import merge
+from worker_engine.errors import ContextLengthExceeded, InvalidRequest
+from worker_engine.openai.body import parse_object
+from worker_engine.openai.fields import Fields
+from worker_engine.openai.generation import adapter_of, origin_of, request_id_of
+from worker_engine.openai.origin import parse_origin
+from worker_engine.openai.parameters import Parameter, Told, Whole, object_schema
+from worker_engine.openai.prepare import INLINE_CHARS
+from worker_engine.openai.schema import IGNORED, WHO, parse_adapter
+from worker_engine.protocol import AdapterMix, AdapterRef, GenerateRequest, Origin, SamplingParams
+from worker_engine.routes import SERVICE, Route
+from worker_engine.service import Service
+
+MAX_INPUTS: Final = 2048
+_FORMATS: Final = ("float", "base64")
+_DIMENSIONS: Final = Whole(1)
+_WANTED: Final = f"a string, a list of token ids, or a list of 1 to {MAX_INPUTS} of either"
+_TEXT: Final = {"type": "string", "minLength": 1}
+_IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+PARAMETERS: Final[Mapping[str, Parameter]] = {
+    **WHO,
+    "input": Told(
+        {
+            "anyOf": [
+                _TEXT,
+                _IDS,
+                {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_INPUTS},
+                {"type": "array", "items": _IDS, "minItems": 1, "maxItems": MAX_INPUTS},
+            ]
+        }
+    ),
+    "encoding_format": Told({"enum": [*_FORMATS, None]}),
+    "dimensions": _DIMENSIONS,
+    **{name: Told() for name in IGNORED},
+}
+
+Input = str | tuple[int, ...]
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """A body after checking.
+
+    Attributes:
+        dimensions: how many of an embedding's first numbers are told, scaled to length 1 again; None for all.
+        binary: embeddings are told as base64 of little-endian float32.
+    """
+
+    model: str
+    adapter: AdapterRef | AdapterMix | None
+    inputs: tuple[Input, ...]
+    dimensions: int | None
+    binary: bool
+    origin: Origin
+
+
+def parse(body: bytes) -> EmbeddingRequest:
+    """Raises InvalidRequest whose `param` names the field at fault."""
+    value = parse_object(body)
+    fields = Fields(value)
+    fields.refuse_others(PARAMETERS)
+    form = fields.text("encoding_format", "float")
+    if form not in _FORMATS:
+        raise fields.wrong("encoding_format", " or ".join(_FORMATS))
+    adapter = parse_adapter(fields)
+    return EmbeddingRequest(
+        model=fields.text("model"),
+        adapter=adapter,
+        inputs=_inputs(fields),
+        dimensions=_DIMENSIONS.read(fields, "dimensions"),
+        binary=form == "base64",
+        origin=parse_origin(value, adapter),
+    )
+
+
+def _inputs(fields: Fields) -> tuple[Input, ...]:
+    given: Any = fields.get("input", None, (str, list), _WANTED)
+    one = isinstance(given, str) or (bool(given) and all(type(item) is int for item in given))
+    items = [given] if one else given
+    if not 0 < len(items) <= MAX_INPUTS:
+        raise fields.wrong("input", _WANTED)
+    for index, item in enumerate(items):
+        ids = isinstance(item, list) and all(type(part) is int for part in item)
+        if not (ids or isinstance(item, str)) or isinstance(item, str) is not isinstance(items[0], str):
+            raise fields.wrong("input", _WANTED)
+        if not item:
+            where = "input" if one else f"input[{index}]"
+            raise InvalidRequest(f"{where} must not be empty", param="input")
+    return tuple(item if isinstance(item, str) else tuple(item) for item in items)
+
+
+async def embeddings(request: web.Request) -> web.Response:
+    """POST /v1/embeddings."""
+    arrived = time.monotonic()
+    service = request.app[SERVICE]
+    body = parse(await request.read())
+    adapter = adapter_of(service, body.model, body.adapter)
+    width = service.model.hidden_size
+    if body.dimensions is not None and body.dimensions > width:
+        raise InvalidRequest(f"dimensions must be at most {width}, this model's", param="dimensions")
+    prompts = await _prompts(service, body.inputs)
+    request_id, origin = request_id_of(request), origin_of(request, body.origin)
+    sampling = SamplingParams(max_tokens=0)
+    streams = [
+        service.generate(
+            GenerateRequest(request_id, prompt, sampling, adapter, origin, service.pooling), arrived=arrived
+        )
+        for prompt in prompts
+    ]
+    found: dict[int, array[float]] = {}
+    # So many fill the batch; a longer list must not fill the queue, whose limits are for requests.
+    async with aclosing(merge(streams, at_once=service.config.max_num_seqs)) as deltas:
+        async for index, delta in deltas:
+            if delta.embedding is not None:
+                found[index] = delta.embedding
+    answer = await asyncio.to_thread(_render, body, [found[index] for index in range(len(prompts))], prompts)
+    return web.Response(body=answer, content_type="application/json", headers={"x-request-id": request_id})
+
+
+async def _prompts(service: Service, inputs: Sequence[Input]) -> list[tuple[int, ...]]:
+    """Each input's token ids. Raises InvalidRequest, ContextLengthExceeded."""
+    if sum(len(item) for item in inputs) <= INLINE_CHARS:
+        prompts = _tokenize(service, inputs)
+    else:
+        prompts = await asyncio.to_thread(_tokenize, service, inputs)
+    vocab, room = service.model.vocab_size, service.engine.max_model_len
+    for index, prompt in enumerate(prompts):
+        where = f"input[{index}]" if len(prompts) > 1 else "input"
+        if not prompt:
+            raise InvalidRequest(f"{where} must not be empty", param="input")
+        if not all(0 <= token < vocab for token in prompt):
+            raise InvalidRequest(f"{where} must hold token ids from 0 to {vocab - 1}", param="input")
+        if len(prompt) > room:
+            raise ContextLengthExceeded(
+                f"this model's context is {room} tokens, but {where} has {len(prompt)}", param="input"
+            )
+        if not service.engine.fits(len(prompt)):
+            raise ContextLengthExceeded(
+                f"this worker's KV cache holds {service.engine.pool_tokens} tokens, but {where} has "
+                f"{len(prompt)}",
+                param="input",
+            )
+    return prompts
+
+
+def _tokenize(service: Service, inputs: Sequence[Input]) -> list[tuple[int, ...]]:
+    def ids(text: str) -> tuple[int, ...]:
+        return tuple(service.tokenizer.encode(text, add_special_tokens=True))
+
+    return [item if isinstance(item, tuple) else ids(item) for item in inputs]
+
+
+def _render(
+    body: EmbeddingRequest, embeddings: Sequence[array[float]], prompts: Sequence[Sequence[int]]
+) -> bytes:
+    data = []
+    for index, embedding in enumerate(embeddings):
+        vector = np.frombuffer(embedding, np.float32)
+        if body.dimensions is not None:
+            vector = _shorten(vector, body.dimensions)
+        told = base64.b64encode(vector.astype("<f4").tobytes()).decode() if body.binary else vector
+        data.append({"object": "embedding", "index": index, "embedding": told})
+    count = sum(map(len, prompts))
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    answer = {"object": "list", "data": data, "model": body.model, "usage": usage}
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _shorten(vector: Vector, count: int) -> Vector:
+    head = vector[:count].astype(np.float64)
+    # Noughts stay noughts: there is no direction left to tell.
+    return (head / (np.linalg.norm(head) or 1.0)).astype(np.float32)
+
+
+ROUTES: Final = (
+    Route(
+        "POST", "/v1/embeddings", embeddings, "Embeddings of texts",
+        body=object_schema(PARAMETERS, ["model", "input"]),
+    ),
+)  # fmt: skip
