@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import os
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import orjson
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from gateway import wal
+from gateway import logs, wal
+from gateway.admission import Admission, Broker, line
+from gateway.aws.credentials import BotocoreCredentials
 from gateway.backends.base import Backend
 from gateway.backends.openai_http import OpenAIHttpBackend
-from gateway.backends.upstream import Upstream
+from gateway.backends.sagemaker import SageMakerBackend
+from gateway.backends.upstream import Upstream, backend_tls
 from gateway.backends.worker import WorkerBackend
-from gateway.completions import Completions
-from gateway.errors import GatewayError, MethodNotAllowed, NoSuchRoute, RoutesUnavailable, render
-from gateway.http import JSON, ClientGone, Cors, Header, Receive, Scope, Send, bearer, respond
+from gateway.bodies import Bodies
+from gateway.completions import PATHS, Completions
+from gateway.dispatch import Dispatcher
+from gateway.drain import Drain
+from gateway.errors import GatewayError, MethodNotAllowed, NoSuchRoute, ResponseBroken, Stopping, render
+from gateway.health import Health
+from gateway.http import JSON, Cors, Header, Receive, Scope, Send, bearer, header, respond
+from gateway.idempotency import HEADER, AnswerStore, Idempotency
 from gateway.metering import Meter
 from gateway.models import get_model, list_models
-from gateway.openai_schema import PARAMETERS
+from gateway.observability import Observer, exposition
+from gateway.observability.metrics import Metrics
+from gateway.observability.state import GatewayState
 from gateway.route_feed import RouteFeed
-from gateway.routing import authenticate
+from gateway.routing import Door
+from gateway.routing.fleet import Fleet
+from gateway.routing.poller import LoadPoller
 from gateway.settings import Settings
 from gateway.shipper import Shipper
+from gateway.stalls import limit_stalls
+from gateway.waiting_room import WaitingRoom
 from gateway.wal import Wal
 from gateway.wire import uuid7
+from worker_engine.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
+_INGEST_SECONDS: Final = 10
+"""How long an abandoned log that is shipped is held until its events are ingested; then for another time."""
+_PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class Gateway:
@@ -42,8 +62,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._cors = Cors(settings.cors_origins)
-        self._tasks: list[asyncio.Task[None]] = []
-        self._dead: list[str] = []
+        self._door = Door(settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -54,55 +73,79 @@ class Gateway:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = uuid7()
         headers: list[Header] = [(b"x-request-id", request_id.encode()), *self._cors.headers(scope)]
+        if scope["path"] in _PROBES and scope["method"] in ("GET", "HEAD"):
+            await self._probe(scope, send, headers)
+            return
+        seen = self._observer.begin(scope, request_id)
+        task = None
         try:
-            if scope["path"] in PARAMETERS and scope["method"] == "POST":
-                await self._completions.serve(scope, receive, send, request_id, headers)
+            task = self._drain.enter()
+            if scope["path"] in PATHS and scope["method"] == "POST":
+                serve = self._idempotency.serve if header(scope, HEADER) else self._completions.serve
+                await serve(scope, receive, send, seen, headers)
             elif scope["method"] == "OPTIONS":
                 await self._cors.preflight(scope, send, request_id.encode())
             else:
-                status, value = self._get(scope)
-                await respond(send, status, orjson.dumps(value), [JSON, *headers])
+                await respond(send, 200, orjson.dumps(self._get(scope)), [JSON, *headers])
         except GatewayError as error:
             status, body, extra = render(error)
+            self._observer.failed(seen, error, status)
             await respond(send, status, body, [JSON, *headers, *extra.items()])
-        except ClientGone:
-            return
-        except Exception:
-            # Sends nothing more when the response has begun; the server then cuts the connection.
-            logger.exception("request %s failed", request_id)
-            body = orjson.dumps({"error": _internal(request_id)})
-            await respond(send, 500, body, [JSON, *headers])
+        except asyncio.CancelledError:
+            self._observer.cut(seen)
+            if not self._drain.cut():
+                raise
+            status, body, extra = render(Stopping())
+            await respond(send, status, body, [JSON, *headers, *extra.items()])
+        except Exception as error:
+            self._observer.crashed(seen)
+            # Not the exception's text, which may hold what the client sent.
+            logger.error("request %s failed", request_id, extra={"fields": logs.stack(error)})
+            await self._apologize(send, request_id, headers)
+        finally:
+            if task is not None:
+                self._drain.leave(task)
+            self._observer.end(seen)
 
-    def _get(self, scope: Scope) -> tuple[int, object]:
+    async def _apologize(self, send: Send, request_id: str, headers: list[Header]) -> None:
+        """Sends nothing more when the response has begun; the server then cuts the connection."""
+        body = orjson.dumps({"error": _internal(request_id)})
+        try:
+            await respond(send, 500, body, [JSON, *headers])
+        except Exception:
+            # The server would log the exception that it came from, with its text.
+            raise ResponseBroken(f"request {request_id} failed after its response had begun") from None
+
+    async def _probe(self, scope: Scope, send: Send, headers: list[Header]) -> None:
+        """Health, and the metrics to whoever has their token; to others there is no such route."""
+        if scope["path"] != "/metrics":
+            status, value = self._health.alive() if scope["path"] == "/healthz" else self._health.ready()
+            await respond(send, status, orjson.dumps(value), [JSON, *headers])
+        elif self._may_scrape(scope):
+            self._observer.metrics.beat(self._state)
+            text = await asyncio.to_thread(exposition.render, self._settings.wal_dir)
+            await respond(send, 200, text, [(b"content-type", exposition.CONTENT_TYPE), *headers])
+        else:
+            status, body, _ = render(NoSuchRoute("There is no GET /metrics."))
+            await respond(send, status, body, [JSON, *headers])
+
+    def _may_scrape(self, scope: Scope) -> bool:
+        token = self._settings.metrics_token
+        return bool(token) and hmac.compare_digest(bearer(scope).encode(), token.encode())
+
+    def _get(self, scope: Scope) -> object:
         path = scope["path"]
-        if path in PARAMETERS:
+        if path in PATHS:
             raise MethodNotAllowed(f"{path} takes POST.")
         if scope["method"] not in ("GET", "HEAD"):
             raise NoSuchRoute(f"There is no {scope['method']} {path}.")
-        if path == "/healthz":
-            return 200, {"status": "ok"}
-        if path == "/readyz":
-            return self._readiness()
         if path == _MODELS or path.startswith(_MODELS + "/"):
             table = self._feed.current()
-            caller = authenticate(table, bearer(scope))
+            caller = self._door.enter(table, scope)
             if path == _MODELS:
-                return 200, list_models(table, caller.tenant)
-            return 200, get_model(table, caller.tenant, unquote(path.removeprefix(_MODELS + "/")))
-        raise NoSuchRoute(
-            f"There is no GET {path}. The API is /v1/chat/completions, /v1/completions, /v1/models."
-        )
-
-    def _readiness(self) -> tuple[int, object]:
-        reasons = [reason] if (reason := self._wal.admits()) else []
-        reasons += [f"The {name} has ended; restart the gateway." for name in self._dead]
-        version = None
-        try:
-            version = self._feed.current().version
-        except RoutesUnavailable as error:
-            reasons.append(error.message)
-        status = "waiting" if reasons else "ready"
-        return (503 if reasons else 200), {"status": status, "routes_version": version, "reasons": reasons}
+                return list_models(table, caller)
+            return get_model(table, caller, unquote(path.removeprefix(_MODELS + "/")))
+        raise NoSuchRoute(f"There is no GET {path}. The API is {', '.join(sorted(PATHS))} and {_MODELS}.")
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -113,43 +156,75 @@ class Gateway:
             await send({"type": "lifespan.startup.failed", "message": message})
             return
         await send({"type": "lifespan.startup.complete"})
-        await receive()
+        limiting = asyncio.create_task(limit_stalls(self._settings.port, self._settings.stall_seconds))
+        self._drain.listen()
+        ended = await self._drain.wait(asyncio.ensure_future(receive()))
+        limiting.cancel()
         await self._close()
+        if not ended:
+            # A client that sent half a request, or that does not read, holds the server.
+            os._exit(0)
         await send({"type": "lifespan.shutdown.complete"})
 
     def _open(self) -> None:
         settings = self._settings
         self._redis = Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
-        self._upstream = Upstream()
+        trusted = backend_tls(settings.backend_ca)
+        self._upstream = Upstream(tls=trusted)
         self._wal = Wal(wal.claim(settings.wal_dir))
         if self._wal.recovered:
             logger.warning("usage log: %d interrupted streams recovered", self._wal.recovered)
         self._feed = RouteFeed(self._redis, stale_seconds=settings.stale_seconds)
-        self._meter = Meter(self._wal, settings.gateway_id)
+        self._drain = drain = Drain(settings.drain_seconds)
+        self._health = Health(self._wal, self._feed, drain)
+        room = WaitingRoom(self._feed, self._redis, most=settings.held)
+        self._tracing = Tracing.start("graftwork-gateway", os.environ)
+        self._observer = Observer(
+            Metrics(self._wal.folder, adapters=settings.metrics_adapters),
+            PATHS,
+            tracing=self._tracing,
+            access_log=settings.access_log,
+        )
+        self._meter = Meter(self._wal, settings.gateway_id, self._observer)
         self._shipper = Shipper(self._wal, self._redis)
         backends: dict[str, Backend] = {
             "worker": WorkerBackend(self._upstream, settings.fleet_token),
             "openai_http": OpenAIHttpBackend(self._upstream, settings.openai_http_key),
+            "sagemaker": SageMakerBackend(self._upstream, BotocoreCredentials(), room),
         }
-        self._completions = Completions(self._feed, self._meter, backends)
-        self._start("route feed", self._feed.run())
-        self._start("meter", self._meter.run())
-        self._start("usage shipper", self._shipper.run())
-        self._start("shipper of abandoned logs", self._ship_abandoned())
-
-    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=name)
-        task.add_done_callback(self._ended)
-        self._tasks.append(task)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Background work never ends by itself: its end is a fault that only a restart mends."""
-        if not task.cancelled():
-            logger.critical("the %s has ended", task.get_name(), exc_info=task.exception())
-            self._dead.append(task.get_name())
+        self._fleet = Fleet()
+        self._dispatcher = Dispatcher(self._meter, backends, self._fleet)
+        self._limits_redis = line(settings.redis_url)
+        self._broker = Broker(self._limits_redis, self._wal.slot.id)
+        admission = Admission(
+            self._broker, queue_seconds=settings.queue_seconds, queue_length=settings.queue_length
+        )
+        bodies = Bodies(most=settings.body_bytes, seconds=settings.body_seconds)
+        self._completions = Completions(
+            self._feed, self._door, bodies, admission, self._meter, self._dispatcher, self._observer, drain,
+            room,
+        )  # fmt: skip
+        self._answers_redis = Redis.from_url(
+            settings.redis_url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
+        )
+        answers = AnswerStore(self._answers_redis, settings.fleet_token)
+        self._idempotency = Idempotency(self._feed, self._door, bodies, answers, self._completions.serve)
+        self._state = GatewayState(
+            self._wal, self._shipper, self._feed, self._fleet, self._broker, self._dispatcher, room
+        )
+        start = self._health.start
+        start("route feed", self._feed.run())
+        poller = LoadPoller(self._feed, self._fleet, settings.fleet_token, tls=trusted)
+        start("load poller", poller.run())
+        start("limits", self._broker.run())
+        start("waiting room", room.run())
+        start("meter", self._meter.run())
+        start("usage shipper", self._shipper.run())
+        start("shipper of abandoned logs", self._ship_abandoned())
+        start("metrics", self._observer.run(self._state))
 
     async def _close(self) -> None:
-        pending = set(self._tasks)
+        pending = set(self._health.tasks)
         while pending:
             # A cancellation that meets a timeout inside the Redis client comes out as the timeout, which
             # these loops wait out: so it is said until it is heard.
@@ -160,9 +235,15 @@ class Gateway:
             await asyncio.wait_for(self._shipper.drain(), 3)
         except (RedisError, OSError, TimeoutError) as error:
             logger.warning("usage log: not all is shipped, the next start goes on: %s", error)
+        await self._broker.close()
+        await self._limits_redis.aclose()
+        await self._answers_redis.aclose()
         self._wal.close()
         await self._upstream.close()
         await self._redis.aclose()
+        self._observer.metrics.end()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     async def _ship_abandoned(self) -> None:
         """Ships logs whose process is gone and whose slot nobody took over."""
@@ -182,9 +263,13 @@ class Gateway:
             logger.warning("usage log: %s waits for room: %s", slot.folder, error)
             slot.release()
             return
-        whole = False
+        shipper, whole = Shipper(log, self._redis), False
         try:
-            whole = await Shipper(log, self._redis).drain()
+            if await shipper.drain():
+                for _ in range(_INGEST_SECONDS * 5):
+                    if whole := await shipper.ingested():
+                        break
+                    await asyncio.sleep(0.2)
         except (RedisError, OSError) as error:
             logger.warning("usage log: %s waits for Redis: %s", slot.folder, error)
         finally:
@@ -194,12 +279,3 @@ class Gateway:
 def _internal(request_id: str) -> dict[str, str | None]:
     message = f"The gateway failed on this request. Name {request_id} when you report it."
     return {"message": message, "type": "server_error", "code": "internal_error", "param": None}
-
-
-def create() -> Gateway:
-    """The application of one serving process, from the environment.
-
-    Raises:
-        SettingsError: a variable is missing or malformed.
-    """
-    return Gateway(Settings.from_env(os.environ))

@@ -1,198 +1,279 @@
-"""`POST /v1/chat/completions` and `/v1/completions`: the walk of one request through the gateway."""
+"""The walk of one request through the gateway: chats, completions, embeddings and responses."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
 from typing import Final
 
-import orjson
-
-from gateway.backends.base import Backend, BackendRequest, BackendStream
-from gateway.errors import (
-    GatewayError,
-    UpstreamFailed,
-    UpstreamUnreachable,
-    error_code,
-    error_event,
-)
-from gateway.http import JSON, HangUpWatch, Header, Receive, Scope, Send, bearer, read_body, respond
+from gateway.admission import Admission, Plan, Ticket, clock, reservation
+from gateway.bodies import Bodies
+from gateway.dispatch import Answer, Dispatcher
+from gateway.drain import Drain
+from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code
+from gateway.forms import EmbeddingsForm, Form
+from gateway.http import JSON, HangUpWatch, Header, Receive, Scope, Send, header, respond
 from gateway.metering import Attempt, Meter, Request
-from gateway.openai_schema import Call, parse
+from gateway.observability import Observer, Seen
+from gateway.openai_schema import EMBEDDINGS, PARAMETERS, Call, parse
+from gateway.prompts import estimate_tokens
+from gateway.responses import RESPONSES, ResponsesForm
 from gateway.route_feed import RouteFeed
-from gateway.routing import authenticate, resolve
+from gateway.routing import Caller, Door, Resolution, fallbacks, resolve
 from gateway.sse import EventStream, rename_model
+from gateway.waiting_room import WaitingRoom
+from gateway.wire import RouteTable, UsageStatus
 
-logger = logging.getLogger(__name__)
-
+STICKY_HEADER: Final = b"x-graftwork-sticky"
+"""Who stays on one arm of a split alias; without it the request's `user`, else each request for itself."""
 _SSE: Final[list[Header]] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-_BYTES_A_TOKEN: Final = 4
-"""For estimates only, where a backend reports no usage."""
+
+
+PATHS: Final = frozenset({*PARAMETERS, RESPONSES})
+"""What is served by POST."""
 
 
 class Completions:
-    """Serves both completion endpoints."""
+    """Serves every endpoint that a backend answers."""
 
-    def __init__(self, feed: RouteFeed, meter: Meter, backends: Mapping[str, Backend]) -> None:
+    def __init__(
+        self,
+        feed: RouteFeed,
+        door: Door,
+        bodies: Bodies,
+        admission: Admission,
+        meter: Meter,
+        dispatcher: Dispatcher,
+        observer: Observer,
+        drain: Drain,
+        room: WaitingRoom,
+    ) -> None:
+        self._drain = drain
+        self._room = room
         self._feed = feed
+        self._door = door
+        self._bodies = bodies
+        self._observer = observer
+        self._admission = admission
         self._meter = meter
-        self._backends = backends
+        self._dispatcher = dispatcher
 
     async def serve(
-        self, scope: Scope, receive: Receive, send: Send, request_id: str, headers: list[Header]
-    ) -> None:
-        """Answers one request; `headers` go on every response.
+        self, scope: Scope, receive: Receive, send: Send, seen: Seen, headers: list[Header]
+    ) -> bool:
+        """Answers one request; True when the answer was whole.
+
+        `headers` go on every response, and gain what the limits have to tell.
 
         Raises:
             GatewayError: nothing has been sent yet and this is the answer.
-            ClientGone: the client left before its request was whole.
         """
-        started, started_at = time.perf_counter(), time.time_ns() // 1_000_000
+        request_id = seen.request_id
         table = self._feed.current()
-        caller = authenticate(table, bearer(scope))
-        call = parse(scope["path"], await read_body(receive))
-        resolution = resolve(table, caller.tenant, call.model)
-        request = Request(request_id, caller, call.model, resolution, started, started_at)
-        salt = table.tenants[caller.tenant].cache_salt
-        if resolution.adapter is not None:
-            headers = [*headers, (b"x-graftwork-adapter", resolution.adapter.name.encode())]
+        caller = self._door.enter(table, scope)
+        seen.tenant, seen.key_id = caller.tenant, caller.key_id
+        seen.waits()
+        body = await self._bodies.read(scope, receive)
+        seen.back()
+        form = _read(scope["path"], body, request_id)
+        call = form.call
+        subject = header(scope, STICKY_HEADER).decode("latin-1") or call.user or request_id
+        resolution, others = _find(table, caller, call, subject)
+        seen.base, seen.adapter = resolution.base, resolution.engine_name
+        plan = self._admission.plan(table, caller, resolution.base, call.model)
+        reserved = reservation(call, len(body), resolution.route.max_model_len)
         watch = HangUpWatch(receive)
         try:
-            await self._attempt(request, call, salt, send, headers, watch)
+            try:
+                ticket = await self._admit(plan, reserved, seen)
+            finally:
+                headers += plan.headers(clock.now())
+            started_at = seen.started_ns // 1_000_000
+            try:
+                if await self._held(resolution, others, seen, len(body)):
+                    # Meanwhile the key may have been revoked, and the model be another.
+                    table = self._feed.current()
+                    caller = self._door.enter(table, scope)
+                    resolution, others = _find(table, caller, call, subject)
+                request = Request(
+                    request_id, caller, call.model, resolution, seen.started, started_at, ticket, seen
+                )
+                salt = table.tenants[caller.tenant].cache_salt
+                check = partial(self._check, scope, call, subject)
+                with await self._dispatcher.open(request, call, salt, others, watch, check) as answer:
+                    headers = [*headers, *_served(answer.request.resolution)]
+                    return await self._relay(answer, form, send, headers)
+            finally:
+                ticket.settle()
+        except asyncio.CancelledError:
+            if not watch.gone:
+                raise
+            self._observer.gone(seen)
+            return False
         finally:
             watch.stop()
 
-    async def _attempt(
-        self, request: Request, call: Call, salt: str, send: Send, headers: list[Header], watch: HangUpWatch
-    ) -> None:
-        """Tries the copies in order: only one that was never reached is followed by the next."""
-        last: UpstreamUnreachable | None = None
-        for number, copy in enumerate(request.resolution.copies, 1):
-            backend = self._backends.get(copy.kind)
-            if backend is None:
-                raise UpstreamFailed(f"Copy {copy.id} is of kind {copy.kind!r}, which this gateway lacks.")
-            upstream = BackendRequest(call, request.resolution, copy, request.id, salt, request.caller.tenant)
-            attempt = self._meter.start(request, copy, number)
-            try:
-                await self._relay(backend, upstream, attempt, send, headers)
-            except UpstreamUnreachable as error:
-                attempt.finish("error", error.code)
-                logger.warning("request %s: copy %s is unreachable", request.id, copy.id)
-                last = error
-                continue
-            except GatewayError as error:
-                attempt.finish("error", error_code(error))
-                await self._meter.durable()
-                raise
-            except asyncio.CancelledError:
-                attempt.finish("cancelled" if watch.gone else "interrupted", "" if watch.gone else "shutdown")
-                if watch.gone:
-                    return
-                raise
-            except BaseException:
-                attempt.finish("error", "internal_error")
-                raise
-            return
-        await self._meter.durable()
-        raise last or UpstreamUnreachable("No copy of this model is deployed; retry later.")
-
-    async def _relay(
-        self,
-        backend: Backend,
-        request: BackendRequest,
-        attempt: Attempt,
-        send: Send,
-        headers: list[Header],
-    ) -> None:
-        stream = await backend.stream(request)
+    async def _held(
+        self, resolution: Resolution, others: Sequence[Resolution], seen: Seen, size: int
+    ) -> bool:
+        """Waits for a copy, if the base model is scaled to zero and none of `others` may stand in for it;
+        whether it has waited. `size`: bytes of the request."""
+        if resolution.copies or not resolution.route.hold_seconds:
+            return False
+        if any(other.copies for other in others):
+            self._room.ask(resolution.base)
+            return False
+        seen.waits()
         try:
-            renamed = (backend.model_name(request), request.call.model)
-            if request.call.stream:
-                events = EventStream(attempt.usage, request.call.view, renamed)
-                await self._relay_events(stream, events, request, attempt, send, headers)
-            else:
-                await self._relay_body(stream, renamed, request, attempt, send, headers)
+            await self._room.copies(resolution, seen.tenant, size)
         finally:
-            stream.close()
+            seen.back()
+        return True
 
-    async def _relay_body(
-        self,
-        stream: BackendStream,
-        renamed: tuple[str, str],
-        request: BackendRequest,
-        attempt: Attempt,
-        send: Send,
-        headers: list[Header],
-    ) -> None:
-        body = await stream.read()
-        while part := await stream.read():
-            body += part
+    def _check(self, scope: Scope, call: Call, subject: str, served: Resolution) -> None:
+        """After a wait: whether the caller would be let in, and `served` is still there.
+
+        Raises:
+            GatewayError: no.
+        """
+        table = self._feed.current()
+        caller = self._door.enter(table, scope)
+        resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
+        resolve(table, caller.tenant, served.model)
+
+    async def _admit(self, plan: Plan, reserved: tuple[int, int], seen: Seen) -> Ticket:
+        before = perf_counter()
         try:
-            usage = orjson.loads(body).get("usage")
-        except (orjson.JSONDecodeError, AttributeError) as error:
-            raise UpstreamFailed("The backend's answer is not a JSON object.") from error
-        if isinstance(usage, dict):
+            ticket = await self._admission.admit(plan, *reserved)
+        except BaseException:
+            seen.queues(perf_counter() - before)
+            raise
+        # Where leases in hand sufficed nobody waited: admission's work is the gateway's own.
+        seen.queues(ticket.waited)
+        return ticket
+
+    async def _relay(self, answer: Answer, form: Form, send: Send, headers: list[Header]) -> bool:
+        if form.call.stream:
+            events = EventStream(answer.attempt.usage, form.call.view, answer.names)
+            return await self._relay_events(answer, events, form, send, headers)
+        try:
+            body = await self._whole_body(answer, form)
+        except GatewayError as error:
+            answer.attempt.finish("error", error_code(error))
+            await self._meter.durable()
+            raise
+        await self._meter.durable()
+        seen = answer.attempt.request.seen
+        seen.waits()
+        await respond(send, 200, body, [JSON, *headers])
+        return True
+
+    async def _whole_body(self, answer: Answer, form: Form) -> bytes:
+        seen = answer.attempt.request.seen
+        seen.waits()
+        parts = [await answer.read()]
+        while part := await answer.read():
+            parts.append(part)
+        seen.back()
+        body, attempt = b"".join(parts), answer.attempt
+        if (usage := form.usage(body)) is not None:
             attempt.usage.take(usage)
         else:
-            attempt.estimate = (_estimate(request.call), len(body) // _BYTES_A_TOKEN)
+            attempt.estimate = form.estimate(body)
+        shown = form.whole(rename_model(body, answer.names))
         attempt.finish("ok")
-        await self._meter.durable()
-        await respond(send, 200, rename_model(body, renamed), [JSON, *headers])
+        self._drain.spare()
+        return shown
 
     async def _relay_events(
-        self,
-        stream: BackendStream,
-        events: EventStream,
-        request: BackendRequest,
-        attempt: Attempt,
-        send: Send,
-        headers: list[Header],
-    ) -> None:
+        self, answer: Answer, events: EventStream, form: Form, send: Send, headers: list[Header]
+    ) -> bool:
+        attempt = answer.attempt
+        seen = attempt.request.seen
         await send({"type": "http.response.start", "status": 200, "headers": [*_SSE, *headers]})
-        last = b""
+        last, whole, now = b"", False, perf_counter()
+        # From here to the end only the work between reading and sending is the gateway's own.
+        seen.waits()
         try:
-            while chunk := await stream.read():
-                last = events.feed(chunk)
-                if events.done or events.error_code is not None:
+            while chunk := await answer.read():
+                now = perf_counter()
+                last = form.events(events.feed(chunk))
+                if events.done or events.failed:
                     break
                 if last:
-                    self._note(events, attempt, request.call)
-                    await send({"type": "http.response.body", "body": last, "more_body": True})
+                    self._note(events, attempt, form.call, now)
+                    await self._meter.before_showing(attempt)
+                    seen.own += perf_counter() - now
+                    block, last = last, b""
+                    await send({"type": "http.response.body", "body": block, "more_body": True})
             else:
                 raise UpstreamFailed("The backend ended its answer before it was complete.")
-            self._note(events, attempt, request.call)
-            if events.error_code is not None:
-                attempt.finish("error", events.error_code)
-            else:
-                attempt.finish("ok")
+            seen.back(now)
+            self._note(events, attempt, form.call, now)
+            if events.failed:
+                raise answer.failed(events.error)
+            attempt.finish("ok")
+            self._drain.spare()
+            whole = True
         except (GatewayError, ValueError) as error:
             failure = error if isinstance(error, GatewayError) else UpstreamFailed(str(error))
-            attempt.finish("error", error_code(failure))
-            last = error_event(failure)
+            last += self._fail(answer, form, failure, "error", error_code(failure))
+        except asyncio.CancelledError:
+            if not self._drain.cut():
+                raise
+            last += self._fail(answer, form, Stopping(), "interrupted", "shutdown")
         # The end is held back until the usage is durable: what the client sees whole is billed.
         await self._meter.durable()
+        seen.waits()
         await send({"type": "http.response.body", "body": last, "more_body": False})
+        return whole
+
+    def _fail(
+        self, answer: Answer, form: Form, failure: GatewayError, status: UsageStatus, code: str
+    ) -> bytes:
+        """Records how a stream broke; the event that tells its client."""
+        answer.attempt.finish(status, code)
+        self._observer.failed(answer.attempt.request.seen, failure, 200)
+        return form.failure(failure)
 
     @staticmethod
-    def _note(events: EventStream, attempt: Attempt, call: Call) -> None:
+    def _note(events: EventStream, attempt: Attempt, call: Call, now: float) -> None:
         usage = attempt.usage
         if not usage.reported:
-            attempt.estimate = (_estimate(call), max(0, events.events - events.done - 1))
-        if usage.completion_tokens or not usage.reported:
-            attempt.first_token()
+            attempt.estimate = (estimate_tokens(call.parameters), max(0, events.events - events.done - 1))
+            attempt.has(events.events, now)
+        elif usage.completion_tokens:
+            attempt.has(usage.completion_tokens, now)
 
 
-def _estimate(call: Call) -> int:
-    """Prompt tokens, guessed from the text."""
-    text = call.parameters.get("messages") or call.parameters.get("prompt")
-    return (
-        len(text)
-        if isinstance(text, list) and type(text[0]) is int
-        else len(orjson.dumps(text)) // _BYTES_A_TOKEN
-    )
+def _find(
+    table: RouteTable, caller: Caller, call: Call, subject: str
+) -> tuple[Resolution, tuple[Resolution, ...]]:
+    """What the call's model means, and what may stand in for it. Raises ModelNotFound."""
+    resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
+    # Another model's embeddings lie in another space: nothing may stand in for them.
+    if call.path == EMBEDDINGS or not resolution.fallbacks:
+        return resolution, ()
+    return resolution, tuple(fallbacks(table, caller.tenant, resolution, subject, allowed=caller.models))
+
+
+def _served(resolution: Resolution) -> list[Header]:
+    """Tells the client what really answers: the version behind an alias, the arm, the fallback."""
+    headers: list[Header] = [(b"x-graftwork-served-model", resolution.model.encode())]
+    if resolution.adapter is not None:
+        headers.append((b"x-graftwork-adapter", resolution.adapter.name.encode()))
+    return headers
+
+
+def _read(path: str, body: bytes, request_id: str) -> Form:
+    """The request in `body`. Raises BadRequest."""
+    if path == RESPONSES:
+        return ResponsesForm.read(body, request_id)
+    call = parse(path, body)
+    return EmbeddingsForm(call) if path == EMBEDDINGS else Form(call)

@@ -3,27 +3,47 @@
 GatewayError
 ├── BadRequest              400  the body is not what the API takes; a retry does not help
 │   ├── UnknownParameter    400
-│   └── PayloadTooLarge     413
+│   ├── MissingParameter    400
+│   ├── PayloadTooLarge     413
+│   └── UnsupportedEncoding 415  the body is compressed
+├── RequestTimeout          408  the body came too slowly
 ├── InvalidApiKey           401  unknown, revoked and expired alike
+├── NotAllowed              403  the key is right, but is held to something else: no retry helps
+│   ├── EndpointNotAllowed  403
+│   └── AddressNotAllowed   403
 ├── ModelNotFound           404  unknown and another tenant's alike
 ├── NoSuchRoute             404
 ├── MethodNotAllowed        405
+├── IdempotencyConflict     409  the Idempotency-Key stands for something else: no retry helps
+├── IdempotencyInProgress   409  its first request is being answered; a retry gets that answer
+├── RateLimited             429  a limit is reached: retry after `after` seconds
+│   ├── TokensLimited       429  the same, of tokens
+│   └── QuotaExceeded       429  a budget is spent: no retry helps before its period ends
 ├── UpstreamRefused         4xx  the backend's own words about the client's request, passed on
-├── UpstreamFailed          502  the backend broke; a retry may help
+├── UpstreamFailed          502  the backend failed on this request; a retry may help
+│   └── UpstreamBroken      502  nothing is wrong with the request: the copy or the way to it broke
 ├── UpstreamTimeout         504  the backend went silent; a retry may help
 └── Unavailable             503  nothing wrong with the request: retry after `retry_after` seconds
     ├── RoutesUnavailable        no route table, or one too old to trust
+    ├── IdempotencyUnavailable   whether a request was answered before cannot be told
+    ├── LimitsUnavailable        what is left of a budget cannot be told
     ├── UsageLogUnavailable      usage could not be recorded, so no work is taken
+    ├── Stopping                 the gateway was told to stop
     ├── UpstreamBusy             the backend has no room or lacks the adapter's files; its own Retry-After
     └── UpstreamUnreachable      no copy of the base model answers
+        └── Waking               it is scaled to zero, and its first copy did not come in time
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import orjson
+
+_OF_REQUEST: Final = frozenset({"adapter_unavailable", "deadline_exceeded"})
+"""The worker's codes of a 503 that is about one request."""
 
 
 class GatewayError(Exception):
@@ -33,12 +53,14 @@ class GatewayError(Exception):
         status: HTTP status.
         param: name of the parameter at fault, if one is.
         retry_after: seconds after which a retry may help, or None when none helps.
+        limit: kind of the limit that refused the request, "" when none did.
     """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     code: ClassVar[str] = "internal_error"
-    retry_after: ClassVar[int | None] = None
+    retry_after: int | None = None
+    limit: str = ""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -56,15 +78,44 @@ class UnknownParameter(BadRequest):
     code = "unknown_parameter"
 
 
+class MissingParameter(BadRequest):
+    code = "missing_required_parameter"
+
+
 class PayloadTooLarge(BadRequest):
     status = 413
     code = "payload_too_large"
+
+
+class UnsupportedEncoding(BadRequest):
+    status = 415
+    code = "unsupported_encoding"
+
+
+class RequestTimeout(GatewayError):
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
 
 
 class InvalidApiKey(GatewayError):
     status = 401
     type = "invalid_request_error"
     code = "invalid_api_key"
+
+
+class NotAllowed(GatewayError):
+    status = 403
+    type = "invalid_request_error"
+    code = "not_allowed"
+
+
+class EndpointNotAllowed(NotAllowed):
+    code = "missing_scope"
+
+
+class AddressNotAllowed(NotAllowed):
+    code = "ip_not_authorized"
 
 
 class ModelNotFound(GatewayError):
@@ -80,9 +131,45 @@ class NoSuchRoute(GatewayError):
 
 
 class MethodNotAllowed(GatewayError):
+    """The path takes POST alone."""
+
     status = 405
     type = "invalid_request_error"
     code = "method_not_allowed"
+
+
+class IdempotencyConflict(GatewayError):
+    status = 409
+    type = "invalid_request_error"
+    code = "idempotency_conflict"
+
+
+class IdempotencyInProgress(GatewayError):
+    status = 409
+    type = "invalid_request_error"
+    code = "idempotency_in_progress"
+    retry_after = 1
+
+
+class RateLimited(GatewayError):
+    """A limit is reached; `after` is in seconds, None when no retry helps."""
+
+    status = 429
+    type = "requests"
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class TokensLimited(RateLimited):
+    type = "tokens"
+
+
+class QuotaExceeded(RateLimited):
+    type = "insufficient_quota"
+    code = "insufficient_quota"
 
 
 class UpstreamRefused(GatewayError):
@@ -102,6 +189,10 @@ class UpstreamFailed(GatewayError):
     retry_after = 1
 
 
+class UpstreamBroken(UpstreamFailed):
+    """The connection broke, or a 502, 503 or 504 came: until a byte is sent on another copy may be tried."""
+
+
 class UpstreamTimeout(GatewayError):
     status = 504
     code = "upstream_timeout"
@@ -111,11 +202,19 @@ class UpstreamTimeout(GatewayError):
 class Unavailable(GatewayError):
     status = 503
     code = "unavailable"
-    retry_after = 2
+    retry_after: int = 2
 
 
 class RoutesUnavailable(Unavailable):
     code = "routes_unavailable"
+
+
+class IdempotencyUnavailable(Unavailable):
+    code = "idempotency_unavailable"
+
+
+class LimitsUnavailable(Unavailable):
+    code = "limits_unavailable"
 
 
 class UsageLogUnavailable(Unavailable):
@@ -123,18 +222,43 @@ class UsageLogUnavailable(Unavailable):
     retry_after = 10
 
 
+class Stopping(Unavailable):
+    code = "gateway_stopping"
+    retry_after = 1
+
+    def __init__(self) -> None:
+        super().__init__("This gateway was told to stop. Send the request again: another one takes it.")
+
+
 class UpstreamBusy(Unavailable):
-    """The backend's 503. `after` is its Retry-After header, seconds or a date, passed on."""
+    """The backend's 503. `after` is its Retry-After header, seconds or a date, passed on.
+
+    `of_copy` is False when it concerns this request alone (its adapter's files, its time limit): the copy
+    may well take others.
+    """
 
     code = "upstream_busy"
 
-    def __init__(self, after: str) -> None:
+    def __init__(self, after: str, *, code: str = "") -> None:
         super().__init__("The backend cannot take this request at this moment; retry later.")
         self.after = after
+        self.of_copy = code not in _OF_REQUEST
 
 
 class UpstreamUnreachable(Unavailable):
     code = "upstream_unreachable"
+
+    def __init__(self, message: str, *, retry_after: int = Unavailable.retry_after) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Waking(UpstreamUnreachable):
+    code = "model_waking"
+
+
+class ResponseBroken(RuntimeError):
+    """The gateway failed in the middle of a response: there is nothing left to tell the client."""
 
 
 def error_object(error: GatewayError) -> dict[str, dict[str, str | None]]:
@@ -158,10 +282,28 @@ def render(error: GatewayError) -> tuple[int, bytes, Mapping[bytes, bytes]]:
         extra = {b"retry-after": error.upstream_retry_after.encode()} if error.upstream_retry_after else {}
         return error.upstream_status, error.body, extra
     headers: dict[bytes, bytes] = {}
-    if isinstance(error, UpstreamBusy):
+    if isinstance(error, RateLimited):
+        headers.update(_retry_headers(error))
+    elif isinstance(error, UpstreamBusy):
         headers[b"retry-after"] = error.after.encode()
     elif error.retry_after is not None:
         headers[b"retry-after"] = str(error.retry_after).encode()
+    if isinstance(error, IdempotencyConflict):
+        headers[b"x-should-retry"] = b"false"
+    if isinstance(error, MethodNotAllowed):
+        headers[b"allow"] = b"POST, OPTIONS"
     if isinstance(error, InvalidApiKey):
         headers[b"www-authenticate"] = b"Bearer"
     return error.status, orjson.dumps(error_object(error)), headers
+
+
+def _retry_headers(error: RateLimited) -> Mapping[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    if error.after is not None:
+        headers[b"retry-after"] = str(max(1, math.ceil(error.after))).encode()
+    if error.after is None or isinstance(error, QuotaExceeded):
+        # OpenAI's clients heed it: they would try again at once otherwise, in vain.
+        headers[b"x-should-retry"] = b"false"
+    else:
+        headers[b"retry-after-ms"] = str(max(1, math.ceil(error.after * 1000))).encode()
+    return headers

@@ -1,4 +1,4 @@
-"""HTTP over raw ASGI: bodies in, responses out, cross-origin headers, and who hung up."""
+"""HTTP over raw ASGI: headers in, responses out, cross-origin headers, and who hung up."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
-from gateway.errors import PayloadTooLarge
-
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-MAX_BODY_BYTES: Final = 10 << 20
 _WATCH_AFTER_SECONDS: Final = 0.05
+_EXPOSED: Final = ", ".join(
+    [
+        "x-request-id", "x-graftwork-adapter", "x-graftwork-served-model", "x-graftwork-budget",
+        "retry-after", "retry-after-ms", "x-should-retry", "idempotent-replayed",
+        *(f"x-ratelimit-{field}-{kind}" for field in ("limit", "remaining", "reset")
+          for kind in ("requests", "tokens")),
+    ]
+).encode()  # fmt: skip
 JSON: Final[Header] = (b"content-type", b"application/json")
-
-
-class ClientGone(Exception):
-    """The client closed the connection before its request was whole: there is nobody to answer."""
 
 
 def header(scope: Scope, name: bytes) -> bytes:
@@ -37,26 +38,9 @@ def bearer(scope: Scope) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The whole request body.
-
-    Raises:
-        PayloadTooLarge: more than MAX_BODY_BYTES.
-        ClientGone: the client left first.
-    """
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        if part := message.get("body", b""):
-            parts.append(part)
-            size += len(part)
-            if size > MAX_BODY_BYTES:
-                raise PayloadTooLarge(f"The body exceeds {MAX_BODY_BYTES} bytes.")
-        if not message.get("more_body"):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+def header_values(scope: Scope, name: bytes) -> list[str]:
+    """Values of every header `name` (lower case), in order."""
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 async def respond(send: Send, status: int, body: bytes, headers: Iterable[Header]) -> None:
@@ -72,7 +56,7 @@ class Cors:
         self._granted: Mapping[bytes, list[Header]] = {
             origin.encode(): [
                 (b"access-control-allow-origin", origin.encode()),
-                (b"access-control-expose-headers", b"x-request-id, x-graftwork-adapter, retry-after"),
+                (b"access-control-expose-headers", _EXPOSED),
                 (b"vary", b"Origin"),
             ]
             for origin in origins

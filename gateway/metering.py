@@ -2,29 +2,42 @@
 
 `Attempt.finish` is synchronous: on a client's hang-up any `await` would raise CancelledError, and the
 event would be lost with it.
+
+What a kill can cost: a stream's first bytes are shown once a record of it is durable, so a stream that was
+seen is billed; its progress is recorded every PROGRESS_SECONDS; and while such a record is late by
+LATE_SECONDS, nothing more is shown. So at most the last second of a stream is seen and not billed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.admission import Ticket
 from gateway.errors import UsageLogUnavailable
+from gateway.observability import Observer, Seen
+from gateway.observability.figures import Histogram
 from gateway.routing import Caller, Resolution
 from gateway.sse import Usage
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS
 from gateway.wire import CopyRoute, UsageEvent, UsageStatus, uuid7
 
+if TYPE_CHECKING:
+    from worker_engine.tracing import Span
+
 PROGRESS_SECONDS: Final = 0.5
-"""A killed gateway loses what an open stream got since the last record: this long, and one write."""
+LATE_SECONDS: Final = 0.4
+_CODE_CHARACTERS: Final = 100
+_NOT_CODE: Final = re.compile(r"[^\x20-\x7e]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """What usage records of a request before a backend is chosen."""
 
@@ -36,6 +49,9 @@ class Request:
     """`time.perf_counter()` at arrival."""
     started_at: int
     """Unix milliseconds."""
+    ticket: Ticket
+    """Learns what each attempt used."""
+    seen: Seen
 
 
 class Attempt:
@@ -44,38 +60,54 @@ class Attempt:
     __slots__ = (
         "_copy",
         "_event_id",
+        "_itl",
+        "_last",
         "_meter",
         "_number",
         "_recorded",
-        "_request",
+        "_tokens",
         "_ttft",
         "estimate",
+        "on_record",
+        "request",
+        "span",
         "usage",
     )
 
-    def __init__(self, meter: Meter, request: Request, copy: CopyRoute, number: int) -> None:
+    def __init__(
+        self, meter: Meter, request: Request, copy: CopyRoute, number: int, itl: Histogram, span: Span | None
+    ) -> None:
         self.usage = Usage()
+        self.span = span
         self.estimate: tuple[int, int] | None = None
         """(prompt tokens, completion tokens) to bill when the backend reports nothing."""
+        self.on_record = False
+        """Whether a durable record tells of it."""
         self._meter = meter
-        self._request = request
+        self.request = request
         self._copy = copy
         self._number = number
         self._event_id = uuid7()
         self._ttft: float | None = None
         self._recorded = 0
+        self._itl, self._tokens, self._last = itl, 0, 0.0
 
-    def first_token(self) -> None:
-        """Notes the time of the first token; later calls change nothing."""
+    def has(self, tokens: int, now: float) -> None:
+        """The answer has grown to so many tokens at `now`, by `time.perf_counter`; it may be by none."""
         if self._ttft is None:
-            self._ttft = round((time.perf_counter() - self._request.started) * 1000, 3)
+            self._ttft = round((now - self.request.started) * 1000, 3)
+        elif (fresh := tokens - self._tokens) > 0:
+            self._itl.observe((now - self._last) / fresh, fresh)
+        else:
+            return
+        self._tokens, self._last = tokens, now
 
     def finish(self, status: UsageStatus, error_code: str = "") -> None:
         """Records the usage event; it is durable once `Wal.commit` resolves."""
         self._meter.close(self, self.event(status, error_code))
 
     def event(self, status: UsageStatus, error_code: str = "") -> UsageEvent:
-        request, usage, resolution = self._request, self.usage, self._request.resolution
+        request, usage, resolution = self.request, self.usage, self.request.resolution
         prompt, completion = usage.prompt_tokens, usage.completion_tokens
         estimated = not usage.reported and self.estimate is not None
         if estimated and self.estimate is not None:
@@ -95,7 +127,8 @@ class Attempt:
             backend=self._copy.kind,
             endpoint=self._copy.id,
             status=status,
-            error_code=error_code,
+            # A backend's own word, which must not make the event unreadable.
+            error_code=_NOT_CODE.sub("?", error_code[:_CODE_CHARACTERS]),
             prompt_tokens=prompt,
             cached_tokens=usage.cached_tokens,
             completion_tokens=completion,
@@ -116,10 +149,13 @@ class Attempt:
 class Meter:
     """Writes attempts to the write-ahead log: progress while they are open, the event when they close."""
 
-    def __init__(self, wal: Wal, gateway_id: str) -> None:
+    def __init__(self, wal: Wal, gateway_id: str, observer: Observer) -> None:
         self.gateway_id = gateway_id
+        self._observer = observer
         self._wal = wal
         self._open: set[Attempt] = set()
+        self._on_time = asyncio.Event()
+        self._on_time.set()
 
     def start(self, request: Request, copy: CopyRoute, number: int) -> Attempt:
         """Raises UsageLogUnavailable when usage could not be recorded."""
@@ -127,24 +163,40 @@ class Meter:
             raise UsageLogUnavailable(
                 f"No new work is taken: {reason}. Free disk space on the gateway, retry."
             )
-        attempt = Attempt(self, request, copy, number)
+        base, observer = request.resolution.base, self._observer
+        span = observer.attempt_begins(request.seen, base, copy.id, copy.kind, number)
+        attempt = Attempt(self, request, copy, number, observer.metrics.model(base).itl, span)
         self._open.add(attempt)
         return attempt
 
     def close(self, attempt: Attempt, event: UsageEvent) -> None:
         if attempt in self._open:
             self._open.remove(attempt)
-            self._wal.append(CLOSED, orjson.dumps(event))
+            self._wal.append(CLOSED, orjson.dumps(vars(event)))
+            attempt.request.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
+            self._observer.attempt(attempt.request.seen, event, attempt.span)
 
     def durable(self) -> asyncio.Future[None]:
         """Resolves once every event recorded so far survives a power cut."""
         return self._wal.commit()
 
+    async def before_showing(self, attempt: Attempt) -> None:
+        """Returns when a client may see more of an open stream; at once, but for a stream's first bytes."""
+        if not attempt.on_record:
+            attempt.progressed()
+            self._record(attempt)
+            await self._wal.commit()
+            attempt.on_record = True
+        if not self._on_time.is_set():
+            await self._on_time.wait()
+
     async def run(self) -> None:
         """Records the progress of open streams twice a second."""
+        clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
+            following = clock() + PROGRESS_SECONDS
             await self.record_progress()
+            await asyncio.sleep(following - clock())
 
     async def record_progress(self) -> None:
         segment = self._wal.segment
@@ -152,6 +204,15 @@ class Meter:
         entire = segment != self._wal.checkpoint
         for attempt in self._open:
             if attempt.progressed() or entire:
-                self._wal.append(PROGRESS, orjson.dumps(attempt.event("interrupted", "gateway_died")))
-        await self._wal.commit()
+                self._record(attempt)
+        recorded = self._wal.commit()
+        await asyncio.wait({recorded}, timeout=LATE_SECONDS)
+        self._on_time.clear()
+        try:
+            await recorded
+        finally:
+            self._on_time.set()
         self._wal.checkpoint = segment
+
+    def _record(self, attempt: Attempt) -> None:
+        self._wal.append(PROGRESS, orjson.dumps(vars(attempt.event("interrupted", "gateway_died"))))

@@ -5,28 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.errors import ModelNotFound
-from gateway.routing import callable_models, resolve
+from gateway.routing import Caller, callable_models, resolve
 from gateway.wire import RouteTable
 
 
-def list_models(table: RouteTable, tenant: str) -> dict[str, Any]:
+def list_models(table: RouteTable, caller: Caller) -> dict[str, Any]:
     """OpenAI's list object."""
-    return {
-        "object": "list",
-        "data": [_model(name, base, tenant) for name, base in callable_models(table, tenant)],
-    }
+    models = callable_models(table, caller.tenant, allowed=caller.models)
+    return {"object": "list", "data": [_model(name, base, caller.tenant) for name, base in models]}
 
 
-def get_model(table: RouteTable, tenant: str, name: str) -> dict[str, Any]:
+def get_model(table: RouteTable, caller: Caller, name: str) -> dict[str, Any]:
     """OpenAI's model object; `@v<n>` names are understood though they are not listed.
 
     Raises:
-        ModelNotFound: unknown or another tenant's.
+        ModelNotFound: unknown, another tenant's, or not for this key.
     """
-    for listed, base in callable_models(table, tenant):
+    tenant = caller.tenant
+    for listed, base in callable_models(table, tenant, allowed=caller.models):
         if listed == name:
             return _model(name, base, tenant)
-    resolution = resolve(table, tenant, name)
+    resolution = resolve(table, tenant, name, allowed=caller.models)
     if resolution.adapter is None:
         raise ModelNotFound(f"The model {name[:200]!r} does not exist.", param="model")
     return _model(name, resolution.base, tenant)

@@ -6,166 +6,109 @@ understand (a cache salt, an adapter, a template, a URL) can be reached from out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-from gateway.errors import BadRequest, UnknownParameter
+from gateway.bounds import (
+    Check,
+    boolean,
+    integer,
+    list_of,
+    logit_bias,
+    messages,
+    number,
+    one_of,
+    prompts,
+    schema,
+    stop,
+    stream_options,
+)
+from gateway.errors import BadRequest, MissingParameter, UnknownParameter
+from gateway.prompts import MAX_INPUTS, MAX_PROMPTS, MAX_SEQUENCES, MAX_TOKENS, num_prompts
 from gateway.sse import UsageView
 
-Check = Callable[[Any], str | None]
-"""Takes a value; says what was expected when the value is not that."""
-
-MAX_MESSAGES: Final = 4096
-MAX_STOPS: Final = 16
-MAX_SCHEMA_BYTES: Final = 64 << 10
 MAX_CHOICES: Final = 128
-MAX_BIASES: Final = 1024
-MAX_TOKENS: Final = 1 << 20
-_STREAM_OPTIONS: Final = {"include_usage", "continuous_usage_stats", "include_obfuscation"}
-
-
-def _integer(low: int, high: int) -> Check:
-    def check(value: Any) -> str | None:
-        right = type(value) is int and low <= value <= high
-        return None if right else f"an integer from {low} to {high}"
-
-    return check
-
-
-def _number(low: float, high: float) -> Check:
-    def check(value: Any) -> str | None:
-        right = type(value) in (int, float) and low <= value <= high
-        return None if right else f"a number from {low:g} to {high:g}"
-
-    return check
-
-
-def _boolean(value: Any) -> str | None:
-    return None if type(value) is bool else "true or false"
-
-
-def _stop(value: Any) -> str | None:
-    stops = [value] if isinstance(value, str) else value
-    right = isinstance(stops, list) and len(stops) <= MAX_STOPS
-    right = right and all(isinstance(text, str) and 0 < len(text) <= 1024 for text in stops)
-    return None if right else f"a string or at most {MAX_STOPS} strings of 1 to 1024 characters"
-
-
-def _messages(value: Any) -> str | None:
-    right = isinstance(value, list) and 0 < len(value) <= MAX_MESSAGES
-    right = right and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in value)
-    if right and not all(isinstance(part, str) for item in value for part in item.values()):
-        right = _encodes(value)
-    return None if right else f"1 to {MAX_MESSAGES} objects, each with a role"
-
-
-def _prompt(value: Any) -> str | None:
-    if isinstance(value, str):
-        return None
-    tokens = isinstance(value, list) and 0 < len(value) <= MAX_TOKENS
-    tokens = tokens and all(type(token) is int and token >= 0 for token in value)
-    return None if tokens else "a string or a list of token ids (one prompt a request)"
-
-
-def _stream_options(value: Any) -> str | None:
-    known = isinstance(value, dict) and value.keys() <= _STREAM_OPTIONS
-    known = known and all(type(item) is bool for item in value.values())
-    return None if known else "an object of include_usage and continuous_usage_stats, true or false"
-
-
-def _schema(value: Any) -> str | None:
-    right = isinstance(value, dict | list | str) and _encodes(value, MAX_SCHEMA_BYTES)
-    return None if right else f"JSON of at most {MAX_SCHEMA_BYTES} bytes, nested less than 200 levels deep"
-
-
-def _encodes(value: Any, most: int = 1 << 30) -> bool:
-    """Whether a value can be sent on: the decoder takes deeper nesting than the encoder."""
-    try:
-        return len(orjson.dumps(value)) <= most
-    except orjson.JSONEncodeError:
-        return False
-
-
-def _list_of(kind: type, most: int) -> Check:
-    def check(value: Any) -> str | None:
-        right = isinstance(value, list) and len(value) <= most and all(type(item) is kind for item in value)
-        return None if right else f"a list of at most {most} values of type {kind.__name__}"
-
-    return check
-
-
-def _logit_bias(value: Any) -> str | None:
-    right = isinstance(value, dict) and len(value) <= MAX_BIASES
-    right = right and all(type(bias) in (int, float) and -100 <= bias <= 100 for bias in value.values())
-    return None if right else f"an object of at most {MAX_BIASES} biases from -100 to 100"
-
 
 _COMMON: Final[Mapping[str, Check]] = {
-    "stream": _boolean,
-    "stream_options": _stream_options,
-    "max_tokens": _integer(1, MAX_TOKENS),
-    "temperature": _number(0, 2),
-    "top_p": _number(0, 1),
-    "n": _integer(1, MAX_CHOICES),
-    "stop": _stop,
-    "seed": _integer(-(1 << 63), (1 << 63) - 1),
-    "presence_penalty": _number(-2, 2),
-    "frequency_penalty": _number(-2, 2),
-    "repetition_penalty": _number(0.01, 10),
-    "top_k": _integer(-1, 1 << 20),
-    "min_p": _number(0, 1),
-    "min_tokens": _integer(0, MAX_TOKENS),
-    "ignore_eos": _boolean,
-    "logit_bias": _logit_bias,
-    "stop_token_ids": _list_of(int, 64),
-    "bad_words": _list_of(str, 64),
-    "include_stop_str_in_output": _boolean,
-    "skip_special_tokens": _boolean,
-    "structured_outputs": _schema,
-    "guided_json": _schema,
-    "guided_regex": _schema,
-    "guided_choice": _schema,
-    "response_format": _schema,
+    "stream": boolean,
+    "stream_options": stream_options,
+    "max_tokens": integer(1, MAX_TOKENS),
+    "temperature": number(0, 2),
+    "top_p": number(0, 1),
+    "n": integer(1, MAX_CHOICES),
+    "stop": stop,
+    "seed": integer(-(1 << 63), (1 << 63) - 1),
+    "presence_penalty": number(-2, 2),
+    "frequency_penalty": number(-2, 2),
+    "repetition_penalty": number(0.01, 10),
+    "top_k": integer(-1, 1 << 20),
+    "min_p": number(0, 1),
+    "min_tokens": integer(0, MAX_TOKENS),
+    "ignore_eos": boolean,
+    "logit_bias": logit_bias,
+    "stop_token_ids": list_of(int, 64),
+    "bad_words": list_of(str, 64),
+    "include_stop_str_in_output": boolean,
+    "skip_special_tokens": boolean,
+    "structured_outputs": schema,
+    "guided_json": schema,
+    "guided_regex": schema,
+    "guided_choice": schema,
+    "response_format": schema,
+    "prompt_logprobs": integer(0, 20),
 }
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
 PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
-    "/v1/chat/completions": {
+    CHAT: {
         **_COMMON,
-        "messages": _messages,
-        "max_completion_tokens": _integer(1, MAX_TOKENS),
-        "logprobs": _boolean,
-        "top_logprobs": _integer(0, 20),
-        "tools": _schema,
-        "tool_choice": _schema,
-        "parallel_tool_calls": _boolean,
+        "messages": messages,
+        "max_completion_tokens": integer(1, MAX_TOKENS),
+        "logprobs": boolean,
+        "top_logprobs": integer(0, 20),
+        "tools": schema,
+        "tool_choice": schema,
+        "parallel_tool_calls": boolean,
     },
-    "/v1/completions": {
+    COMPLETIONS: {
         **_COMMON,
-        "prompt": _prompt,
-        "echo": _boolean,
-        "suffix": _schema,
-        "best_of": _integer(1, 1),
-        "logprobs": _integer(0, 20),
+        "max_tokens": integer(0, MAX_TOKENS),
+        "prompt": prompts(MAX_PROMPTS),
+        "echo": boolean,
+        "suffix": schema,
+        "best_of": integer(1, 1),
+        "logprobs": integer(0, 20),
+    },
+    EMBEDDINGS: {
+        "input": prompts(MAX_INPUTS),
+        "encoding_format": one_of("float", "base64"),
+        "dimensions": integer(1, 1 << 16),
     },
 }
 IGNORED: Final = frozenset(
-    {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
-)
+    {
+        "user", "metadata", "store", "service_tier", "safety_identifier",
+        "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+    }
+)  # fmt: skip
 """OpenAI's parameters without a meaning here that clients send by habit; they are not passed on."""
 _OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
-_REQUIRED: Final = {"/v1/chat/completions": "messages", "/v1/completions": "prompt"}
+_REQUIRED: Final = {CHAT: "messages", COMPLETIONS: "prompt", EMBEDDINGS: "input"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """A checked request.
 
     Attributes:
-        path: `/v1/chat/completions` or `/v1/completions`.
+        path: where it goes to at the backend: CHAT, COMPLETIONS or EMBEDDINGS.
         parameters: what to pass on; without model, stream and stream_options, which the gateway sets.
         view: which usage a streaming client sees.
+        user: whom the caller asks for, as far as it says so; not passed on.
     """
 
     path: str
@@ -173,15 +116,29 @@ class Call:
     stream: bool
     view: UsageView
     parameters: dict[str, Any]
+    user: str = ""
 
 
 def parse(path: str, body: bytes) -> Call:
     """Checks a request body for `path`.
 
     Raises:
-        BadRequest: not a JSON object, a missing or malformed parameter, named in the message.
+        BadRequest: not a JSON object, or a malformed parameter, named in the message.
+        MissingParameter: the model, or what it shall read, is not there.
         UnknownParameter: a parameter that is not on the list.
     """
+    model, value = parse_object(body)
+    parameters = check_parameters(PARAMETERS[path], _REQUIRED[path], value)
+    _refuse_conflicts(path, parameters)
+    stream = bool(parameters.pop("stream", False))
+    options = parameters.pop("stream_options", None)
+    if options is not None and not stream:
+        raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
+    return Call(path, model, stream, _view(options or {}), parameters, user_of(value))
+
+
+def parse_object(body: bytes) -> tuple[str, dict[str, Any]]:
+    """The model's name and the other parameters. Raises BadRequest, MissingParameter."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -189,33 +146,55 @@ def parse(path: str, body: bytes) -> Call:
     if not isinstance(value, dict):
         raise BadRequest("The body must be a JSON object.")
     model = value.pop("model", None)
+    if model is None:
+        raise MissingParameter("model is required.", param="model")
     if not isinstance(model, str) or not model:
         raise BadRequest("model must be a non-empty string.", param="model")
-    if _REQUIRED[path] not in value:
-        raise BadRequest(f"{_REQUIRED[path]} is required.", param=_REQUIRED[path])
-    parameters = _checked(path, value)
-    stream = bool(parameters.pop("stream", False))
-    options = parameters.pop("stream_options", None)
-    if options is not None and not stream:
-        raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
-    return Call(path, model, stream, _view(options or {}), parameters)
+    return model, value
 
 
-def _checked(path: str, value: dict[str, Any]) -> dict[str, Any]:
-    checks = PARAMETERS[path]
+def user_of(value: Mapping[str, Any]) -> str:
+    """Whom the caller asks for, as far as it says so."""
+    user = value.get("user") or value.get("safety_identifier")
+    return user if isinstance(user, str) else ""
+
+
+def check_parameters(checks: Mapping[str, Check], required: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that are not null, each within its bounds.
+
+    Raises:
+        BadRequest: one is not.
+        MissingParameter: `required` is missing.
+        UnknownParameter: one is not on the list.
+    """
     parameters: dict[str, Any] = {}
     for name, item in value.items():
+        if item is None:
+            continue  # the default: clients send null for what they know and do not use
         check = checks.get(name)
         if check is None:
             if name not in IGNORED:
                 raise _unknown(name)
-        elif item is not None:  # null means the default, as OpenAI's clients send it
-            if (expected := check(item)) is not None:
-                raise BadRequest(f"{name} must be {expected}.", param=name)
+        elif (expected := check(item)) is not None:
+            raise BadRequest(f"{name} must be {expected}.", param=name)
+        else:
             parameters[name] = item
-    if _REQUIRED[path] not in parameters:
-        raise BadRequest(f"{_REQUIRED[path]} is required.", param=_REQUIRED[path])
+    if required not in parameters:
+        raise MissingParameter(f"{required} is required.", param=required)
     return parameters
+
+
+def _refuse_conflicts(path: str, parameters: Mapping[str, Any]) -> None:
+    if path != COMPLETIONS:
+        return
+    if parameters.get("max_tokens") == 0 and not parameters.get("echo"):
+        raise BadRequest("max_tokens may be 0 only with echo: true.", param="max_tokens")
+    sequences = num_prompts(parameters) * parameters.get("n", 1)
+    if sequences > MAX_SEQUENCES:
+        raise BadRequest(
+            f"The prompts times n must be at most {MAX_SEQUENCES}. Send fewer prompts in a request.",
+            param="prompt",
+        )
 
 
 def _unknown(name: str) -> UnknownParameter:

@@ -1,13 +1,15 @@
-"""Keeps the route table fresh: one snapshot, then deltas, applied off the hot path.
+"""Keeps the route table fresh: one snapshot, then deltas, taken in without holding up the event loop.
 
-Versions never go back, so that a Redis server restored from an old copy cannot bring a revoked key
-back to life: a snapshot with a lower version is left alone until it has stood for RESET_SECONDS, which
-a publisher that is alive never lets happen unless its database really was made anew.
+Versions never go back, so that a Redis server restored from an old copy cannot bring a revoked key back to
+life. A lower version is refused for ever: the table that stands ages meanwhile, and the publisher, told of
+the version that gateways hold, numbers a restored database above it (see docs/adr/0011).
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import hashlib
 import logging
 import time
 from typing import Any, Final
@@ -16,34 +18,63 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.errors import RoutesUnavailable
-from gateway.wire import ROUTES_DELTAS, ROUTES_SNAPSHOT, ROUTES_VERSION, RouteChange, RouteTable, WireError
+from gateway.wire import (
+    ROUTES_DELTAS,
+    ROUTES_SEEN,
+    ROUTES_SNAPSHOT,
+    ROUTES_VERSION,
+    RouteChange,
+    RouteDraft,
+    RouteEntry,
+    RouteTable,
+    WireError,
+    entry_from_json,
+    snapshot_version,
+)
 
 logger = logging.getLogger(__name__)
 
 STALE_SECONDS: Final = 300.0
-RESET_SECONDS: Final = 30.0
 _BLOCK_MS: Final = 1000
 _RETRY_SECONDS: Final = 0.25
-_DELTAS: Final = 1000
+_SEEN_SECONDS: Final = 60
+_DELTAS: Final = 32
+"""Read at a time: the client parses them all before it lets others run, 50 µs each."""
+_BATCH_SECONDS: Final = 0.2
+"""How long changes that follow each other may wait to be put in force together."""
+_PIECE_BYTES: Final = 256 << 10
+"""Of a snapshot, read at a time: a whole one of 35 MB would be copied in one go."""
+_LINES: Final = 1 << 20
+_SLICE_SECONDS: Final = 0.0005
+_PAUSE_SECONDS: Final = 0.002
 
 
 class RouteFeed:
     """The newest route table. `run` it as a task."""
 
-    def __init__(
-        self, redis: Redis, *, stale_seconds: float = STALE_SECONDS, reset_seconds: float = RESET_SECONDS
-    ) -> None:
+    def __init__(self, redis: Redis, *, stale_seconds: float = STALE_SECONDS) -> None:
         self._redis = redis
         self._stale_seconds = stale_seconds
-        self._reset_seconds = reset_seconds
         self._table: RouteTable | None = None
         self._contact = time.monotonic()
         self._last_id = "0-0"
-        self._lower_since: float | None = None
         self._said = ""
+        self._slice_ends = 0.0
+        self._lines: dict[bytes, tuple[str, RouteEntry | None]] = {}
+        """What snapshots' lines say, by digest: nearly all of the next one's are the same."""
+
+    @property
+    def version(self) -> int:
+        """Of the newest table, 0 before the first."""
+        return 0 if self._table is None else self._table.version
+
+    @property
+    def age(self) -> float:
+        """Seconds since Redis last confirmed that the table is the newest, or since the start."""
+        return time.monotonic() - self._contact
 
     def current(self) -> RouteTable:
-        """Raises RoutesUnavailable before the first snapshot, and when Redis has been away too long."""
+        """Raises RoutesUnavailable before the first snapshot, and when the table is too old to trust."""
         if self._table is None:
             raise RoutesUnavailable(f"No route table yet: {self._said or 'waiting for Redis'}. Retry soon.")
         if time.monotonic() - self._contact > self._stale_seconds:
@@ -57,7 +88,7 @@ class RouteFeed:
         while True:
             try:
                 if self._table is None or not await self._follow(self._table):
-                    await self._load()
+                    await self._load(self._table)
             except (RedisError, OSError) as error:
                 self._say(f"Redis is away ({error})")
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -66,71 +97,122 @@ class RouteFeed:
         """Waits for deltas and applies them; False when a snapshot is needed."""
         entries = await self._deltas(_BLOCK_MS)
         if not entries:
-            version = await self._redis.get(ROUTES_VERSION)
-            if version is None:
+            offered = await self._redis.get(ROUTES_VERSION)
+            if offered is None:
                 self._say("Redis holds no routes; the control plane's publish_routes writes them")
                 return True
-            if int(version) == table.version:
-                self._lower_since = None
+            if int(offered) < table.version:
+                await self._refuse(int(offered), table.version)
+                return True
+            if int(offered) == table.version:
+                self._up_to_date()
                 return True
             # A publish between the two reads is in the stream by now, unless that was trimmed.
-            entries = await self._deltas(None) if int(version) > table.version else []
+            entries = await self._deltas(None)
             if not entries:
                 return False
         try:
-            fresh = table.apply(RouteChange.from_json(fields[b"change"]) for _, fields in entries)
+            fresh = await self._applied(table, entries)
         except (WireError, KeyError) as error:
             logger.warning("routes: %s; reading the snapshot", error)
             return False
         # An old copy's deltas are read and passed over: they do not say that the server is up to date.
         if fresh.version > table.version:
-            self._lower_since = None
-        self._table = fresh
-        self._last_id = entries[-1][0].decode()
-        self._said = ""
+            self._table = fresh
+            self._up_to_date()
         return True
 
     async def _deltas(self, block: int | None) -> list[Any]:
         """(id, fields) of what the stream holds after `_last_id`, waiting `block` milliseconds for some."""
         answer: Any = await self._redis.xread({ROUTES_DELTAS: self._last_id}, _DELTAS, block)
-        self._contact = time.monotonic()
         return answer[0][1] if answer else []
 
-    async def _load(self) -> None:
-        text = await self._redis.get(ROUTES_SNAPSHOT)
-        self._contact = time.monotonic()
-        if text is None:
-            self._say("Redis holds no routes; the control plane's publish_routes writes them")
-            await asyncio.sleep(_RETRY_SECONDS)
-            return
+    async def _applied(self, table: RouteTable, entries: list[Any]) -> RouteTable:
+        """`table` with `entries` and what follows them at once: a burst copies a large map but a few times.
+
+        Raises:
+            WireError, KeyError: not a change, or one that does not follow.
+        """
+        draft, until = RouteDraft(table), time.monotonic() + _BATCH_SECONDS
+        while entries:
+            for _, fields in entries:
+                draft.apply(RouteChange.from_json(fields[b"change"]))
+                await self._breathe()
+            self._last_id = entries[-1][0].decode()
+            more = len(entries) == _DELTAS and time.monotonic() < until
+            entries = await self._deltas(None) if more else []
+        return draft.table()
+
+    async def _load(self, held: RouteTable | None) -> None:
+        # The collector would walk over every new entry again and again, for 100 ms at a time.
+        gc.disable()
         try:
-            # A large table takes a while to parse: not on the event loop.
-            table = await asyncio.to_thread(RouteTable.from_json, text)
+            table = await self._read_snapshot(held)
         except WireError as error:
             self._say(f"the snapshot cannot be read ({error})")
+            table = None
+        finally:
+            gc.enable()
+        self._last_id = "0-0"
+        if table is None or (held is not None and table.version < held.version):
             await asyncio.sleep(_RETRY_SECONDS)
             return
-        self._last_id = "0-0"
-        if self._may_replace(table):
-            logger.info("routes: snapshot of version %d", table.version)
-            self._table, self._said = table, ""
-        else:
-            await asyncio.sleep(_RETRY_SECONDS)
+        gc.freeze()
+        logger.info("routes: snapshot of version %d", table.version)
+        self._table = table
+        self._up_to_date()
 
-    def _may_replace(self, table: RouteTable) -> bool:
-        if self._table is None or table.version >= self._table.version:
-            self._lower_since = None
-            return True
-        now = time.monotonic()
-        if self._lower_since is None:
-            self._lower_since = now
-        if now - self._lower_since < self._reset_seconds:
-            self._say(
-                f"the snapshot went back to version {table.version}; version {self._table.version} stays"
-            )
-            return False
-        self._lower_since = None
-        return True
+    async def _read_snapshot(self, held: RouteTable | None) -> RouteTable | None:
+        """None when there is no snapshot. Raises WireError when it is malformed or torn."""
+        draft: RouteDraft | None = None
+        offset, rest, head = 0, b"", b""
+        if len(self._lines) > _LINES:
+            self._lines.clear()
+        while piece := await self._piece(offset):
+            offset += len(piece)
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                if draft is None:
+                    head, draft = line, RouteDraft(RouteTable(version=snapshot_version(line)))
+                elif line == head:
+                    return draft.table()
+                else:
+                    draft.set(*self._entry(line, held))
+                await self._breathe()
+        if draft is not None:
+            raise WireError("it is torn: replaced while it was read, or cut off")
+        self._say("Redis holds no routes; the control plane's publish_routes writes them")
+        return None
+
+    def _entry(self, line: bytes, held: RouteTable | None) -> tuple[str, RouteEntry | None]:
+        digest = hashlib.blake2b(line, digest_size=16).digest()
+        found = self._lines.get(digest)
+        if found is None:
+            path, entry = entry_from_json(line)
+            # What has not changed stays the same object: to free a whole table would take 100 ms.
+            known = held.entry(path) if held is not None else None
+            found = self._lines[digest] = (path, known if known == entry else entry)
+        return found
+
+    async def _piece(self, offset: int) -> bytes:
+        piece: Any = await self._redis.getrange(ROUTES_SNAPSHOT, offset, offset + _PIECE_BYTES - 1)
+        return bytes(piece)
+
+    async def _breathe(self) -> None:
+        """Lets requests go on after each half millisecond of work; before the first table there are none."""
+        now = time.perf_counter()
+        if now > self._slice_ends:
+            await asyncio.sleep(_PAUSE_SECONDS if self._table is not None else 0)
+            self._slice_ends = time.perf_counter() + _SLICE_SECONDS
+
+    async def _refuse(self, offered: int, held: int) -> None:
+        """Tells the publisher which version stands here."""
+        self._say(f"Redis went back to version {offered}; version {held} stays")
+        await self._redis.zadd(ROUTES_SEEN, {"version": held}, gt=True)
+        await self._redis.expire(ROUTES_SEEN, _SEEN_SECONDS)
+
+    def _up_to_date(self) -> None:
+        self._contact, self._said = time.monotonic(), ""
 
     def _say(self, text: str) -> None:
         if text != self._said:

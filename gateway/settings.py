@@ -5,16 +5,39 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
+from gateway.addresses import Networks
+from gateway.bodies import BODY_BYTES, BODY_SECONDS
+from gateway.drain import DRAIN_SECONDS
+from gateway.stalls import STALL_SECONDS
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+_FORMATS: Final = ("auto", "json", "text")
 
 
 class SettingsError(ValueError):
     """An environment variable is missing or malformed; the text names it and what it takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How the gateway proves who it is, and whether clients must.
+
+    Attributes:
+        certificate, key: PEM files; the certificate's with its chain.
+        minimum: lowest version of TLS that is spoken, `1.2` or `1.3`.
+        client_ca: PEM file of the authorities that clients must have a certificate of; None asks for none.
+    """
+
+    certificate: Path
+    key: Path
+    minimum: str = "1.2"
+    client_ca: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +52,29 @@ class Settings:
         stale_seconds: longest time without contact to Redis before routes are too old to serve by.
         processes: serving processes; each has its own write-ahead log below `wal_dir`.
         cors_origins: browser origins that may call the API.
+        queue_seconds: longest wait of a request for a place under a concurrency limit.
+        queue_length: requests that may wait so for one limit, per serving process.
+        held: requests that may wait for the first copy of one base model, per serving process.
+        trusted_proxies: whose X-Forwarded-For tells a client's address.
+        connections: open at once, per serving process; more wait to be accepted.
+        header_seconds: longest wait for a request's headers, which is how long a connection may be idle.
+        body_seconds: longest wait for a request's body.
+        body_bytes: largest body.
+        stall_seconds: longest wait for a client to read more of an answer.
+        drain_seconds: how long requests under way may go on after the gateway was told to stop.
+        tls: None serves plain HTTP.
+        backend_ca: PEM file of authorities, beside the system's, that copies behind https:// may have a
+            certificate of.
+        metrics_token: bearer that GET /metrics demands; "" and there is no such route.
+        metrics_adapters: adapters with metrics of their own, per serving process.
+        access_log: whether each request is a line of the log.
+        log_format: `json`, `text`, or `auto`: text at a terminal.
+        log_level: least level that is logged.
     """
 
-    redis_url: str
-    fleet_token: str
-    openai_http_key: str = ""
+    redis_url: str = field(repr=False)
+    fleet_token: str = field(repr=False)
+    openai_http_key: str = field(default="", repr=False)
     host: str = "127.0.0.1"
     port: int = 8001
     gateway_id: str = "gateway"
@@ -41,6 +82,23 @@ class Settings:
     processes: int = 1
     wal_dir: Path = Path("var/wal")
     cors_origins: frozenset[str] = frozenset()
+    queue_seconds: int = 10
+    queue_length: int = 256
+    held: int = 64
+    trusted_proxies: Networks = field(default_factory=Networks)
+    connections: int = 16_384
+    header_seconds: int = 30
+    body_seconds: int = BODY_SECONDS
+    body_bytes: int = BODY_BYTES
+    stall_seconds: int = STALL_SECONDS
+    drain_seconds: int = DRAIN_SECONDS
+    tls: Tls | None = None
+    backend_ca: Path | None = None
+    metrics_token: str = field(default="", repr=False)
+    metrics_adapters: int = 50
+    access_log: bool = False
+    log_format: str = "auto"
+    log_level: str = "INFO"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
@@ -56,6 +114,23 @@ class Settings:
             processes=_integer(environ, "GRAFTWORK_GATEWAY_PROCESSES", 1, 1, 64),
             wal_dir=Path(environ.get("GRAFTWORK_WAL_DIR") or "var/wal"),
             cors_origins=_origins(environ),
+            queue_seconds=_integer(environ, "GRAFTWORK_GATEWAY_QUEUE_SECONDS", 10, 0, 600),
+            queue_length=_integer(environ, "GRAFTWORK_GATEWAY_QUEUE_LENGTH", 256, 0, 100_000),
+            held=_integer(environ, "GRAFTWORK_GATEWAY_HELD", 64, 0, 100_000),
+            trusted_proxies=_proxies(environ),
+            connections=_integer(environ, "GRAFTWORK_GATEWAY_CONNECTIONS", 16_384, 1, 1_000_000),
+            header_seconds=_integer(environ, "GRAFTWORK_GATEWAY_HEADER_SECONDS", 30, 1, 3600),
+            body_seconds=_integer(environ, "GRAFTWORK_GATEWAY_BODY_SECONDS", BODY_SECONDS, 1, 3600),
+            body_bytes=_integer(environ, "GRAFTWORK_GATEWAY_BODY_BYTES", BODY_BYTES, 1024, 1 << 30),
+            stall_seconds=_integer(environ, "GRAFTWORK_GATEWAY_STALL_SECONDS", STALL_SECONDS, 1, 3600),
+            drain_seconds=_integer(environ, "GRAFTWORK_GATEWAY_DRAIN_SECONDS", DRAIN_SECONDS, 1, 3600),
+            tls=_tls(environ),
+            backend_ca=_file(environ, "GRAFTWORK_GATEWAY_BACKEND_CA"),
+            metrics_token=_token(environ, "GRAFTWORK_GATEWAY_METRICS_TOKEN", required=False),
+            metrics_adapters=_integer(environ, "GRAFTWORK_GATEWAY_METRICS_ADAPTERS", 50, 0, 1000),
+            access_log=_choice(environ, "GRAFTWORK_GATEWAY_ACCESS_LOG", ("off", "on")) == "on",
+            log_format=_choice(environ, "GRAFTWORK_GATEWAY_LOG_FORMAT", _FORMATS),
+            log_level=_choice(environ, "GRAFTWORK_GATEWAY_LOG_LEVEL", _LEVELS, "INFO"),
         )
 
 
@@ -83,6 +158,14 @@ def _integer(environ: Mapping[str, str], name: str, default: int, low: int, high
     return int(text)
 
 
+def _choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...], default: str = "") -> str:
+    """One of `choices`; without a default the first."""
+    value = environ.get(name) or default or choices[0]
+    if value not in choices:
+        raise SettingsError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return value
+
+
 def _gateway_id(environ: Mapping[str, str]) -> str:
     value = environ.get("GRAFTWORK_GATEWAY_ID") or socket.gethostname()
     if _NAME.fullmatch(value) is None:
@@ -97,3 +180,34 @@ def _origins(environ: Mapping[str, str]) -> frozenset[str]:
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
             raise SettingsError(f"GRAFTWORK_CORS_ORIGINS: {origin!r} is not scheme://host[:port]")
     return frozenset(origins)
+
+
+def _proxies(environ: Mapping[str, str]) -> Networks:
+    words = environ.get("GRAFTWORK_TRUSTED_PROXIES", "").split(",")
+    try:
+        return Networks(word.strip() for word in words if word.strip())
+    except ValueError as error:
+        raise SettingsError(f"GRAFTWORK_TRUSTED_PROXIES: {error}") from None
+
+
+def _file(environ: Mapping[str, str], name: str) -> Path | None:
+    text = environ.get(name, "")
+    if text and not Path(text).is_file():
+        raise SettingsError(f"{name} must be the path of a file, got {text!r}")
+    return Path(text) if text else None
+
+
+def _tls(environ: Mapping[str, str]) -> Tls | None:
+    prefix = "GRAFTWORK_GATEWAY_TLS_"
+    certificate, key = _file(environ, prefix + "CERT"), _file(environ, prefix + "KEY")
+    client_ca = _file(environ, prefix + "CLIENT_CA")
+    minimum = environ.get(prefix + "MIN_VERSION", "1.2")
+    if minimum not in ("1.2", "1.3"):
+        raise SettingsError(f"{prefix}MIN_VERSION must be 1.2 or 1.3, got {minimum!r}")
+    if certificate is None or key is None:
+        if certificate is not None or key is not None or client_ca is not None:
+            raise SettingsError(
+                f"{prefix}CERT and {prefix}KEY are needed together, and with {prefix}CLIENT_CA"
+            )
+        return None
+    return Tls(certificate=certificate, key=key, minimum=minimum, client_ca=client_ca)

@@ -1,10 +1,12 @@
 """Moves closed usage events from the write-ahead log to the Redis stream that the control plane reads.
 
-Each batch is one script: it compares the log position that Redis remembers for this slot with the one
-that the batch starts at (positions are of fixed width, so they compare as strings), appends the events
-and moves the position, all or nothing. So a batch whose answer was lost is not shipped twice, and Redis
-may be away for as long as the disk has room. When Redis has lost the position (an emptied server), the
-copy on disk is used; then events may repeat, and the control plane's unique constraint drops them.
+Each batch is one script: it compares the log position that Redis remembers for this slot with the one that
+the shipper expects there, appends the events and moves the position, all or nothing. So a batch whose
+answer was lost is not shipped twice, and Redis may be away for as long as the disk has room. A Redis that
+forgot the last seconds remembers an older position, and is told again from there; one that lost all is
+told all that the log still has, which is every event that is not in the database: a segment is deleted
+only when the control plane has taken its events out of the stream. What is told twice the control plane's
+unique constraint drops.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from gateway.wal_records import (
     segment_numbers,
     segment_path,
     stored_position,
-    write_durably,
 )
 from gateway.wire import USAGE_STREAM
 
@@ -35,18 +36,34 @@ logger = logging.getLogger(__name__)
 SHIPPED_PREFIX: Final = "graftwork:usage:shipped:"
 """Redis string per log slot: position up to which its events are in the stream."""
 _KEEP_SECONDS: Final = 32 * 86_400
-_BATCH_BYTES: Final = 1 << 18
-_BUSY_EVENTS: Final = 200
+_BATCH_BYTES: Final = 1 << 16
+"""About a hundred events. While they are read and packed no request goes on: less than a millisecond."""
 _IDLE_SECONDS: Final = 0.1
+_IDLE_STEPS: Final = 10
+"""So often with nothing to ship, Redis is asked whether it still remembers what it was told."""
 _RETRY_SECONDS: Final = 0.5
 
 SHIP: Final = """
-local shipped = redis.call('GET', KEYS[2])
-if shipped and shipped > ARGV[1] then return shipped end
+local shipped = redis.call('GET', KEYS[2]) or ''
+if shipped ~= ARGV[1] then return shipped end
 for index = 4, #ARGV do redis.call('XADD', KEYS[1], '*', 'event', ARGV[index]) end
 redis.call('SET', KEYS[2], ARGV[2], 'EX', ARGV[3])
 return ARGV[2]
 """
+"""KEYS: stream, position. ARGV: the position expected, the one after the events, seconds to keep it, events.
+Answers with the position that Redis remembers then; "" stands for none."""
+
+EDGES: Final = """
+if (redis.call('GET', KEYS[2]) or '') ~= ARGV[1] then return false end
+local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+return {first and first[1] or '', last and last[1] or ''}
+"""
+"""KEYS as above. Ids of the oldest and the newest entry, unless the position is not the one expected: then
+Redis has lost something, and an entry that is not there need not be one that was ingested."""
+
+_Id = tuple[int, int]
+"""Of a stream's entry; the second of two entries is the greater."""
 
 
 class Shipper:
@@ -55,12 +72,19 @@ class Shipper:
     def __init__(self, wal: Wal, redis: Redis) -> None:
         self._wal = wal
         self._redis = redis
-        self._script = redis.register_script(SHIP)
+        self._ship = redis.register_script(SHIP)
+        self._edges = redis.register_script(EDGES)
         self._key = SHIPPED_PREFIX + wal.slot.id
         self._file = wal.folder / "position"
         self._position = stored_position(wal.folder)
+        self._remembered = ""
+        """What Redis remembers of this slot, as far as is known."""
         self._known = False
         self._behind = False
+        self._oldest = min(segment_numbers(wal.folder), default=wal.segment)
+        self._below, self._newest = 0, (0, 0)
+        """Segments below `_below` are ingested once the stream's entries up to `_newest` are gone."""
+        self.num_shipped = 0
 
     @property
     def position(self) -> Position:
@@ -69,10 +93,13 @@ class Shipper:
 
     async def run(self) -> None:
         """Ships for ever; an outage of Redis is logged once and waited out."""
-        away = False
+        away, idle = False, 0
         while True:
             try:
                 moved = await self._step()
+                idle = 0 if moved else idle + 1
+                if idle % _IDLE_STEPS == _IDLE_STEPS - 1:
+                    await self._stream()
                 if away:
                     logger.info("usage log: Redis is back, shipping from %s", self._position)
                 away = False
@@ -85,54 +112,65 @@ class Shipper:
                 await asyncio.sleep(_RETRY_SECONDS if away else _IDLE_SECONDS)
 
     async def drain(self) -> bool:
-        """Ships all that is durable and deletes what is shipped; True when nothing is left to ship.
+        """Ships all that is durable; True when nothing is left to ship.
 
         Raises:
             RedisError: Redis is away; what is not shipped stays on disk.
         """
         self._known = False
         await self._wal.commit()
-        self._wal.checkpoint = self._wal.segment
         while await self._step():
             pass
-        write_durably(self._file, str(self._position))
+        self._store()
         return self._position == self._wal.durable
+
+    async def ingested(self) -> bool:
+        """Whether all that has been shipped is in the database. Raises RedisError."""
+        if (edges := await self._stream()) is None:
+            return False
+        oldest, newest = edges
+        self._newest = self._newest if self._below > self._position.segment else newest
+        self._below = self._position.segment + 1
+        return oldest > self._newest
 
     async def _step(self) -> bool:
         """Ships one batch; False when there was nothing to read."""
         if not self._known:
             await self._adopt()
         events, end = self._read()
-        self._behind = len(events) >= _BUSY_EVENTS
+        self._behind = end < self._wal.durable
         if end == self._position:
+            await self._delete_ingested()
             return False
         if events:
-            answer = await cast(
-                Any,
-                self._script(
-                    keys=[USAGE_STREAM, self._key],
-                    args=[str(self._position), str(end), _KEEP_SECONDS, *events],
-                ),
-            )
-            end = Position.parse(answer.decode())
+            arguments: list[str | int | bytes] = [self._remembered, str(end), _KEEP_SECONDS, *events]
+            answer: bytes = await cast(Any, self._ship(keys=[USAGE_STREAM, self._key], args=arguments))
+            if answer.decode() != str(end):
+                logger.warning("usage log: Redis has %r where %s was shipped", answer, self._remembered)
+                self._known = False
+                return True
+            self._remembered = str(end)
+            self.num_shipped += len(events)
         changed = end.segment != self._position.segment
         self._position = end
+        await self._delete_ingested()
         if changed or not events:
             self._store()
-        self._delete_shipped()
         return True
 
     async def _adopt(self) -> None:
-        """Takes over the position that Redis remembers; the one on disk is for a Redis that lost it."""
+        """Goes on from where Redis remembers to be; from the log's start when it remembers nothing."""
         stored = cast(bytes | None, await self._redis.get(self._key))
-        if stored is not None:
-            self._position = Position.parse(stored.decode())
+        self._remembered = (stored or b"").decode()
+        self._position = Position.parse(self._remembered) if stored else Position(0, 0)
+        self._below = 0
         if self._position > self._wal.durable:
             logger.error(
-                "usage log: %s ends at %s but is shipped up to %s, so its events are taken for shipped: "
-                "stop the gateway, delete the file `id` there, start it again",
+                "usage log: %s ends at %s but is shipped up to %s: it was emptied or replaced by hand, and "
+                "is shipped from its start",
                 self._wal.folder, self._wal.durable, self._position,
             )  # fmt: skip
+            self._position = Position(0, 0)
         self._known = True
 
     def _read(self) -> tuple[list[bytes], Position]:
@@ -146,10 +184,8 @@ class Shipper:
         if path.exists():
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                limit = _BATCH_BYTES
-                if segment == durable.segment:
-                    limit = min(limit, durable.offset - offset)
-                lines, offset = read_lines(descriptor, offset, limit)
+                stop = durable.offset if segment == durable.segment else None
+                lines, offset = read_lines(descriptor, offset, _BATCH_BYTES, stop)
             finally:
                 os.close(descriptor)
         if not lines:
@@ -165,14 +201,40 @@ class Shipper:
             return self._position
         return Position(later[0], 0)
 
-    def _delete_shipped(self) -> None:
-        """Deletes segments that are shipped whole and hold nothing about an open stream."""
+    async def _delete_ingested(self) -> None:
+        """Deletes segments whose events are in the database and that hold nothing about an open stream."""
         below = min(self._position.segment, self._wal.checkpoint)
-        for number in segment_numbers(self._wal.folder):
-            if number < below:
-                segment_path(self._wal.folder, number).unlink()
+        if self._oldest >= below or (edges := await self._stream()) is None:
+            return
+        oldest, newest = edges
+        if not self._below:
+            self._below, self._newest = below, newest
+        if oldest > self._newest:
+            for number in segment_numbers(self._wal.folder):
+                # From the oldest on: a stream's progress must go before the record that closes it.
+                if number < self._below:
+                    segment_path(self._wal.folder, number).unlink()
+            self._oldest, self._below = self._below, 0
+
+    async def _stream(self) -> tuple[_Id, _Id] | None:
+        """Oldest and newest entry of the stream; None when Redis has lost something."""
+        arguments = [USAGE_STREAM, self._key]
+        edges: list[bytes] | None = await cast(Any, self._edges(keys=arguments, args=[self._remembered]))
+        if edges is None:
+            self._known = False
+            return None
+        return _id(edges[0] or b"%d-0" % (1 << 63)), _id(edges[1] or b"0-0")
 
     def _store(self) -> None:
+        """So that a log emptied by hand goes on behind what is shipped."""
         fresh = self._file.with_suffix(".new")
-        fresh.write_text(str(self._position))
-        fresh.replace(self._file)
+        try:
+            fresh.write_text(str(self._position))
+            fresh.replace(self._file)
+        except OSError as error:
+            logger.warning("usage log: the position cannot be stored: %s", error)
+
+
+def _id(text: bytes) -> _Id:
+    milliseconds, _, sequence = text.partition(b"-")
+    return int(milliseconds), int(sequence)

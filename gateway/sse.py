@@ -65,7 +65,8 @@ class Usage:
 
 
 def _count(value: object) -> int:
-    return value if type(value) is int and 0 <= value < 1 << 48 else 0
+    # The control plane takes no more for a usage event.
+    return value if type(value) is int and 0 <= value < 1 << 40 else 0
 
 
 class EventStream:
@@ -75,7 +76,8 @@ class EventStream:
         usage: what has been reported so far.
         events: events with data that passed before any usage was reported, for an estimate when none is.
         done: True once `[DONE]` has passed.
-        error_code: code of the error event that ended the stream, or None.
+        failed: True once the backend has told of an error; its event is not passed on.
+        error: what it told.
     """
 
     def __init__(self, usage: Usage, view: UsageView, renamed: tuple[str, str] | None = None) -> None:
@@ -83,7 +85,8 @@ class EventStream:
         self.usage = usage
         self.events = 0
         self.done = False
-        self.error_code: str | None = None
+        self.failed = False
+        self.error: object = None
         self._view = view
         self._rest = b""
         self._names = _model_bytes(renamed)
@@ -144,8 +147,7 @@ class EventStream:
         final = max(block.rfind(spelling) for spelling in _NO_CHOICES)
         if final < 0:
             return self._cut_each(block)
-        start = max(block.rfind(b"\n\n", 0, final) + 2, block.rfind(b"\n\r\n", 0, final) + 3)
-        start = 0 if start < 3 else start
+        start = _event_start(block, final)
         end = _EVENT_END.search(block, final)
         stop = end.end() if end else len(block)
         if _USAGE_OBJECT.search(block, start, stop) is None:
@@ -175,11 +177,15 @@ class EventStream:
             except (orjson.JSONDecodeError, AttributeError):
                 continue
             if error is not None:
-                code = error.get("code") or error.get("type") if isinstance(error, dict) else None
-                self.error_code = str(code or "upstream_error")
-                end = _EVENT_END.search(block, match.end())
-                return block[: end.end() if end else len(block)]
+                self.failed, self.error = True, error
+                return block[: _event_start(block, match.start())]
         return block
+
+
+def _event_start(block: bytes, at: int) -> int:
+    """Where the event begins that byte `at` belongs to."""
+    start = max(block.rfind(b"\n\n", 0, at) + 2, block.rfind(b"\n\r\n", 0, at) + 3)
+    return 0 if start < 3 else start
 
 
 def _without_usage(match: re.Match[bytes]) -> bytes:
@@ -198,6 +204,20 @@ def _model_bytes(renamed: tuple[str, str] | None) -> tuple[tuple[bytes, bytes], 
         return ()
     old, new = orjson.dumps(renamed[0]), orjson.dumps(renamed[1])
     return tuple((b'"model":' + gap + old, b'"model":' + gap + new) for gap in (b"", b" "))
+
+
+def event_data(block: bytes) -> list[bytes]:
+    """The `data` of each event in a block of whole events."""
+    return [match[1].strip() for match in _DATA.finditer(block)]
+
+
+def find_usage(body: bytes) -> Mapping[str, Any] | None:
+    """The `usage` object of a whole answer, found by its bytes; None when there is none."""
+    match = _USAGE_OBJECT.match(body, max(0, body.rfind(b'"usage"')))
+    try:
+        return orjson.loads(match[1]) if match else None
+    except orjson.JSONDecodeError:
+        return None
 
 
 def rename_model(body: bytes, renamed: tuple[str, str] | None) -> bytes:

@@ -3,9 +3,10 @@
     slot folder/   lock   id   position   0000000000000001.wal ...
 
 The event loop appends records to memory; a thread writes what has gathered by one synchronous write
-(O_DSYNC) and wakes those who wait. Writes go to explicit offsets, so one that failed half-way is
-simply done again. The next segment is preallocated while the current one is half empty: when the disk
-has no room for it, new work is refused (`admits`) and the room that is left is for work under way.
+(O_DSYNC) and wakes those who wait. Writes go to explicit offsets, so one that failed, short or whole, is
+done again with all of its bytes: after EIO the kernel may hold pages for clean that never reached the
+disk. The next segment is preallocated while the current one is half empty: when the disk has no room for
+it, new work is refused (`admits`) and the room that is left is for work under way.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import re
@@ -36,6 +38,7 @@ from gateway.wal_records import (
     segment_path,
     stored_position,
     sync_folder,
+    trim,
     write_durably,
 )
 
@@ -43,7 +46,9 @@ logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES: Final = 16 << 20
 SLOTS: Final = 256
+_FILL_BYTES: Final = 1 << 16
 _RETRY_SECONDS: Final = 0.25
+_TRIES_AT_STOP: Final = 20
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -68,7 +73,10 @@ class Slot:
     @classmethod
     def hold(cls, folder: Path) -> Slot | None:
         """The slot, or None when another process holds it."""
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            for above in (folder.parent, folder.parent.parent):
+                sync_folder(above)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -128,6 +136,9 @@ class Wal:
         self._segment_bytes = segment_bytes
         numbers = segment_numbers(self.folder)
         interrupted = _open_streams(self.folder, numbers)
+        if numbers:
+            # A process that dies again and again must not fill the disk with preallocated room.
+            trim(segment_path(self.folder, numbers[-1]))
         self.recovered = len(interrupted)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -143,6 +154,8 @@ class Wal:
         self.checkpoint = 0
         self._descriptor = self._allocate(self._segment)
         self._descriptor_segment = self._segment
+        self._filled = 0
+        """Blocks of the segment that is written to are filled up to here."""
         self._next_descriptor: int | None = None
         for payload in interrupted:
             self.append(CLOSED, payload)
@@ -153,6 +166,11 @@ class Wal:
     def segment(self) -> int:
         """Number of the segment that the next record goes to."""
         return self._segment
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread that writes still runs."""
+        return self._thread.is_alive()
 
     def admits(self) -> str:
         """Why no new work may be taken, or "" when it may."""
@@ -209,6 +227,13 @@ class Wal:
     # The thread.
 
     def _run(self) -> None:
+        try:
+            self._write_batches()
+        except Exception as error:
+            logger.critical("the usage log's thread has ended", exc_info=True)
+            self._write_error = f"the usage log's thread has ended ({error!r}); restart the gateway"
+
+    def _write_batches(self) -> None:
         while True:
             with self._lock:
                 while not self._urgent and not self._stopping:
@@ -225,14 +250,14 @@ class Wal:
 
     def _persist(self, batch: _Batch) -> bool:
         data = b"".join(batch.lines)
-        while True:
+        for tries in itertools.count(1):
             try:
                 self._write(batch, data)
             except OSError as error:
                 if not self._write_error:
                     logger.error("usage log cannot be written, new work is refused: %s", error)
                 self._write_error = f"the usage log cannot be written: {error.strerror}"
-                if self._stopping:
+                if self._stopping and tries >= _TRIES_AT_STOP:
                     logger.critical("usage log: %d records are lost at stop", len(batch.lines))
                     return False
                 threading.Event().wait(_RETRY_SECONDS)
@@ -251,13 +276,23 @@ class Wal:
             fresh = self._next_descriptor
             if fresh is None:
                 fresh = self._allocate(batch.segment)
+            full, self._descriptor, self._descriptor_segment = self._descriptor, fresh, batch.segment
             self._next_descriptor = None
-            os.close(self._descriptor)
-            self._descriptor, self._descriptor_segment = fresh, batch.segment
-        view, offset = memoryview(data), batch.offset
-        while view:
-            written = os.pwrite(self._descriptor, view, offset)
-            view, offset = view[written:], offset + written
+            with contextlib.suppress(OSError):
+                # All of it is durable: an error tells nothing new.
+                os.close(full)
+            self._filled = 0
+        # A block that is written for the first time changes the file's metadata, though it was preallocated,
+        # and each such write waits for the file system's journal. So blocks are filled with zeros ahead, many
+        # at once; a write to them later changes data alone, in half the time.
+        end = batch.offset + len(data)
+        front = min(-(-end // _FILL_BYTES) * _FILL_BYTES, self._segment_bytes)
+        zeros = bytes(max(0, front - end)) if end > self._filled else b""
+        written = os.pwrite(self._descriptor, data + zeros, batch.offset)
+        if written == len(data) + len(zeros):
+            self._filled = max(self._filled, front)
+        while written < len(data):
+            written += os.pwrite(self._descriptor, data[written:], batch.offset + written)
 
     def _prepare_next(self) -> None:
         """Preallocates the next segment once half of this one is used; without it no new work comes in."""

@@ -1,7 +1,8 @@
 """The write-ahead log on disk: one record a line, `<crc32 hex> <kind> <usage event JSON>`.
 
 JSON holds no raw newline, so a damaged record costs itself alone: reading goes on at the next line.
-Segments are preallocated with zeros; a zero byte where a record should start is the end.
+Segments are preallocated with zeros: zeros up to the end are room, zeros with records behind them are a
+hole that the disk made, and are stepped over.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def write_durably(path: Path, text: str) -> None:
     aside = path.with_suffix(".new")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, text.encode())
+        left = text.encode()
+        while left:
+            left = left[os.write(descriptor, left) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -98,19 +101,47 @@ def stored_position(folder: Path) -> Position:
     return Position(0, 0)
 
 
-def read_lines(descriptor: int, offset: int, limit: int) -> tuple[list[bytes], int]:
+def read_lines(descriptor: int, offset: int, limit: int, stop: int | None = None) -> tuple[list[bytes], int]:
     """Whole lines from `offset`, at most about `limit` bytes of them, and the offset after the last.
 
+    Nothing at `stop` or behind is read. After a hole the first line may be the rest of a damaged record.
     An empty list means that no whole record follows: the log ends here, or its last record is torn.
     """
-    data = os.pread(descriptor, limit, offset)
+    data = os.pread(descriptor, limit if stop is None else min(limit, stop - offset), offset)
     zero = data.find(b"\0")
+    end = data.rfind(b"\n", 0, zero if zero >= 0 else len(data)) + 1
+    if end:
+        return data[: end - 1].split(b"\n"), offset + end
     if zero >= 0:
-        data = data[:zero]
-    end = data.rfind(b"\n") + 1
-    if not end and zero < 0 and len(data) == limit:
-        return read_lines(descriptor, offset, limit * 2)
-    return data[:end].splitlines(), offset + end
+        return _behind_hole(descriptor, offset, stop)
+    if len(data) == limit:
+        return read_lines(descriptor, offset, limit * 2, stop)
+    return [], offset
+
+
+def _behind_hole(descriptor: int, offset: int, stop: int | None) -> tuple[list[bytes], int]:
+    """The first whole line behind zeros, as `read_lines` would give it."""
+    size = os.fstat(descriptor).st_size if stop is None else stop
+    rest = os.pread(descriptor, size - offset, offset)
+    zero = max(0, rest.find(b"\0"))
+    behind = rest[zero:].lstrip(b"\0")
+    line, newline, _ = behind.partition(b"\n")
+    if not newline:
+        return [], offset
+    return [line], offset + len(rest) - len(behind) + len(line) + 1
+
+
+def trim(path: Path) -> None:
+    """Gives back the room behind the last whole record of a segment that nobody writes any more."""
+    end = 0
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while (found := read_lines(descriptor, end, _READ_BYTES))[0]:
+            end = found[1]
+    finally:
+        os.close(descriptor)
+    if path.stat().st_size > end:
+        os.truncate(path, end)
 
 
 def records(path: Path, start: int = 0) -> Iterator[tuple[bytes, bytes]]:

@@ -7,50 +7,49 @@ deltas; a delta sets or removes one entry, named by a path:
     tenants/<tenant>          TenantRoute
     bases/<base model>        BaseRoute
     adapters/<tenant>/<name>  AdapterRoute
+    limits/<scope id>         LimitsRoute
+    rates/<base model>[/<tenant>[/<adapter>]]  RateRoute
+
+A reader passes over entries of a kind, and fields, that it does not know: a newer control plane may
+speak to an older gateway. Of keys alone an unknown field that is not null refuses the key.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import random
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Literal, Self, cast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Self, cast
 
+from gateway.usage_event import UsageEvent as UsageEvent
+from gateway.usage_event import UsageStatus as UsageStatus
+from gateway.usage_event import WireError as WireError
+from gateway.usage_event import uuid7 as uuid7
+from gateway.wire_keys import KeyRoute as KeyRoute
+from gateway.wire_limits import LimitsRoute, RateRoute, known
 from worker_engine.protocol import AdapterRef
 
-ROUTES_SNAPSHOT: Final = "graftwork:routes:snapshot"
-"""Redis string: JSON of `RouteTable.to_dict()`."""
+ROUTES_SNAPSHOT: Final = "graftwork:routes:table"
+"""Redis string: `RouteTable.snapshot()`."""
 ROUTES_DELTAS: Final = "graftwork:routes:deltas"
 """Redis stream, one entry a delta, fields `version` and `change` (JSON of a RouteChange)."""
 ROUTES_VERSION: Final = "graftwork:routes:version"
 """Redis string: version of the newest delta or snapshot published."""
+ROUTES_SEEN: Final = "graftwork:routes:seen"
+"""Redis sorted set, member `version`: the highest version of a gateway that was offered a lower one."""
 USAGE_STREAM: Final = "graftwork:usage"
 """Redis stream, one entry a usage event, field `event` (JSON of a UsageEvent)."""
 USAGE_GROUP: Final = "metering"
 """Consumer group of the control plane on `USAGE_STREAM`."""
 
+DEMAND: Final = "graftwork:demand:"
+"""Beginning of Redis hashes, one a base model: by gateway process, `<requests held> <Redis's seconds>`."""
+DEMAND_SECONDS: Final = 3.0
+"""How long what a gateway says there counts."""
+
 KEY_PREFIX: Final = "gw"
 """An API key reads `gw_<public id>_<secret>`; only the public id and SHA-256(secret) are stored."""
-
-
-class WireError(ValueError):
-    """A message that does not follow this wire format; the text names what was expected."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRoute:
-    """An API key. `secret_sha256` is hex; `expires_at` is Unix seconds or None for never."""
-
-    tenant: str
-    secret_sha256: str
-    project: str = "default"
-    expires_at: float | None = None
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,56 +67,176 @@ class TenantRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class SageMakerTarget:
+    """Where on SageMaker a copy stands, and how it is spoken to.
+
+    Attributes:
+        component: inference component of the base model; "" for an endpoint without components.
+        adapters: how an adapter is named: `components` (each is an inference component, see
+            `adapter_component`), `reference` (the bundled worker takes the whole AdapterRef in the body)
+            or `name` (an LMI container that has it registered under its engine name).
+        api: `invocations` (signed), or `openai`, the endpoint's OpenAI path (bearer token).
+    """
+
+    region: str
+    endpoint: str
+    component: str = ""
+    adapters: str = "components"
+    api: str = "invocations"
+
+
+def adapter_component(component: str, engine_name: str) -> str:
+    """Name of the inference component that holds adapter `engine_name` over base component `component`.
+
+    Such names have at most 63 letters, digits and inner hyphens, so an engine name cannot be one.
+    """
+    digest = hashlib.sha256(f"{component}\0{engine_name}".encode()).hexdigest()
+    return f"{component[:40].rstrip('-')}-{digest[:20]}"
+
+
+@dataclass(frozen=True, slots=True)
 class CopyRoute:
     """One copy of a base model on compute: where requests for it go.
 
     Attributes:
         id: deployment copy id, stands as `endpoint` in usage events.
-        kind: backend that speaks to it: `worker` or `openai_http`.
-        url: base URL without `/v1`.
+        kind: backend that speaks to it: `worker`, `openai_http` or `sagemaker`.
+        url: base URL without `/v1`; of `sagemaker` "" means the region's public one.
+        loads_adapters: `openai_http` only: an adapter that it does not know may be loaded by vLLM's
+            `/v1/load_lora_adapter`.
+        sagemaker: of a copy of that kind, else None.
     """
 
     id: str
     kind: str
     url: str
+    loads_adapters: bool = False
+    sagemaker: SageMakerTarget | None = None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        target = value.get("sagemaker")
+        sagemaker = None if target is None else SageMakerTarget(**known(SageMakerTarget, target))
+        return cls(**{**known(cls, value), "sagemaker": sagemaker})
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterHomes:
+    """Where one adapter version has been placed, by ids of copies.
+
+    Attributes:
+        at: copies that keep it loaded: its requests go there while they have room.
+        away: copies that get its requests only while no other copy takes any.
+    """
+
+    at: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        return cls(tuple(value.get("at", ())), tuple(value.get("away", ())))
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRoute:
-    """A base model and its copies; `served_name` is what the copies call it."""
+    """A base model and its copies; `served_name` is what the copies call it.
+
+    Attributes:
+        hold_seconds: how long a request that finds no copy may be held while one starts; 0: none will.
+        homes: by engine name, for adapters that have been placed; the others go by hashing and residency.
+    """
 
     served_name: str
     max_model_len: int
     copies: tuple[CopyRoute, ...] = ()
+    hold_seconds: int = 0
+    homes: Mapping[str, AdapterHomes] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        copies = tuple(CopyRoute(**copy) for copy in value.get("copies", ()))
-        return cls(value["served_name"], value["max_model_len"], copies)
+        copies = tuple(CopyRoute.from_dict(copy) for copy in value.get("copies", ()))
+        homes = {name: AdapterHomes.from_dict(item) for name, item in value.get("homes", {}).items()}
+        return cls(value["served_name"], value["max_model_len"], copies, value.get("hold_seconds", 0), homes)
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterRoute:
-    """A tenant's adapter: its ready versions by number, aliases, and what the bare name means."""
+    """A tenant's adapter: its ready versions by number, and what its names mean.
+
+    Attributes:
+        default: version that the bare name means.
+        aliases: version by alias; of a split alias, the version that stays when the split ends.
+        splits: (version, percent) of each arm by alias, for aliases that are split; percents add up to 100.
+        fallbacks: by alias ("" is the bare name) the models to serve instead, in order, when no copy can.
+    """
 
     base: str
     default: int
     versions: Mapping[int, AdapterRef]
     aliases: Mapping[str, int] = field(default_factory=dict)
+    splits: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    fallbacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        versions = {int(number): AdapterRef.from_dict(ref) for number, ref in value["versions"].items()}
-        return cls(value["base"], value["default"], versions, dict(value.get("aliases", {})))
+        return cls(
+            value["base"],
+            value["default"],
+            {int(number): AdapterRef.from_dict(ref) for number, ref in value["versions"].items()},
+            dict(value.get("aliases", {})),
+            {
+                alias: tuple((int(number), int(percent)) for number, percent in arms)
+                for alias, arms in value.get("splits", {}).items()
+            },
+            {alias: tuple(models) for alias, models in value.get("fallbacks", {}).items()},
+        )
 
 
-RouteEntry = KeyRoute | TenantRoute | BaseRoute | AdapterRoute
+def demand_key(base: str) -> str:
+    """The hash that says how many requests are held for base model `base`."""
+    return DEMAND + base
+
+
+def read_demand(value: bytes) -> tuple[int, float]:
+    """(requests held, Unix seconds) of a hash's value; nothing of what is malformed."""
+    held, _, at = value.partition(b" ")
+    try:
+        return int(held), float(at)
+    except ValueError:
+        return 0, 0.0
+
+
+RouteEntry = KeyRoute | TenantRoute | BaseRoute | AdapterRoute | LimitsRoute | RateRoute
 _ENTRY_TYPES: Final[Mapping[str, type[RouteEntry]]] = {
     "keys": KeyRoute,
     "tenants": TenantRoute,
     "bases": BaseRoute,
     "adapters": AdapterRoute,
+    "limits": LimitsRoute,
+    "rates": RateRoute,
 }
+
+
+def _entry(value: Mapping[str, Any]) -> tuple[str, RouteEntry | None]:
+    """(path, entry) of `{"path": ..., "entry": ...}`; None also for an entry of a kind unknown here."""
+    path: str = value["path"]
+    entry_type = _ENTRY_TYPES.get(path.partition("/")[0])
+    found = value["entry"]
+    return path, None if found is None or entry_type is None else entry_type.from_dict(found)
+
+
+def entry_from_json(line: str | bytes) -> tuple[str, RouteEntry | None]:
+    """(path, entry) of a snapshot's line; None for a kind that is unknown here.
+
+    Raises WireError on anything else.
+    """
+    try:
+        value = json.loads(line)
+        if value["entry"] is None:
+            raise WireError(f"a snapshot has an empty entry at {value['path']}")
+        return _entry(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise WireError(f"not a route entry: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +256,7 @@ class RouteChange:
         """Raises WireError on anything but a change."""
         try:
             value = json.loads(text)
-            kind = value["path"].partition("/")[0]
-            entry_type = _ENTRY_TYPES[kind]
-            entry = None if value["entry"] is None else entry_type.from_dict(value["entry"])
-            return cls(int(value["version"]), value["path"], entry)
+            return cls(int(value["version"]), *_entry(value))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise WireError(f"not a route change: {error!r}") from error
 
@@ -155,6 +271,10 @@ class RouteTable:
     bases: Mapping[str, BaseRoute] = field(default_factory=dict)
     adapters: Mapping[str, Mapping[str, AdapterRoute]] = field(default_factory=dict)
     """By tenant, then by adapter name."""
+    limits: Mapping[str, LimitsRoute] = field(default_factory=dict)
+    """By scope id."""
+    rates: Mapping[str, RateRoute] = field(default_factory=dict)
+    """By `<base model>`, or by `<base model>/<tenant>/<adapter>` where an adapter has its own."""
 
     def apply(self, changes: Iterable[RouteChange]) -> RouteTable:
         """A table with `changes` in force; changes at or below this version are skipped.
@@ -162,125 +282,95 @@ class RouteTable:
         Raises:
             WireError: when a version is missing between this table and a change (fetch a snapshot).
         """
-        version = self.version
-        maps: dict[str, dict[str, Any]] = {}
+        draft = RouteDraft(self)
         for change in changes:
-            if change.version <= version:
-                continue
-            if change.version != version + 1:
-                raise WireError(f"route change {change.version} does not follow version {version}")
-            kind, _, name = change.path.partition("/")
-            entries = maps.setdefault(kind, dict(getattr(self, kind)))
-            if kind == "adapters":
-                tenant, _, name = name.partition("/")
-                entries[tenant] = entries = dict(entries.get(tenant, {}))
-            if change.entry is None:
-                entries.pop(name, None)
-            else:
-                entries[name] = change.entry
-            version = change.version
-        return replace(self, version=version, **maps)
+            draft.apply(change)
+        return draft.table()
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def entry(self, path: str) -> RouteEntry | None:
+        """What is under `path`, if anything."""
+        kind, _, name = path.partition("/")
+        entries = getattr(self, kind) if kind in _ENTRY_TYPES else {}
+        if kind == "adapters":
+            tenant, _, name = name.partition("/")
+            entries = entries.get(tenant, {})
+        return cast(RouteEntry | None, entries.get(name))
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Raises WireError on anything but a table."""
-        try:
-            value = json.loads(text)
-            return cls(
-                version=int(value["version"]),
-                keys={name: KeyRoute.from_dict(entry) for name, entry in value["keys"].items()},
-                tenants={name: TenantRoute.from_dict(entry) for name, entry in value["tenants"].items()},
-                bases={name: BaseRoute.from_dict(entry) for name, entry in value["bases"].items()},
-                adapters={
-                    tenant: {name: AdapterRoute.from_dict(entry) for name, entry in adapters.items()}
-                    for tenant, adapters in value["adapters"].items()
-                },
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise WireError(f"not a route table: {error!r}") from error
+    def snapshot(self) -> str:
+        """The table as lines, so that a reader can take it in piece by piece: a head, an entry a line, and
+        the head again, by which a reader knows that all pieces were of one snapshot."""
+        head = json.dumps({"version": self.version})
+        lines = (json.dumps({"path": path, "entry": asdict(entry)}) for path, entry in self.entries())
+        return "\n".join([head, *lines, head, ""])
 
-
-UsageStatus = Literal["ok", "error", "cancelled", "interrupted"]
-
-
-@dataclass(frozen=True, slots=True)
-class UsageEvent:
-    """One attempt of one request, as the gateway saw it. Prices are not in it.
-
-    Attributes:
-        event_id: UUIDv7; its time part gives the partition day.
-        requested_model: what the client wrote; `alias` and `arm` say how it was resolved.
-        adapter: engine name, or "" for the base alone.
-        backend: kind of the backend; `endpoint` the copy's id.
-        estimated: True when the backend reported no usage and the gateway counted instead.
-        ttft_ms: from request to first token; None when none came.
-        started_at: Unix milliseconds.
-    """
-
-    event_id: str
-    tenant: str
-    project: str
-    key_id: str
-    request_id: str
-    attempt: int
-    requested_model: str
-    alias: str
-    arm: str
-    adapter: str
-    base_model: str
-    backend: str
-    endpoint: str
-    status: UsageStatus
-    error_code: str
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    estimated: bool
-    ttft_ms: float | None
-    duration_ms: float
-    started_at: int
-    gateway_id: str
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
+    def entries(self) -> Iterator[tuple[str, RouteEntry]]:
+        """Every entry under its path."""
+        for kind in _ENTRY_TYPES:
+            if kind != "adapters":
+                yield from ((f"{kind}/{name}", entry) for name, entry in getattr(self, kind).items())
+        for tenant, adapters in self.adapters.items():
+            yield from ((f"adapters/{tenant}/{name}", entry) for name, entry in adapters.items())
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Raises WireError naming missing, unknown or mistyped fields."""
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise WireError(f"a usage event is not JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise WireError("a usage event must be an object")
-        names = {item.name for item in fields(cls)}
-        if wrong := sorted(names ^ set(value)):
-            raise WireError(f"a usage event lacks or does not know: {', '.join(wrong)}")
-        for item in fields(cls):
-            if not isinstance(value[item.name], _EVENT_TYPES[cast(str, item.type)]):
-                raise WireError(
-                    f"usage event field {item.name} must be {item.type}, got {value[item.name]!r}"
-                )
-        return cls(**value)
+    def from_snapshot(cls, text: str | bytes) -> RouteTable:
+        """Raises WireError on anything but a whole snapshot."""
+        head, *lines = text.splitlines() or [""]
+        if not lines or lines.pop() != head:
+            raise WireError("the snapshot is torn: it does not end as it begins")
+        draft = RouteDraft(cls(version=snapshot_version(head)))
+        for line in lines:
+            draft.set(*entry_from_json(line))
+        return draft.table()
 
 
-_EVENT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "float": (int, float),
-    "float | None": (int, float, type(None)),
-    "UsageStatus": (str,),
-}
+def snapshot_version(head: str | bytes) -> int:
+    """Version in a snapshot's first and last line. Raises WireError on anything else."""
+    try:
+        return int(json.loads(head)["version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"not a snapshot's head: {error!r}") from error
 
 
-def uuid7() -> str:
-    """A time-ordered UUID (RFC 9562, version 7): 48 bits of Unix milliseconds, then random bits."""
-    # Unique, not secret, so it need not pay for a system call; a fork seeds its generator anew.
-    noise = random.getrandbits(74)
-    milliseconds = time.time_ns() // 1_000_000
-    text = f"{milliseconds << 80 | 0x7 << 76 | noise >> 62 << 64 | 0x2 << 62 | noise & (1 << 62) - 1:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+class RouteDraft:
+    """A table in the making: each map of the one it begins from is copied once, when it first changes."""
+
+    def __init__(self, table: RouteTable) -> None:
+        self.version = table.version
+        self._table = table
+        self._maps: dict[str, dict[str, Any]] = {}
+        self._tenants: set[str] = set()
+
+    def apply(self, change: RouteChange) -> None:
+        """Puts a change in force, unless the table has it already.
+
+        Raises:
+            WireError: a version is missing between the table and the change.
+        """
+        if change.version > self.version + 1:
+            raise WireError(f"route change {change.version} does not follow version {self.version}")
+        if change.version == self.version + 1:
+            self.set(change.path, change.entry)
+            self.version = change.version
+
+    def set(self, path: str, entry: RouteEntry | None) -> None:
+        """Puts `entry` under `path`; None removes what is there."""
+        kind, _, name = path.partition("/")
+        if kind not in _ENTRY_TYPES:
+            return
+        entries = self._maps.get(kind)
+        if entries is None:
+            entries = self._maps[kind] = dict(getattr(self._table, kind))
+        if kind == "adapters":
+            tenant, _, name = name.partition("/")
+            if tenant not in self._tenants:
+                self._tenants.add(tenant)
+                entries[tenant] = dict(entries.get(tenant, {}))
+            entries = entries[tenant]
+        if entry is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = entry
+
+    def table(self) -> RouteTable:
+        """The table with the changes in force; the draft must not be used afterwards."""
+        return replace(self._table, version=self.version, **self._maps)

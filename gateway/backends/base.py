@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from gateway.openai_schema import Call
 from gateway.routing import Resolution
 from gateway.wire import CopyRoute
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BackendRequest:
     """One call of one copy.
 
@@ -21,6 +22,11 @@ class BackendRequest:
         request_id: the gateway's own; the backend logs under it.
         cache_salt: hex, the tenant's: keeps prefix caches of tenants apart.
         tenant: whose request it is, for a backend that shares itself fairly among tenants.
+        weight: the tenant's share relative to others'.
+        urgency: higher goes first where requests wait; 0 is ordinary.
+        traceparent: W3C's header of the attempt's span, "" when it is not traced.
+        hold_seconds: how long it may wait for the copy to start; 0 where something else may answer.
+        check: raises the GatewayError that the request would get by now; to be asked after a wait.
     """
 
     call: Call
@@ -29,6 +35,26 @@ class BackendRequest:
     request_id: str
     cache_salt: str
     tenant: str
+    weight: float = 1.0
+    urgency: int = 0
+    traceparent: str = ""
+    hold_seconds: int = 0
+    check: Callable[[Resolution], None] = field(default=lambda resolution: None)
+
+    def origin(self) -> dict[str, Any]:
+        """Whose request it is, as fields of the bundled worker's API; what is ordinary is left out."""
+        fields: dict[str, Any] = {"tenant": self.tenant}
+        if self.weight != 1:
+            fields["tenant_weight"] = self.weight
+        if self.urgency:
+            fields["priority"] = self.urgency
+        return fields
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By which the backend's logs and traces name the request."""
+        traced = {"traceparent": self.traceparent} if self.traceparent else {}
+        return {"x-request-id": self.request_id, **traced}
 
 
 class BackendStream(Protocol):
@@ -38,7 +64,7 @@ class BackendStream(Protocol):
         """What has arrived, at least one byte; b"" at the end.
 
         Raises:
-            UpstreamFailed: the connection broke.
+            UpstreamBroken: the connection broke.
             UpstreamTimeout: nothing came for too long.
         """
 
@@ -56,10 +82,12 @@ class Backend(Protocol):
         """Starts `request`.
 
         Raises:
-            UpstreamUnreachable: nothing was sent; another copy may be tried.
+            BadRequest: this kind of copy does not take such a request; nothing was sent.
+            UpstreamUnreachable: nothing was sent.
             UpstreamRefused: a 400, 413, 422 or 429 about this request.
             UpstreamBusy: a 503 that says when to retry.
-            UpstreamFailed: any other status, or a broken connection.
+            UpstreamBroken: a broken connection, a 502, another 503, or a 504.
+            UpstreamFailed: any other status.
             UpstreamTimeout: no answer began in time.
         """
 

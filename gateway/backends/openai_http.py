@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
 
 from gateway.backends.base import BackendRequest
-from gateway.backends.upstream import Upstream, UpstreamStream
+from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
+from gateway.backends.usage_options import UsageOptions
+from gateway.errors import UpstreamFailed
+from worker_engine.protocol import AdapterRef
+
+logger = logging.getLogger(__name__)
 
 
 class OpenAIHttpBackend:
@@ -14,19 +24,72 @@ class OpenAIHttpBackend:
     def __init__(self, upstream: Upstream, key: str) -> None:
         self._upstream = upstream
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._usage = UsageOptions()
+        self._loads: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def model_name(self, request: BackendRequest) -> str:
         return request.resolution.engine_name or request.resolution.route.served_name
 
     async def stream(self, request: BackendRequest) -> UpstreamStream:
-        call = request.call
+        answer = await self._ask(request)
+        unknown = isinstance(answer, Refusal) and answer.status == 404 and request.copy.loads_adapters
+        if unknown and (adapter := request.resolution.adapter) is not None:
+            await self._load(request, adapter)
+            answer = await self._ask(request)
+        if isinstance(answer, Refusal):
+            raise answer.error(request.request_id)
+        return answer
+
+    async def _ask(self, request: BackendRequest) -> UpstreamStream | Refusal:
+        call, url = request.call, request.copy.url + request.call.path
         body: dict[str, Any] = {**call.parameters, "model": self.model_name(request)}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
-        if call.stream:
-            body["stream"] = True
-            body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-        return await self._upstream.post(request, body, self._headers)
+        if not call.stream:
+            return await self._post(request, url, body)
+        return await self._usage.ask(
+            request.copy.id, lambda options: self._post(request, url, {**body, **options})
+        )
+
+    async def _post(
+        self, request: BackendRequest, url: str, body: dict[str, Any]
+    ) -> UpstreamStream | Refusal:
+        headers = {**self._headers, "content-type": "application/json", **request.headers}
+        return await self._upstream.open(url, orjson.dumps(body), headers, stream=request.call.stream)
+
+    async def _load(self, request: BackendRequest, adapter: AdapterRef) -> None:
+        """Has vLLM load the adapter; many requests for it wait for one load.
+
+        Raises:
+            UpstreamFailed: vLLM refused.
+        """
+        key = (request.copy.url, adapter.name)
+        if (task := self._loads.get(key)) is None:
+            task = self._loads[key] = asyncio.create_task(self._load_once(request, adapter))
+            task.add_done_callback(lambda _: self._loads.pop(key, None))
+        # One client's hang-up must not end a load that others wait for.
+        await asyncio.shield(task)
+
+    async def _load_once(self, request: BackendRequest, adapter: AdapterRef) -> None:
+        parts = urlsplit(adapter.uri)
+        path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else adapter.uri
+        body = {"lora_name": adapter.name, "lora_path": path}
+        answer = await self._post(request, request.copy.url + "/v1/load_lora_adapter", body)
+        if not isinstance(answer, Refusal):
+            try:
+                while await answer.read():
+                    pass
+            finally:
+                answer.close()
+        elif answer.status != 400 or b"already" not in answer.body:
+            logger.warning(
+                "copy %s cannot load %s (%d: %r); vLLM needs --enable-lora, "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and the adapter's files",
+                request.copy.id, adapter.name, answer.status, answer.body[:500],
+            )  # fmt: skip
+            raise UpstreamFailed("The backend could not load this adapter; retry, or tell the operator.")
 
     async def close(self) -> None:
+        for task in self._loads.values():
+            task.cancel()
         await self._upstream.close()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import orjson
 
+from gateway import http_client
 from gateway.backends.base import BackendRequest
 from gateway.errors import (
     GatewayError,
+    UpstreamBroken,
     UpstreamBusy,
     UpstreamFailed,
     UpstreamRefused,
@@ -21,7 +25,6 @@ from gateway.errors import (
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS: Final = 3.0
 SILENCE_SECONDS: Final = 300.0
 """Longest wait for a stream's next byte: a long prompt in a long queue."""
 WHOLE_SECONDS: Final = 3600.0
@@ -31,100 +34,148 @@ _CLIENTS: Final = frozenset({400, 413, 422, 429})
 """What a backend says about the client's own request. All else is between the backend and the gateway."""
 
 
+def backend_tls(ca: Path | None) -> ssl.SSLContext:
+    """How copies prove who they are: by a certificate for their name, of the system's authorities or of `ca`.
+
+    Raises:
+        OSError: `ca` cannot be read, or holds no certificate in PEM.
+    """
+    context = ssl.create_default_context()
+    if ca is not None:
+        context.load_verify_locations(cafile=ca)
+    return context
+
+
 class Upstream:
-    """A pool of connections to copies."""
+    """A pool of connections to copies.
+
+    Args:
+        tls: whom to believe behind `https://`; None for the system's authorities.
+    """
 
     def __init__(
-        self, *, silence_seconds: float = SILENCE_SECONDS, whole_seconds: float = WHOLE_SECONDS
+        self,
+        *,
+        silence_seconds: float = SILENCE_SECONDS,
+        whole_seconds: float = WHOLE_SECONDS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._silence = {True: silence_seconds, False: whole_seconds}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=15),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
-            read_bufsize=1 << 18,
-        )
+        self._client = http_client.HttpClient(tls=tls)
 
     async def post(
         self, request: BackendRequest, body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> UpstreamStream:
-        """Starts `request`; see `Backend.stream` for what it raises."""
-        call = request.call
-        silence = self._silence[call.stream]
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
+        """Starts `request` at the path that the client called; see `Backend.stream` for what it raises."""
+        headers = {**headers, "content-type": "application/json", **request.headers}
+        url = request.copy.url + request.call.path
+        response = await self.open(url, orjson.dumps(body), headers, stream=request.call.stream)
+        if isinstance(response, Refusal):
+            raise response.error(request.request_id)
+        return response
+
+    async def open(
+        self, url: str, data: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> UpstreamStream | Refusal:
+        """Sends `data`; what comes back is HTTP 200 under way, or a refusal read to its end.
+
+        Args:
+            url: percent-encoded, sent as it is.
+            stream: whether bytes are to be expected before the whole answer is there.
+
+        Raises:
+            UpstreamUnreachable: nothing was sent.
+            UpstreamBroken, UpstreamTimeout: the connection broke, or no answer began.
+        """
+        silence = self._silence[stream]
         try:
-            response = await self._session.post(
-                request.copy.url + call.path,
-                data=orjson.dumps(body),
-                headers={**headers, "content-type": "application/json", "x-request-id": request.request_id},
-                allow_redirects=False,
-                timeout=timeout,
-            )
-        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
+            answer = await self._client.post(url, data, headers, silence=silence)
+        except http_client.Refused as error:
             raise UpstreamUnreachable("No copy of this model answers at this moment; retry later.") from error
-        except aiohttp.ServerTimeoutError as error:
+        except http_client.TimedOut as error:
             raise UpstreamTimeout("The backend did not answer in time; retry later.") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailed("The backend closed the connection without an answer; retry.") from error
-        if response.status == 200:
-            return UpstreamStream(response, silence)
-        raise await _refusal(response, request.request_id)
+        except http_client.Broken as error:
+            raise UpstreamBroken("The backend closed the connection without an answer; retry.") from error
+        stream_of = UpstreamStream(self._client, answer, silence)
+        return stream_of if answer.status == 200 else await _read_refusal(stream_of, answer)
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._client.close()
 
 
 class UpstreamStream:
-    """A response with HTTP 200 under way."""
+    """A response under way."""
 
-    __slots__ = ("_response", "_silence")
+    __slots__ = ("_answer", "_client", "_silence")
 
-    def __init__(self, response: aiohttp.ClientResponse, silence: float) -> None:
-        self._response = response
+    def __init__(
+        self, client: http_client.HttpClient, answer: http_client.Connection, silence: float
+    ) -> None:
+        self._client = client
+        self._answer: http_client.Connection | None = answer
         self._silence = silence
 
     async def read(self) -> bytes:
+        if self._answer is None:
+            raise RuntimeError("an answer is not read once it is closed")
         try:
-            return await self._response.content.readany()
-        except aiohttp.ServerTimeoutError as error:
+            return await self._answer.read()
+        except http_client.TimedOut as error:
             raise UpstreamTimeout(f"The backend sent nothing for {self._silence:g} s.") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailed("The backend broke off in the middle of its answer.") from error
+        except http_client.Broken as error:
+            raise UpstreamBroken("The backend broke off in the middle of its answer.") from error
 
     def close(self) -> None:
-        if self._response.content.at_eof():
-            self._response.release()
-        else:
-            self._response.close()
+        # Once only: the connection may be another request's by then.
+        if self._answer is not None:
+            self._client.release(self._answer)
+            self._answer = None
 
 
-async def _refusal(response: aiohttp.ClientResponse, request_id: str) -> GatewayError:
-    """The error that a status other than 200 stands for."""
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A whole answer with another status than 200; names of headers in lower case."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def error(self, request_id: str) -> GatewayError:
+        """What it means to the client. What is not for the client's eyes is logged instead."""
+        openai = self._openai_error()
+        retry_after = self.headers.get("retry-after")
+        if self.status not in _CLIENTS:
+            # Its text may tell of paths and tokens, and repeat the prompt: it stays with the backend, whose
+            # log has it under the same request id.
+            logger.warning(
+                "request %s: the backend answered %d in %d bytes, code %.100r, type %.100r",
+                request_id, self.status, len(self.body), openai.get("code"), openai.get("type"),
+            )  # fmt: skip
+            if self.status == 503 and retry_after is not None:
+                return UpstreamBusy(retry_after, code=str(openai.get("code")))
+            kind = UpstreamBroken if self.status in (502, 503, 504) else UpstreamFailed
+            return kind(f"The backend failed on this request. Name {request_id} when you report it.")
+        code = str(openai.get("code") or openai.get("type") or self.status)
+        if not openai:
+            text = self.body[:500].decode("utf-8", "replace") or f"the backend answered {self.status}"
+            openai = {"message": text, "type": "invalid_request_error", "code": code, "param": None}
+        return UpstreamRefused(self.status, orjson.dumps({"error": openai}), code, retry_after)
+
+    def _openai_error(self) -> dict[str, Any]:
+        try:
+            error = orjson.loads(self.body)["error"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return {}
+        return error if isinstance(error, dict) else {}
+
+
+async def _read_refusal(stream: UpstreamStream, answer: http_client.Connection) -> Refusal:
+    body = b""
     try:
-        body = await response.content.read(_ERROR_BYTES)
-    except (aiohttp.ClientError, OSError):
+        while len(body) < _ERROR_BYTES and (part := await stream.read()):
+            body += part
+    except (UpstreamBroken, UpstreamTimeout):
         body = b""
     finally:
-        response.close()
-    error = _openai_error(body)
-    retry_after = response.headers.get("Retry-After")
-    if response.status not in _CLIENTS:
-        # The text may tell of paths, tokens or other tenants: it is for the operator alone.
-        logger.warning("request %s: the backend answered %d: %r", request_id, response.status, body[:500])
-        if response.status == 503 and retry_after is not None:
-            return UpstreamBusy(retry_after)
-        return UpstreamFailed(f"The backend failed on this request. Name {request_id} when you report it.")
-    code = str(error.get("code") or error.get("type") or response.status)
-    if not error:
-        text = body[:500].decode("utf-8", "replace") or f"the backend answered {response.status}"
-        error = {"message": text, "type": "invalid_request_error", "code": code, "param": None}
-    return UpstreamRefused(response.status, orjson.dumps({"error": error}), code, retry_after)
-
-
-def _openai_error(body: bytes) -> dict[str, Any]:
-    try:
-        error = orjson.loads(body)["error"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return {}
-    return error if isinstance(error, dict) else {}
+        stream.close()
+    return Refusal(answer.status, body[:_ERROR_BYTES], answer.headers)

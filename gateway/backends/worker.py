@@ -21,7 +21,8 @@ class WorkerBackend:
     async def stream(self, request: BackendRequest) -> UpstreamStream:
         call, adapter = request.call, request.resolution.adapter
         body: dict[str, Any] = {**call.parameters, "model": self.model_name(request)}
-        body["tenant"], body["cache_salt"] = request.tenant, request.cache_salt
+        body |= request.origin()
+        body["cache_salt"] = request.cache_salt
         if adapter is not None:
             body["adapter"] = adapter.to_dict()
         if call.stream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -85,7 +84,7 @@ class ControlPlane:
     """Unix milliseconds: the gateway may still ship what the test before this one asked."""
 
     def publish(self, table: RouteTable) -> None:
-        self.client.set(ROUTES_SNAPSHOT, json.dumps(table.to_dict()))
+        self.client.set(ROUTES_SNAPSHOT, table.snapshot())
         self.client.set(ROUTES_VERSION, table.version)
 
     def change(self, version: int, path: str, entry: RouteEntry | None) -> None:
@@ -115,6 +114,7 @@ class GatewayProcess:
     log: Path
     port: int = field(default_factory=free_port)
     environ: dict[str, str] = field(default_factory=dict)
+    command: list[str] = field(default_factory=lambda: [sys.executable, "-m", "gateway"])
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -137,9 +137,11 @@ class GatewayProcess:
             **self.environ,
         }
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway"], cwd=ROOT, env=environ, stdout=log, stderr=log
-            )
+            self.process = subprocess.Popen(self.command, cwd=ROOT, env=environ, stdout=log, stderr=log)
+
+    def start_unasked(self) -> None:
+        """Starts a gateway that `start` could not ask whether it is ready, because it speaks TLS."""
+        self._spawn()
 
     def start_refused(self) -> None:
         """Starts a gateway that must end by itself with an error."""
@@ -199,9 +201,9 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def _shared_gateway(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+def _shared_gateway(lasting_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("gateway")
-    gateway = GatewayProcess(redis_server, folder / "wal", folder / "log")
+    gateway = GatewayProcess(lasting_redis, folder / "wal", folder / "log")
     gateway.start(ready=False)
     yield gateway
     gateway.stop()

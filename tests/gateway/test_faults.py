@@ -100,23 +100,6 @@ def test_kill_9_bills_all_but_the_last_second(
     assert len(control_plane.events()) == 1
 
 
-def test_a_graceful_stop_lets_streams_end(
-    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
-) -> None:
-    control_plane.publish(route_table(upstream))
-    own_gateway.start()
-    body = {"model": "bot", "stream": True, "messages": ask(tokens=100, delay=0.01)}
-    with httpx.Client() as api, api.stream(
-        "POST", own_gateway.url + "/v1/chat/completions", json=body, headers=HEADERS
-    ) as answer:  # fmt: skip
-        assert own_gateway.process is not None
-        own_gateway.process.terminate()
-        assert [line for line in answer.iter_lines() if line][-1] == "data: [DONE]"
-    assert own_gateway.process.wait(10) == 0
-    [event] = control_plane.events()
-    assert (event.status, event.completion_tokens) == ("ok", 100)
-
-
 def test_an_outage_of_redis_loses_and_doubles_nothing(
     own_gateway: GatewayProcess, tmp_path: Path, upstream: str
 ) -> None:

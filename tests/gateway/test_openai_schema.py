@@ -8,8 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.errors import BadRequest, UnknownParameter
+from gateway.admission import reservation
+from gateway.errors import BadRequest, MissingParameter, UnknownParameter
 from gateway.openai_schema import IGNORED, parse
+from gateway.prompts import estimate_tokens, num_prompts
 from gateway.sse import UsageView
 
 CHAT = "/v1/chat/completions"
@@ -58,6 +60,37 @@ def _deep(levels: int) -> Any:
     return node
 
 
+@pytest.mark.parametrize("name", ["tools", "response_format", "messages"])
+def test_what_passes_can_be_sent_on(name: str) -> None:
+    """Between what can be read and what can be written lies no depth that fails later."""
+
+    def passes(levels: int) -> bool:
+        value = [{"role": "user", "content": _deep(levels)}] if name == "messages" else [_deep(levels)]
+        try:
+            call = parse(CHAT, chat(**{name: value}))
+        except BadRequest:
+            return False
+        orjson.dumps({"response": [{"function": call.parameters}]})
+        return True
+
+    deepest = [levels for levels in range(180, 270) if passes(levels)][-1]
+    assert 190 < deepest < 200
+
+
+def test_null_is_absent_whatever_the_name() -> None:
+    """Clients send it for every parameter of OpenAI's that they know."""
+    spoken = chat(reasoning_effort=None, modalities=None, function_call=None, audio=None, cache_salt=None)
+    assert parse(CHAT, spoken).parameters == {"messages": GOOD["messages"]}
+
+
+@pytest.mark.parametrize(("body", "param"), [({"model": "m"}, "messages"), ({"messages": []}, "model")])
+def test_what_is_missing_has_openais_code(body: dict[str, Any], param: str) -> None:
+    for value in (body, {**body, param: None}):
+        with pytest.raises(MissingParameter) as caught:
+            parse(CHAT, orjson.dumps(value))
+        assert (caught.value.code, caught.value.param) == ("missing_required_parameter", param)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -88,15 +121,72 @@ def test_stream_options_need_a_stream() -> None:
         parse(CHAT, chat(stream_options={"include_usage": True}))
 
 
-@pytest.mark.parametrize("prompt", [["a", "b"], [], [True], {"x": 1}, [-1]])
-def test_a_completion_takes_one_prompt(prompt: Any) -> None:
-    with pytest.raises(BadRequest, match="prompt"):
+@pytest.mark.parametrize(
+    "prompt",
+    [[], [True], {"x": 1}, [-1], ["a", [1]], [[1], "a"], [[]], [["a"]], [[1.5]], ["a"] * 257, [1, "a"], 5],
+)
+def test_a_prompt_of_another_form_is_refused(prompt: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
         parse("/v1/completions", orjson.dumps({"model": "m", "prompt": prompt}))
+    assert caught.value.param == "prompt"
 
 
-def test_a_prompt_may_be_token_ids() -> None:
-    call = parse("/v1/completions", orjson.dumps({"model": "m", "prompt": [1, 2]}))
-    assert call.parameters == {"prompt": [1, 2]}
+@pytest.mark.parametrize(
+    ("prompt", "count", "tokens"),
+    [
+        ("abcdefgh", 1, 3),
+        ([1, 2], 1, 2),
+        (["abcd", "x"], 2, 3),
+        ([[1, 2], [3]], 2, 3),
+        (["a"] * 256, 256, 256),
+    ],
+)
+def test_prompts_are_text_or_token_ids(prompt: Any, count: int, tokens: int) -> None:
+    call = parse("/v1/completions", orjson.dumps({"model": "m", "prompt": prompt}))
+    assert call.parameters == {"prompt": prompt}
+    assert num_prompts(call.parameters) == count
+    assert estimate_tokens(call.parameters) == tokens
+
+
+def test_prompts_times_choices_are_bounded() -> None:
+    parse("/v1/completions", orjson.dumps({"model": "m", "prompt": ["a"] * 64, "n": 4}))
+    with pytest.raises(BadRequest, match="prompts times n"):
+        parse("/v1/completions", orjson.dumps({"model": "m", "prompt": ["a"] * 64, "n": 5}))
+
+
+def test_nothing_is_generated_only_to_echo() -> None:
+    body = {"model": "m", "prompt": "x", "max_tokens": 0}
+    scored = parse(
+        "/v1/completions", orjson.dumps({**body, "echo": True, "logprobs": 5, "prompt_logprobs": 2})
+    )
+    assert scored.parameters == {
+        "prompt": "x", "max_tokens": 0, "echo": True, "logprobs": 5, "prompt_logprobs": 2
+    }  # fmt: skip
+    assert reservation(scored, 40, 2048) == (11, 0)
+    with pytest.raises(BadRequest, match="echo"):
+        parse("/v1/completions", orjson.dumps(body))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("input", ""), ("input", []), ("input", ["a"] * 2049), ("input", {"x": 1}), ("input", None),
+        ("encoding_format", "hex"), ("dimensions", 0), ("dimensions", 1.5), ("stream", True), ("n", 2),
+        ("input_type", "query"), ("truncate_prompt_tokens", 1),
+    ],
+)  # fmt: skip
+def test_embeddings_have_a_list_of_their_own(name: str, value: Any) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse("/v1/embeddings", orjson.dumps({"model": "m", "input": "x", name: value}))
+    assert caught.value.param == name
+
+
+def test_what_is_reserved_counts_every_prompt() -> None:
+    several = {"model": "m", "prompt": [[1, 2, 3], [4, 5]], "max_tokens": 7, "n": 2}
+    assert reservation(parse("/v1/completions", orjson.dumps(several)), 90, 2048) == (5, 28)
+    assert reservation(parse("/v1/completions", orjson.dumps(several)), 90, 2) == (4, 8)
+    inputs = {"model": "m", "input": [[1, 2, 3], [4, 5]], "dimensions": 8}
+    assert reservation(parse("/v1/embeddings", orjson.dumps(inputs)), 90, 2048) == (5, 0)
 
 
 def test_what_the_worker_serves_is_passed_on() -> None:

@@ -15,6 +15,7 @@ from gateway.shipper import SHIP, SHIPPED_PREFIX, Shipper
 from gateway.wal import Slot, Wal
 from gateway.wal_records import CLOSED, PROGRESS, Position, segment_numbers, segment_path
 from gateway.wire import USAGE_STREAM
+from tests.gateway.test_wal import files_at_most
 
 
 def shipped(url: str) -> list[str]:
@@ -42,12 +43,62 @@ async def drain(log: Wal, url: str) -> None:
         await Shipper(log, client).drain()
 
 
-def test_closed_events_are_shipped_in_order_and_segments_deleted(tmp_path: Path, redis_url: str) -> None:
+def ingest(url: str, count: int) -> None:
+    """What an ingester does once the oldest entries are in the database."""
+    with redis.Redis.from_url(url) as client:
+        ids = [entry_id for entry_id, _ in client.xrange(USAGE_STREAM, count=count)]
+        client.xdel(USAGE_STREAM, *ids)
+
+
+def test_closed_events_are_shipped_in_order(tmp_path: Path, redis_url: str) -> None:
     log = a_wal(tmp_path)
     names = write(log, range(100))
     asyncio.run(drain(log, redis_url))
     assert shipped(redis_url) == names
-    assert segment_numbers(tmp_path) == [log.segment]
+    log.close()
+
+
+def test_a_segment_stays_until_its_events_are_ingested(tmp_path: Path, redis_url: str) -> None:
+    log = a_wal(tmp_path)
+    write(log, range(100))
+
+    async def work() -> None:
+        async with Redis.from_url(redis_url) as client:
+            shipper = Shipper(log, client)
+            await shipper.drain()
+            log.checkpoint = log.segment
+            await shipper.drain()
+            everything = segment_numbers(tmp_path)
+            assert len(everything) > 3
+            ingest(redis_url, 99)
+            await shipper.drain()
+            assert segment_numbers(tmp_path) == everything, "one is not in the database yet"
+            assert not await shipper.ingested()
+            ingest(redis_url, 1)
+            await shipper.drain()
+            assert segment_numbers(tmp_path) == [log.segment]
+            assert await shipper.ingested()
+
+    asyncio.run(work())
+    log.close()
+
+
+def test_a_full_disk_is_freed_although_nothing_can_be_written(tmp_path: Path, redis_url: str) -> None:
+    log = a_wal(tmp_path)
+    write(log, range(20))
+
+    async def work() -> None:
+        await log.commit()
+        log.checkpoint = log.segment
+        async with Redis.from_url(redis_url) as client:
+            shipper = Shipper(log, client)
+            with files_at_most(0):
+                for _ in range(40):
+                    await shipper._step()
+                    ingest(redis_url, 20) if shipped(redis_url) else None
+
+    asyncio.run(work())
+    assert segment_numbers(tmp_path)[0] == log.segment
     log.close()
 
 
@@ -129,16 +180,57 @@ def test_a_damaged_record_costs_only_itself(tmp_path: Path, redis_url: str) -> N
     assert shipped(redis_url) == [names[0], names[2]]
 
 
-def test_an_emptied_server_gets_what_is_still_to_ship(tmp_path: Path, redis_url: str) -> None:
-    log = a_wal(tmp_path, segment_bytes=1 << 20)
-    write(log, range(5))
+def test_an_emptied_server_is_told_again_what_may_not_be_ingested(tmp_path: Path, redis_url: str) -> None:
+    log = a_wal(tmp_path)
+    names = write(log, range(50))
     asyncio.run(drain(log, redis_url))
     with redis.Redis.from_url(redis_url) as client:
-        client.flushall()
-    fresh = write(log, range(5, 8))
+        client.flushdb()
+    names += write(log, range(50, 53))
     asyncio.run(drain(log, redis_url))
     log.close()
-    assert shipped(redis_url) == fresh
+    assert shipped(redis_url) == names
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_server_that_lost_its_last_seconds_unnoticed_is_told_them_again(
+    tmp_path: Path, redis_url: str, idle: bool
+) -> None:
+    # The client connects again by itself, so no error tells the shipper that it speaks to another past.
+    log = a_wal(tmp_path, segment_bytes=1 << 20)
+    names = write(log, range(5))
+
+    async def work() -> list[str]:
+        async with Redis.from_url(redis_url) as client:
+            running = asyncio.create_task(Shipper(log, client).run())
+            await commit_and_wait(log, redis_url, names)
+            position: Any = await client.get(SHIPPED_PREFIX + log.slot.id)
+            later = names + write(log, range(5, 10))
+            await commit_and_wait(log, redis_url, later)
+            entries: Any = await client.xrange(USAGE_STREAM)
+            lost = [entry_id for entry_id, _ in entries][5:]
+            async with client.pipeline(transaction=True) as pipeline:
+                pipeline.xdel(USAGE_STREAM, *lost)
+                pipeline.set(SHIPPED_PREFIX + log.slot.id, position)
+                await pipeline.execute()
+            if not idle:
+                later += write(log, range(10, 12))
+            await commit_and_wait(log, redis_url, later)
+            running.cancel()
+            return later
+
+    expected = asyncio.run(work())
+    log.close()
+    assert shipped(redis_url) == expected
+
+
+async def commit_and_wait(log: Wal, url: str, names: list[str]) -> None:
+    await log.commit()
+    async with asyncio.timeout(20):
+        for _ in range(10_000):
+            if len(shipped(url)) >= len(names):
+                return
+            await asyncio.sleep(0.05)
 
 
 def test_the_position_of_a_dead_slot_does_not_stay_for_ever(tmp_path: Path, redis_url: str) -> None:
@@ -167,7 +259,7 @@ def test_a_log_emptied_by_hand_goes_on_behind_what_is_shipped(tmp_path: Path, re
     assert shipped(redis_url) == names
 
 
-def test_a_position_beyond_the_log_is_an_error_that_says_what_to_do(
+def test_a_position_beyond_the_log_is_an_error_and_costs_nothing(
     tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = a_wal(tmp_path)
@@ -178,10 +270,11 @@ def test_a_position_beyond_the_log_is_an_error_that_says_what_to_do(
     for path in [*tmp_path.glob("*.wal"), tmp_path / "position"]:
         path.unlink()
     again = a_wal(tmp_path)
-    write(again, range(1))
+    names = write(again, range(1))
     asyncio.run(drain(again, redis_url))
     again.close()
-    assert "delete the file `id`" in caplog.text
+    assert "emptied or replaced by hand" in caplog.text
+    assert shipped(redis_url) == names, "what came after is not taken for shipped"
 
 
 async def _claim_shipped(log: Wal, url: str) -> None:

@@ -104,13 +104,17 @@ def test_a_text_that_looks_like_usage_is_left_alone() -> None:
     assert stream.usage.prompt_tokens == 9
 
 
-def test_an_error_event_ends_the_stream() -> None:
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("name", [b"", b"event: error\n"])
+def test_an_error_event_ends_the_stream_and_is_not_passed_on(newline: bytes, name: bytes) -> None:
     broken = {"error": {"message": "fell over", "type": "server_error", "code": "engine_dead"}}
     stream = EventStream(Usage(), UsageView.HIDDEN)
-    seen = decode(stream.feed(encode([event("a", 1), broken, event("after", 2)])))
-    assert seen[-1] == broken
-    assert len(seen) == 2
-    assert stream.error_code == "engine_dead"
+    data = encode([event("a", 1), broken, event("after", 2)], newline=newline)
+    data = data.replace(b'data: {"error"', name.replace(b"\n", newline) + b'data: {"error"')
+    [seen] = decode(stream.feed(data))
+    assert seen["choices"][0]["delta"]["content"] == "a"
+    assert stream.failed
+    assert stream.error == broken["error"]
 
 
 def test_what_follows_done_is_dropped() -> None:

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from gateway.backends.base import BackendRequest
-from gateway.backends.upstream import Upstream, UpstreamStream
-from gateway.errors import UpstreamBusy, UpstreamTimeout, render
+from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
+from gateway.errors import GatewayError, UpstreamBroken, UpstreamBusy, UpstreamFailed, UpstreamTimeout, render
 from gateway.openai_schema import parse
 from gateway.routing import resolve
 from gateway.wire import CopyRoute
@@ -85,4 +85,20 @@ def test_a_full_backend_stays_a_503_with_its_own_retry_after(caplog: pytest.LogC
     assert (status, headers[b"retry-after"]) == (503, b"7")
     assert b"secret" not in body
     assert "request request-1: the backend answered 503" in caplog.text
-    assert "/secret/path" in caplog.text
+    assert "secret" not in caplog.text, "the backend's text may repeat the prompt"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(500, UpstreamFailed), (404, UpstreamFailed), (502, UpstreamBroken), (503, UpstreamBroken)],
+)
+def test_a_broken_copy_is_told_from_a_request_that_failed(status: int, kind: type[GatewayError]) -> None:
+    assert type(Refusal(status, b"", {}).error("request-1")) is kind
+
+
+@pytest.mark.parametrize(("code", "of_copy"), [("adapter_unavailable", False), ("queue_full", True)])
+def test_a_503_about_one_adapter_is_not_about_the_copy(code: str, of_copy: bool) -> None:
+    body = json.dumps({"error": {"message": "no", "code": code}}).encode()
+    error = Refusal(503, body, {"retry-after": "3"}).error("request-1")
+    assert isinstance(error, UpstreamBusy)
+    assert (error.of_copy, error.after) == (of_copy, "3")

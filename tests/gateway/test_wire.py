@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import re
 import time
 import uuid
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire import RouteChange, RouteTable, TenantRoute, UsageEvent, WireError, uuid7
+from gateway.wire import (
+    AdapterHomes,
+    BaseRoute,
+    CopyRoute,
+    KeyRoute,
+    RouteChange,
+    RouteTable,
+    SageMakerTarget,
+    TenantRoute,
+    UsageEvent,
+    WireError,
+    adapter_component,
+    uuid7,
+)
+from gateway.wire_keys import KeyScope, OldSecret
+from gateway.wire_limits import BudgetPeriod, Limit, LimitsRoute, RateRoute, budget_period
 from tests.gateway.conftest import route_table
 
 EVENT: dict[str, Any] = {
@@ -51,7 +69,77 @@ def test_what_is_no_event_is_refused(text: str) -> None:
 
 def test_tables_round_trip() -> None:
     table = route_table("http://a", "http://b")
-    assert RouteTable.from_json(json.dumps(table.to_dict())) == table
+    bot = table.adapters["acme"]["bot"]
+    bot = replace(bot, splits={"prod": ((1, 90), (2, 10))}, fallbacks={"": ("base",), "prod": ("bot@v1",)})
+    table = replace(table, adapters={**table.adapters, "acme": {"bot": bot}})
+    assert RouteTable.from_snapshot(table.snapshot()) == table
+    change = RouteChange(2, "adapters/acme/bot", bot)
+    assert RouteChange.from_json(change.to_json()) == change
+
+
+def test_keys_round_trip() -> None:
+    scope = KeyScope(models=("bot",), networks=("192.0.2.0/24", "2001:db8::/32"))
+    key = KeyRoute("acme", "ab" * 32, "p", 1.5, OldSecret("cd" * 32, 2.5), scope)
+    table = RouteTable(1, keys={"k1": key, "k2": KeyRoute("acme", "ef" * 32)})
+    assert RouteTable.from_snapshot(table.snapshot()) == table
+    change = RouteChange(2, "keys/k1", key)
+    assert RouteChange.from_json(change.to_json()) == change
+
+
+@pytest.mark.parametrize("where", ["key", "scope"])
+def test_a_key_with_an_unknown_restriction_is_refused_not_served_without_it(where: str) -> None:
+    plain = asdict(KeyRoute("acme", "ab" * 32, scope=KeyScope(models=("bot",))))
+    for value, served in ((None, True), (["monday"], False)):
+        entry = {**plain, "weekdays": value} if where == "key" else plain
+        if where == "scope":
+            entry = {**plain, "scope": {**plain["scope"], "weekdays": value}}
+        text = json.dumps({"version": 1, "path": "keys/k1", "entry": entry})
+        before = RouteTable(0, keys={"k1": KeyRoute("acme", "ab" * 32)})
+        assert ("k1" in before.apply([RouteChange.from_json(text)]).keys) == served
+        head = json.dumps({"version": 1})
+        snapshot = "\n".join([head, json.dumps({"path": "keys/k1", "entry": entry}), head, ""])
+        assert ("k1" in RouteTable.from_snapshot(snapshot).keys) == served
+
+
+def test_a_key_of_an_older_control_plane_is_read() -> None:
+    text = '{"version": 1, "path": "keys/k", "entry": {"tenant": "a", "secret_sha256": "x", "project": "p"}}'
+    assert RouteChange.from_json(text).entry == KeyRoute("a", "x", "p")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3, -2, -1])
+def test_a_snapshot_without_its_frame_is_torn(cut: int) -> None:
+    """Its first and last line frame it; an entry that is missing is simply not there."""
+    lines = route_table("http://a").snapshot().splitlines()
+    del lines[cut]
+    text = "\n".join(lines)
+    if cut in (0, -1):
+        with pytest.raises(WireError):
+            RouteTable.from_snapshot(text)
+    else:
+        assert RouteTable.from_snapshot(text) != route_table("http://a")
+
+
+def test_copies_of_every_kind_round_trip() -> None:
+    copies = (
+        CopyRoute("w", "worker", "http://w"),
+        CopyRoute("v", "openai_http", "http://v", loads_adapters=True),
+        CopyRoute(
+            "s", "sagemaker", "", sagemaker=SageMakerTarget("eu-central-1", "e", "c", "name", "openai")
+        ),
+    )
+    homes = {"t_acme.a_bot.v1.0123456789ab": AdapterHomes(("w",), ("v", "s"))}
+    change = RouteChange(2, "bases/base", BaseRoute("base", 2048, copies, homes=homes))
+    assert RouteChange.from_json(change.to_json()) == change
+
+
+@given(st.from_regex(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", fullmatch=True).filter(lambda name: len(name) < 64))
+def test_an_adapters_component_has_a_name_that_sagemaker_takes(component: str) -> None:
+    first = adapter_component(component, "t_acme.a_bot.v1.0123456789ab")
+    assert re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", first)
+    assert len(first) <= 63
+    assert first == adapter_component(component, "t_acme.a_bot.v1.0123456789ab")
+    assert first != adapter_component(component, "t_acme.a_bot.v2.0123456789ab")
+    assert first != adapter_component(component + "x", "t_acme.a_bot.v1.0123456789ab")
 
 
 def test_changes_round_trip_and_apply() -> None:
@@ -82,9 +170,60 @@ def test_a_gap_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("path", ["colours/red", "version/1"])
-def test_a_change_of_an_unknown_kind_is_refused(path: str) -> None:
-    with pytest.raises(WireError):
-        RouteChange.from_json(json.dumps({"version": 2, "path": path, "entry": None}))
+def test_a_change_of_an_unknown_kind_moves_the_version_alone(path: str) -> None:
+    change = RouteChange.from_json(json.dumps({"version": 2, "path": path, "entry": {"hue": 3}}))
+    table = route_table("http://a")
+    after = table.apply([change, RouteChange(3, "keys/k2", None)])
+    assert (after.version, list(after.keys)) == (3, ["k1"])
+
+
+def test_unknown_fields_and_limits_are_passed_over() -> None:
+    table = route_table("http://a")
+    red = {"colour": "red"}
+    limits = [{"kind": "requests", "amount": 3, **red}, {"kind": "smiles", "amount": 1}]
+    copy = {"id": "c", "kind": "worker", "url": "http://a", **red}
+    entries = {
+        "keys/k1": {**asdict(table.keys["k1"]), "colour": None},
+        "bases/base": {"served_name": "base", "max_model_len": 8, "copies": [copy], **red},
+        "limits/tenant:acme": {"limits": limits, **red},
+        "rates/base": {"input_nano": 1, "cached_input_nano": 2, "output_nano": 3, **red},
+        "colours/x": red,
+    }
+    head = json.dumps({"version": 4, **red})
+    lines = [json.dumps({"path": path, "entry": entry}) for path, entry in entries.items()]
+    read = RouteTable.from_snapshot("\n".join([head, *lines, head, ""]))
+    assert (read.version, read.keys) == (4, {"k1": table.keys["k1"]})
+    assert read.bases["base"].copies == (CopyRoute("c", "worker", "http://a"),)
+    assert read.limits == {"tenant:acme": LimitsRoute((Limit("requests", 3),))}
+    assert read.rates == {"base": RateRoute(1, 2, 3)}
+    assert read.entry("colours/x") is None
+
+
+def test_limits_and_rates_cross_in_snapshots_and_deltas() -> None:
+    budget = Limit("budget", 5_000, period="day", alert=4_000)
+    limits = LimitsRoute((Limit("tokens", 7, 6.0), budget), priority=2)
+    changes = [
+        RouteChange(2, "limits/tenant:acme", limits),
+        RouteChange(3, "rates/base/acme/bot", RateRoute(1, 2, 3)),
+    ]
+    assert [RouteChange.from_json(change.to_json()) for change in changes] == changes
+    after = route_table("http://a").apply(changes)
+    assert RouteTable.from_snapshot(after.snapshot()) == after
+    assert (after.limits["tenant:acme"], after.rates["base/acme/bot"]) == (limits, RateRoute(1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "name", "end"),
+    [
+        ("day", "2026-12-31T23:59:59+00:00", "2026-12-31", "2027-01-01T00:00:00+00:00"),
+        ("month", "2026-12-31T23:59:59+00:00", "2026-12", "2027-01-01T00:00:00+00:00"),
+        ("month", "2028-02-29T00:00:00+00:00", "2028-02", "2028-03-01T00:00:00+00:00"),
+        ("month", "2026-03-01T01:00:00+02:00", "2026-02", "2026-03-01T00:00:00+00:00"),
+    ],
+)
+def test_periods_are_utc(period: BudgetPeriod, now: str, name: str, end: str) -> None:
+    found = budget_period(period, dt.datetime.fromisoformat(now))
+    assert found == (name, dt.datetime.fromisoformat(end))
 
 
 def test_uuid7_is_ordered_by_time() -> None:

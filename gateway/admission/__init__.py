@@ -1,0 +1,7 @@
+"""Limits: what a key, project, tenant or model may use, exactly, across all gateway processes."""
+
+from gateway.admission.admit import PRIORITY, Admission, reservation
+from gateway.admission.broker import Broker, line
+from gateway.admission.plan import Plan, Ticket
+
+__all__ = ["PRIORITY", "Admission", "Broker", "Plan", "Ticket", "line", "reservation"]

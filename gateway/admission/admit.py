@@ -1,0 +1,162 @@
+"""Admission: reserves what a request may use under every limit that it falls under, and settles it after.
+
+Without waiting where the leases in hand suffice. Else in this order: refuse at once what is known to
+have no room; wait in the queue for a place; then draw on windows and budgets, last, so that a request is
+counted at the moment when it goes to the backend.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from gateway.admission import clock
+from gateway.admission.account import Account
+from gateway.admission.broker import Broker
+from gateway.admission.budget import BudgetAccount
+from gateway.admission.concurrency import PlacesAccount
+from gateway.admission.plan import Plan, Ticket, refuse
+from gateway.admission.window import WindowAccount
+from gateway.openai_schema import EMBEDDINGS, Call
+from gateway.prompts import BYTES_A_TOKEN, estimate_tokens, num_prompts
+from gateway.routing import Caller
+from gateway.wire import RouteTable
+from gateway.wire_limits import Limit, LimitsRoute, RateRoute
+
+DEFAULT_COMPLETION_TOKENS: Final = 4096
+"""Reserved for an answer whose length the client does not bound; what exceeds it is charged afterwards."""
+PRIORITY: Final = 5
+"""Of what no limits name one for."""
+_SWEEP_SECONDS: Final = 60.0
+_PLANS: Final = 50_000
+
+
+def reservation(call: Call, body_bytes: int, max_model_len: int) -> tuple[int, int]:
+    """(prompt tokens, completion tokens) to reserve: the first by the body's size, four bytes a token."""
+    parameters = call.parameters
+    prompts = num_prompts(parameters)
+    given = parameters.get("prompt") or parameters.get("input")
+    tokens = estimate_tokens(parameters) if type(given) is list else body_bytes // BYTES_A_TOKEN + 1
+    tokens = min(tokens, max_model_len * prompts)
+    if call.path == EMBEDDINGS:
+        return tokens, 0
+    longest = parameters.get("max_completion_tokens") or parameters.get("max_tokens")
+    longest = min(DEFAULT_COMPLETION_TOKENS if longest is None else longest, max_model_len)
+    return tokens, longest * parameters.get("n", 1) * prompts
+
+
+class Admission:
+    """Every limit of this process. The broker must run beside it."""
+
+    def __init__(self, broker: Broker, *, queue_seconds: float, queue_length: int) -> None:
+        """A request waits at most `queue_seconds` for a place, as one of `queue_length` per limit."""
+        self._broker = broker
+        self._queue_seconds = queue_seconds
+        self._queue_length = queue_length if queue_seconds else 0
+        self._accounts: dict[str, Account] = {}
+        self._dropped: WeakValueDictionary[str, Account] = WeakValueDictionary()
+        self._plans: dict[tuple[str, str], Plan] = {}
+        self._limits: Mapping[str, LimitsRoute] = {}
+        self._rates: Mapping[str, RateRoute] = {}
+        self._swept = clock.now()
+
+    def plan(self, table: RouteTable, caller: Caller, base: str, model: str) -> Plan:
+        """The limits that a request falls under. `model` is what the client wrote, `base` what it means."""
+        if table.limits is not self._limits or table.rates is not self._rates:
+            self._plans.clear()
+            self._limits, self._rates = table.limits, table.rates
+        name = (caller.key_id, model)
+        plan = self._plans.get(name)
+        if plan is None or plan.ends_at < time.time():
+            plan = self._plans[name] = self._make(caller, base, model.partition("@")[0])
+        return plan
+
+    async def admit(self, plan: Plan, prompt: int, completion: int) -> Ticket:
+        """Reserves one request with so many tokens.
+
+        Raises:
+            RateLimited: a limit is reached.
+            QuotaExceeded: a budget is spent, or the model has no price to hold it against.
+            LimitsUnavailable: a budget cannot be told at this moment.
+        """
+        tokens, nano = prompt + completion, plan.price(prompt, 0, completion)
+        now = clock.now()
+        if plan.has(tokens, nano, now):
+            return plan.take(tokens, nano, now)
+        plan.refuse_known(tokens, nano, now)
+        held: list[PlacesAccount] = []
+        try:
+            deadline = now + self._queue_seconds
+            for places in plan.places:
+                await self._take_place(places, plan.priority, deadline)
+                held.append(places)
+            slices, at = await plan.draw(tokens, nano)
+        except BaseException:
+            for places in held:
+                places.give()
+            raise
+        ticket = Ticket(plan, tokens, nano, slices, at)
+        ticket.waited = at - now
+        return ticket
+
+    async def _take_place(self, places: PlacesAccount, priority: int, deadline: float) -> None:
+        if places.has(clock.now()):
+            places.take()
+            return
+        seconds = max(0.0, deadline - clock.now())
+        if refused := await places.wait(priority, seconds, self._queue_length):
+            raise refuse(places, 1, refused)
+
+    def _make(self, caller: Caller, base: str, model: str) -> Plan:
+        now = clock.now()
+        if len(self._plans) > _PLANS or now - self._swept > _SWEEP_SECONDS:
+            self.sweep(now)
+        tenant = caller.tenant
+        scopes = (
+            f"key:{caller.key_id}",
+            f"project:{tenant}/{caller.project}",
+            f"tenant:{tenant}",
+            f"model:{tenant}/{model}",
+        )
+        rates = (self._rates.get(path) for path in (f"{base}/{tenant}/{model}", f"{base}/{tenant}", base))
+        plan = Plan(PRIORITY, next(filter(None, rates), None))
+        routes = [(scope, self._limits[scope]) for scope in scopes if scope in self._limits]
+        plan.priority = next((r.priority for _, r in routes if r.priority is not None), PRIORITY)
+        plan.weight = next((r.weight for scope, r in routes if scope == scopes[2] and r.weight), 1.0)
+        for scope, route in routes:
+            for limit in route.limits:
+                self._add(plan, scope, limit)
+        return plan
+
+    def _add(self, plan: Plan, scope: str, limit: Limit) -> None:
+        if limit.kind == "concurrency":
+            plan.places.append(self._account(PlacesAccount(self._broker, scope, limit)))
+        elif limit.kind in ("budget", "prepaid"):
+            budget = self._account(BudgetAccount(self._broker, scope, limit, dt.datetime.now(dt.UTC)))
+            plan.budgets.append(budget)
+            plan.ends_at = min(plan.ends_at, budget.ends_at)
+        else:
+            account = self._account(WindowAccount(self._broker, scope, limit))
+            (plan.requests if limit.kind == "requests" else plan.tokens).append(account)
+
+    def _account(self, fresh: Any) -> Any:
+        """The account under the key of `fresh`: itself, or the one in use, with the limit of `fresh`."""
+        account: Any = self._accounts.get(fresh.key)
+        if account is None:
+            # A request that began before the account was dropped may hold it yet: there must not be two.
+            account = self._accounts[fresh.key] = self._dropped.pop(fresh.key, fresh)
+            self._broker.add(account)
+        account.limit = fresh.limit
+        return account
+
+    def sweep(self, now: float) -> None:
+        """Forgets accounts that nobody has used for long, as of `now` by `clock`."""
+        self._swept = now
+        self._plans.clear()
+        for key, account in list(self._accounts.items()):
+            if account.idle(now):
+                self._dropped[key] = self._accounts.pop(key)
+                self._broker.drop(account)

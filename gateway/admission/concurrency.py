@@ -1,0 +1,173 @@
+"""Requests under way at once: places held of a limit that all gateways share, and a queue for them."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from typing import Final
+
+from gateway.admission import clock
+from gateway.admission.account import Refused
+from gateway.admission.broker import Broker
+from gateway.admission.script import PREFIX
+from gateway.wire_limits import Limit
+
+POLL_SECONDS: Final = 0.02
+"""How often a process whose requests wait asks whether another one has given places back."""
+_IDLE_SECONDS: Final = 300.0
+_RESTATE_SECONDS: Final = 600.0
+"""The statement of what is held lasts an hour in Redis."""
+
+
+class PlacesAccount:
+    """One `concurrency` limit of one scope.
+
+    Attributes:
+        held: places that Redis counts as this process's.
+        used: those with a request in them; never above `held` while Redis answers.
+    """
+
+    kind: Final = "concurrency"
+
+    def __init__(self, broker: Broker, scope: str, limit: Limit) -> None:
+        self.scope = scope
+        self.limit = limit
+        self.key = f"{PREFIX}concurrency:{scope}"
+        self.held = 0
+        self.used = 0
+        self._broker = broker
+        self._free = limit.amount
+        self._peak = self._recent = 0
+        self._order = itertools.count()
+        self._waiters: list[tuple[int, int, asyncio.Future[bool], float]] = []
+        self._length = 0
+        self._full = False
+        self._seen = self._stated = clock.now()
+        self._poll: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self._waiters)
+
+    def has(self, now: float) -> bool:
+        """Whether `take` may follow at once; whoever waits goes first."""
+        return self.used < self.held and not self._waiters and now < self._broker.dead_at
+
+    def take(self) -> None:
+        """Occupies a place until `give`."""
+        self.used += 1
+        if self.used > self._peak:
+            self._peak = self.used
+
+    def give(self) -> None:
+        """Frees a place: for the first in the queue, or for other processes if they are short of it."""
+        self.used -= 1
+        if self._broker.away:
+            self.held = max(self.used, min(self.held, self._share()))
+        elif clock.now() >= self._broker.dead_at:
+            # This process has slept, and others may have its places by now.
+            self.held = self.used
+        self._serve()
+        if self.used < self.held and self._free <= 0:
+            self._broker.soon(self)
+
+    async def wait(self, priority: int, seconds: float, length: int) -> Refused | None:
+        """Takes a place, after those of lower `priority` and earlier ones of the same.
+
+        Returns a refusal when the limit is full and stays so for `seconds`, or `length` requests wait
+        already. Whether it is full only Redis knows: until it has answered nobody is refused.
+        """
+        if self._broker.away and self.used < self._share():
+            self.held = max(self.held, self.used + 1)
+            self.take()
+            return None
+        refused = Refused(max(1.0, seconds))
+        self._length = length
+        if self.limit.amount == 0 or (self._full and len(self._waiters) >= length):
+            return refused
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiter = (priority, next(self._order), future, clock.now() + seconds)
+        heapq.heappush(self._waiters, waiter)
+        self._broker.now(self)
+        try:
+            return None if await future else refused
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.result():
+                self.give()
+            raise
+        finally:
+            self._forget_done()
+
+    # What the broker calls.
+
+    def operation(self) -> list[str | int]:
+        spare = 0 if self._waiters else max(self._recent, self._peak) - self.used
+        # Until the answer no more than what is stated may come into use: others may get the rest.
+        self.held = self.used
+        self._stated = clock.now()
+        return ["c", self.limit.amount, self.used, len(self._waiters), spare]
+
+    def answered(self, answer: list[int], sent: float) -> None:
+        self.held, self._free = answer
+        self._serve()
+        self._dismiss(full=self._free <= 0)
+        if self._waiters and self._poll is None:
+            self._poll = asyncio.get_running_loop().call_later(POLL_SECONDS, self._ask)
+
+    def postponed(self) -> bool:
+        return bool(self._waiters)
+
+    def failed(self) -> None:
+        """`operation` gave up all but what is in use."""
+
+    def forgotten(self) -> None:
+        """The next operation states what is in use."""
+
+    def alone(self) -> None:
+        self.held = max(self.used, self._share())
+        self._serve()
+        self.held = self.used
+        self._dismiss(full=True)
+
+    def beat(self, now: float) -> bool:
+        self._recent, self._peak = self._peak, self.used
+        return self.held > self.used or (self.held > 0 and now - self._stated > _RESTATE_SECONDS)
+
+    def release(self) -> None:
+        self._peak = self._recent = self.used
+
+    def idle(self, now: float) -> bool:
+        if self.held or self._waiters:
+            self._seen = now
+        return now - self._seen > _IDLE_SECONDS
+
+    def _share(self) -> int:
+        gateways = self._broker.gateways
+        return self.limit.amount // gateways if gateways else 0
+
+    def _serve(self) -> None:
+        while self._waiters and self.used < self.held:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                self.take()
+                future.set_result(True)
+
+    def _dismiss(self, *, full: bool) -> None:
+        """Refuses those whose time is up and, of a full limit, those beyond the queue's length."""
+        now = clock.now()
+        for place, waiter in enumerate(sorted(self._waiters)):
+            if not waiter[2].done() and ((full and place >= self._length) or waiter[3] <= now):
+                waiter[2].set_result(False)
+        self._forget_done()
+        self._full = full and bool(self._waiters)
+
+    def _forget_done(self) -> None:
+        self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
+        heapq.heapify(self._waiters)
+
+    def _ask(self) -> None:
+        self._poll = None
+        if self._waiters:
+            self._broker.now(self)

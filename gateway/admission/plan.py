@@ -1,0 +1,244 @@
+"""Every limit that one key's requests to one model fall under, and what one request holds of them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.admission import clock
+from gateway.admission.account import Refused
+from gateway.admission.budget import BudgetAccount
+from gateway.admission.concurrency import PlacesAccount
+from gateway.admission.headers import BUDGET_ALERT, window_headers
+from gateway.admission.window import WindowAccount
+from gateway.errors import GatewayError, LimitsUnavailable, QuotaExceeded, RateLimited, TokensLimited
+from gateway.http import Header
+from gateway.wire_limits import RateRoute
+
+_Claim = tuple[WindowAccount | BudgetAccount, int, asyncio.Future[Any]]
+"""What is asked of an account, and how much."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Accounts by kind; `ends_at` (Unix seconds) is when a budget's period is over.
+
+    `priority` and `weight` are LimitsRoute's, the latter the tenant's.
+    """
+
+    priority: int
+    rate: RateRoute | None
+    weight: float = 1.0
+    requests: list[WindowAccount] = field(default_factory=list)
+    tokens: list[WindowAccount] = field(default_factory=list)
+    places: list[PlacesAccount] = field(default_factory=list)
+    budgets: list[BudgetAccount] = field(default_factory=list)
+    ends_at: float = math.inf
+
+    def price(self, prompt: int, cached: int, completion: int) -> int:
+        """Nano-units of one attempt with so many tokens; 0 where no budget asks.
+
+        Raises:
+            QuotaExceeded: there is a budget, and no price to hold it against.
+        """
+        if not self.budgets:
+            return 0
+        if self.rate is None:
+            error = QuotaExceeded(
+                f"The budget of {_scope(self.budgets[0].scope)} cannot be held: this model has no price. "
+                "Ask the operator to set one."
+            )
+            error.limit = "budget"
+            raise error
+        return (
+            (prompt - cached) * self.rate.input_nano
+            + cached * self.rate.cached_input_nano
+            + completion * self.rate.output_nano
+            + self.rate.request_nano
+        )
+
+    def has(self, tokens: int, nano: int, now: float) -> bool:
+        """Whether all leases in hand suffice."""
+        for window in self.requests:
+            if now >= window.until or window.left < 1:
+                return False
+        for window in self.tokens:
+            if now >= window.until or window.left < tokens:
+                return False
+        for places in self.places:
+            if not places.has(now):
+                return False
+        return all(budget.left >= nano for budget in self.budgets)
+
+    def take(self, tokens: int, nano: int, now: float) -> Ticket:
+        """Spends from the leases in hand, after `has` at `now`."""
+        for window in self.requests:
+            window.take(1)
+        for places in self.places:
+            places.take()
+        for budget in self.budgets:
+            budget.take(nano)
+        return Ticket(self, tokens, nano, [window.take(tokens) for window in self.tokens], now)
+
+    def refuse_known(self, tokens: int, nano: int, now: float) -> None:
+        """Raises what `refuse` makes of a limit that is known to have no room."""
+        for need, windows in ((1, self.requests), (tokens, self.tokens)):
+            for window in windows:
+                if refused := window.refusal(need, now):
+                    raise refuse(window, need, refused)
+        for budget in self.budgets:
+            if refused := budget.refusal(nano, now):
+                raise refuse(budget, nano, refused)
+
+    async def draw(self, tokens: int, nano: int) -> tuple[list[int], float]:
+        """Takes from every window and budget, or from none.
+
+        Returns:
+            The token windows' slices, and the time at which all of them counted.
+
+        Raises:
+            RateLimited, QuotaExceeded, LimitsUnavailable: as `refuse` has it.
+        """
+        while True:
+            claims = self._claim(tokens, nano)
+            try:
+                # They are under way together and share a call.
+                results = [await future for _, _, future in claims]
+            except BaseException:
+                _undo(claims)
+                raise
+            for (account, need, _), result in zip(claims, results, strict=True):
+                if isinstance(result, Refused):
+                    _undo(claims)
+                    raise refuse(account, need, result)
+            now = clock.now()
+            windows = [*self.requests, *self.tokens]
+            if all(window.counts(result, now) for window, result in zip(windows, results, strict=False)):
+                return results[len(self.requests) : len(windows)], now
+            # Another limit took its time, or this process slept: what a window gave is no longer of now.
+            _undo(claims)
+
+    def _claim(self, tokens: int, nano: int) -> list[_Claim]:
+        now = clock.now()
+        claims: list[_Claim] = [
+            (account, need, account.claim(need, now))
+            for need, accounts in ((1, self.requests), (tokens, self.tokens))
+            for account in accounts
+        ]
+        return claims + [(budget, nano, budget.claim(nano)) for budget in self.budgets]
+
+    def headers(self, now: float) -> list[Header]:
+        """What the answer tells of the limits, as of now."""
+        headers: list[Header] = []
+        if self.requests:
+            headers += window_headers(self.requests, now)
+        if self.tokens:
+            headers += window_headers(self.tokens, now)
+        if any(budget.alerted for budget in self.budgets):
+            headers.append(BUDGET_ALERT)
+        return headers
+
+
+class Ticket:
+    """What one admitted request holds. `settle` must follow, whatever becomes of the request.
+
+    Attributes:
+        at: by `clock`, when it was admitted: every limit had room for it then.
+        waited: seconds until it was admitted.
+    """
+
+    __slots__ = ("_completion", "_nano", "_prompt", "_slices", "_spent", "_tokens", "at", "plan", "waited")
+
+    def __init__(self, plan: Plan, tokens: int, nano: int, slices: list[int], at: float) -> None:
+        self.plan = plan
+        self.at = at
+        self._tokens = tokens
+        self._nano = nano
+        self._slices = slices
+        self._prompt = self._completion = self._spent = 0
+        self.waited = 0.0
+
+    def count(self, prompt: int, cached: int, completion: int) -> None:
+        """Adds what one attempt used."""
+        self._prompt += prompt
+        self._completion += completion
+        self._spent += self.plan.price(prompt, cached, completion)
+
+    def settle(self) -> None:
+        """Frees the place and corrects what was reserved to what was counted. Never fails or waits."""
+        plan = self.plan
+        for places in plan.places:
+            places.give()
+        used = self._prompt + self._completion
+        for window, slice_ in zip(plan.tokens, self._slices, strict=True):
+            window.settle(slice_, self._tokens, used)
+        for budget in plan.budgets:
+            budget.settle(self._nano, self._spent)
+
+
+def refuse(
+    account: WindowAccount | PlacesAccount | BudgetAccount, need: int, refused: Refused
+) -> GatewayError:
+    """The error that tells of a refusal."""
+    error = _refusal(account, need, refused)
+    error.limit = account.limit.kind
+    return error
+
+
+def _refusal(
+    account: WindowAccount | PlacesAccount | BudgetAccount, need: int, refused: Refused
+) -> GatewayError:
+    scope, limit = _scope(account.scope), account.limit
+    if refused.unknown:
+        return LimitsUnavailable(f"What is left of the budget of {scope} cannot be told now; retry soon.")
+    if limit.kind == "prepaid":
+        return QuotaExceeded(
+            f"What {scope} has paid in advance and its credits are used up, or their rest is less than this "
+            "request may cost. Send a lower max_tokens, or top up.",
+            after=refused.after,
+        )
+    if isinstance(account, BudgetAccount):
+        return QuotaExceeded(
+            f"The {limit.period}'s budget of {scope} is spent, or its rest is less than this request may "
+            "cost. Send a lower max_tokens, raise the budget, or wait for the next period.",
+            after=refused.after,
+        )
+    if isinstance(account, PlacesAccount):
+        return RateLimited(
+            f"{scope} has {limit.amount} requests under way, which is its limit, and none ended in time. "
+            "Retry later or send fewer at once.",
+            after=refused.after,
+        )
+    span = "minute" if limit.seconds == 60 else f"{limit.seconds:g} s"
+    kind = RateLimited if limit.kind == "requests" else TokensLimited
+    if need > limit.amount > 0:
+        return kind(
+            f"Request too large for {scope}: limit {limit.amount} {limit.kind} per {span}, requested {need}. "
+            "Send a shorter prompt or a lower max_tokens.",
+            after=None,
+        )
+    return kind(
+        f"Rate limit reached for {scope}: limit {limit.amount} {limit.kind} per {span}, requested {need}. "
+        f"Please try again in {refused.after:.3g}s.",
+        after=refused.after,
+    )
+
+
+def _undo(claims: list[_Claim]) -> None:
+    for account, need, future in claims:
+        if future.cancel() or future.cancelled():
+            continue
+        result = future.result()
+        if isinstance(result, Refused):
+            continue
+        if isinstance(account, WindowAccount):
+            account.settle(result, need, 0)
+        else:
+            account.settle(need, 0)
+
+
+def _scope(scope: str) -> str:
+    kind, _, name = scope.partition(":")
+    return f"{kind} {name}"

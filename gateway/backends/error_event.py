@@ -1,0 +1,47 @@
+"""What a backend's error in the middle of a stream means: to the client in our words, and for its copy.
+
+| the backend's error | the client gets | it counts against the copy |
+|---|---|---|
+| about the request: `invalid_request_error`, or a code of 4xx but 429 | `invalid_value` | |
+| the request's time is over: `timeout`, `deadline_exceeded` | `upstream_timeout` | |
+| the model cannot go on with this request: `generation_failed` | `upstream_error` | |
+| any other | `upstream_error` | yes |
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from gateway.errors import BadRequest, GatewayError, UpstreamBroken, UpstreamFailed, UpstreamTimeout
+
+logger = logging.getLogger(__name__)
+
+_INVALID: Final = frozenset({"invalid_request_error", "BadRequestError"})
+_TIMEOUTS: Final = frozenset({"timeout", "deadline_exceeded"})
+"""The worker's codes, as is the next."""
+_GENERATION: Final = "generation_failed"
+
+
+def stream_error(error: object, request_id: str) -> GatewayError:
+    """What to end a stream with for the `error` of a backend's event; UpstreamBroken is the copy's fault."""
+    fields = error if isinstance(error, dict) else {}
+    code, kind = str(fields.get("code")), str(fields.get("type"))
+    # Its text may tell of paths, and repeat the prompt: it stays with the backend, as that of a 500 does.
+    logger.warning(
+        "request %s: the backend ended its stream: code %.100r, type %.100r", request_id, code, kind
+    )
+    if kind in _INVALID or _is_4xx(code):
+        return BadRequest(
+            "The backend cannot go on with this request: its schema, grammar or length is more than the "
+            f"model takes. Simplify or shorten it, or name {request_id} when you report it."
+        )
+    if code in _TIMEOUTS:
+        return UpstreamTimeout("The request's time was over before its answer was complete; retry later.")
+    text = f"The backend failed in the middle of its answer. Name {request_id} when you report it."
+    return UpstreamFailed(text) if code == _GENERATION else UpstreamBroken(text)
+
+
+def _is_4xx(code: str) -> bool:
+    """Some servers give an HTTP status as the code."""
+    return len(code) == 3 and code.startswith("4") and code.isdecimal() and code != "429"

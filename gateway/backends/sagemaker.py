@@ -1,0 +1,308 @@
+"""SageMaker endpoints: InvokeEndpoint[WithResponseStream], signed, or the endpoint's OpenAI path."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from gateway.aws.bearer_token import BearerTokens
+from gateway.aws.credentials import CredentialSource
+from gateway.aws.event_stream import EventStreamError, EventStreamParser, Message
+from gateway.aws.sigv4 import Credentials, Signer
+from gateway.backends.base import BackendRequest, BackendStream
+from gateway.backends.lmi import LineTranslator, whole_answer
+from gateway.backends.sagemaker_errors import CAPACITY_SECONDS, SageMakerRefusal
+from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
+from gateway.backends.usage_options import UsageOptions
+from gateway.backends.wake_calls import WakeCalls
+from gateway.errors import (
+    BadRequest,
+    GatewayError,
+    PayloadTooLarge,
+    UpstreamBroken,
+    UpstreamBusy,
+    UpstreamFailed,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from gateway.waiting_room import WaitingRoom
+from gateway.wire import SageMakerTarget, adapter_component
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES: Final = 6_291_456
+"""What the runtime takes."""
+_INVOKED: Final = frozenset({"/v1/chat/completions", "/v1/completions"})
+"""What `/invocations` of a container tells apart by the body alone."""
+_SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu"}
+
+
+class SageMakerBackend:
+    """Speaks to containers that serve OpenAI's or LMI's bodies behind a SageMaker endpoint."""
+
+    def __init__(
+        self, upstream: Upstream, credentials: CredentialSource, room: WaitingRoom | None = None
+    ) -> None:
+        """`room`: where requests wait for the first copy of a component; None refuses them at once."""
+        self._upstream = upstream
+        self._wakes = None if room is None else WakeCalls(room)
+        self._credentials = credentials
+        self._usage = UsageOptions()
+        self._signers: dict[str, Signer] = {}
+        self._tokens: dict[str, BearerTokens] = {}
+
+    def model_name(self, request: BackendRequest) -> str:
+        return request.resolution.engine_name or request.resolution.route.served_name
+
+    async def stream(self, request: BackendRequest) -> BackendStream:
+        target = request.copy.sagemaker
+        if target is None:
+            raise UpstreamFailed(f"Copy {request.copy.id} names no SageMaker endpoint; register it anew.")
+        body = self._body(request, target)
+        answer = await self._awake_answer(request, target, body)
+        if not isinstance(answer, Refusal):
+            return answer
+        if (refusal := _of_sagemaker(answer, target)) is None:
+            raise answer.error(request.request_id)
+        raise refusal.error(request.request_id, adapter=_component(request, target) != target.component)
+
+    async def close(self) -> None:
+        await self._upstream.close()
+
+    async def _awake_answer(
+        self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
+    ) -> BackendStream | Refusal:
+        """The copy's answer; of one that sleeps, when it has woken, if the request may wait for it."""
+        wakes, copy_id = self._wakes, request.copy.id
+        if wakes is None:
+            return await self._answer(request, target, body)
+
+        async def ask(*, held: bool = True) -> BackendStream | Refusal | None:
+            # Each call that finds no copy is counted there, and what is counted brings one.
+            try:
+                answer = await self._answer(request, target, body)
+            except (UpstreamUnreachable, UpstreamBroken):
+                if not held:
+                    raise
+                wakes.note(copy_id)
+                return None
+            refusal = _of_sagemaker(answer, target) if isinstance(answer, Refusal) else None
+            if refusal is not None and (refusal.no_capacity or (held and refusal.later)):
+                wakes.note(copy_id)
+                return None
+            if refusal is None or not refusal.later:
+                wakes.woke(copy_id)
+            return answer
+
+        if not wakes.asleep(copy_id) and (answer := await ask(held=False)) is not None:
+            return answer
+        if not request.hold_seconds:
+            # Something else may answer: the copy is left alone for a while.
+            raise UpstreamBusy(CAPACITY_SECONDS)
+        return await wakes.until(request, len(orjson.dumps(body)), ask)
+
+    async def _answer(
+        self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
+    ) -> BackendStream | Refusal:
+        if not request.call.stream:
+            return await self._ask(request, target, body)
+        return await self._usage.ask(
+            request.copy.id, lambda options: self._ask(request, target, {**body, **options})
+        )
+
+    def _body(self, request: BackendRequest, target: SageMakerTarget) -> dict[str, Any]:
+        call, adapter = request.call, request.resolution.adapter
+        if target.api == "invocations" and call.path not in _INVOKED:
+            raise BadRequest(f"{call.path} is not served by this model's copies on SageMaker.")
+        body: dict[str, Any] = {**call.parameters}
+        if request.cache_salt:
+            body["cache_salt"] = request.cache_salt
+        if target.adapters == "reference":
+            body["model"] = self.model_name(request)
+            body |= request.origin()
+            if adapter is not None:
+                body["adapter"] = adapter.to_dict()
+        elif target.api == "openai":
+            body["model"] = self.model_name(request)
+        elif target.adapters == "name" and adapter is not None:
+            body["adapters"] = adapter.name
+        return body
+
+    async def _ask(
+        self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
+    ) -> BackendStream | Refusal:
+        """One call; a fault of AWS's own, or credentials that have just expired, get one more."""
+        data = orjson.dumps(body)
+        if len(data) > MAX_BODY_BYTES:
+            raise PayloadTooLarge(f"The request exceeds the {MAX_BODY_BYTES} bytes that SageMaker takes.")
+        answer = await self._send(request, target, data)
+        if isinstance(answer, Refusal) and (refusal := _of_sagemaker(answer, target)) is not None:
+            if refusal.expired:
+                self._credentials.expired()
+            if refusal.expired or refusal.passing:
+                logger.warning("request %s: sent again after %s", request.request_id, refusal.code)
+                return await self._send(request, target, data)
+        return answer
+
+    async def _send(
+        self, request: BackendRequest, target: SageMakerTarget, data: bytes
+    ) -> BackendStream | Refusal:
+        call, component = request.call, _component(request, target)
+        credentials = await self._credentials.current()
+        url = (request.copy.url or runtime_url(target.region)) + f"/endpoints/{target.endpoint}"
+        headers = {"content-type": "application/json"}
+        if target.api == "openai":
+            url += (f"/inference-components/{component}" if component else "") + f"/openai{call.path}"
+            token = self._token(target.region, credentials)
+            headers |= {"authorization": f"Bearer {token}", "x-request-id": request.request_id}
+            return await self._upstream.open(url, data, headers, stream=call.stream)
+        url += "/invocations-response-stream" if call.stream else "/invocations"
+        headers |= _routing(request)
+        if component:
+            headers["X-Amzn-SageMaker-Inference-Component"] = component
+        headers |= self._signer(target.region).headers("POST", url, headers, data, credentials)
+        answer = await self._upstream.open(url, data, headers, stream=call.stream)
+        if isinstance(answer, Refusal):
+            return answer
+        chat, model = call.path.endswith("/chat/completions"), self.model_name(request)
+        if not call.stream:
+            return _Whole(answer, request.request_id, model, chat)
+        return SageMakerStream(answer, LineTranslator(request.request_id, model, chat=chat))
+
+    def _signer(self, region: str) -> Signer:
+        if (signer := self._signers.get(region)) is None:
+            signer = self._signers[region] = Signer("sagemaker", region)
+        return signer
+
+    def _token(self, region: str, credentials: Credentials) -> str:
+        if (tokens := self._tokens.get(region)) is None:
+            tokens = self._tokens[region] = BearerTokens(region)
+        return tokens.token(credentials)
+
+
+def _of_sagemaker(answer: Refusal, target: SageMakerTarget) -> SageMakerRefusal | None:
+    """SageMaker's own refusal; None for a container's, which the OpenAI path passes on as it is."""
+    if target.api == "openai" and "x-amzn-errortype" not in answer.headers:
+        return None
+    return SageMakerRefusal.read(answer)
+
+
+class SageMakerStream:
+    """The payload of an event stream as server-sent events."""
+
+    __slots__ = ("_ended", "_failure", "_frames", "_lines", "_response")
+
+    def __init__(self, response: UpstreamStream, lines: LineTranslator) -> None:
+        self._response = response
+        self._lines = lines
+        self._frames = EventStreamParser()
+        self._failure: GatewayError | None = None
+        self._ended = False
+
+    def close(self) -> None:
+        self._response.close()
+
+    async def read(self) -> bytes:
+        while self._failure is None and not self._ended:
+            try:
+                data = await self._response.read()
+                events = self._take(data) if data else self._end()
+            except EventStreamError as error:
+                self._failure = UpstreamBroken(f"The backend's answer was damaged on its way: {error}.")
+                raise self._failure from error
+            except GatewayError as error:
+                self._failure = error
+                raise
+            if events:
+                return events
+        if self._failure is not None:
+            raise self._failure
+        return b""
+
+    def _take(self, data: bytes) -> bytes:
+        """What came before a failure is passed on, and billed; then the failure is raised."""
+        payload = []
+        for message in self._frames.feed(data):
+            if message.headers.get(":message-type") != "event":
+                self._failure = _stream_failure(message)
+                break
+            if message.headers.get(":event-type") == "PayloadPart":
+                payload.append(message.payload)
+        return self._lines.feed(b"".join(payload))
+
+    def _end(self) -> bytes:
+        self._ended = True
+        self._frames.end()
+        return self._lines.end()
+
+
+class _Whole:
+    """An answer that does not stream."""
+
+    def __init__(self, response: UpstreamStream, request_id: str, model: str, chat: bool) -> None:
+        self._response = response
+        self._form = (request_id, model, chat)
+        self._ended = False
+
+    async def read(self) -> bytes:
+        if self._ended:
+            return b""
+        parts = []
+        while part := await self._response.read():
+            parts.append(part)
+        self._ended = True
+        request_id, model, chat = self._form
+        return whole_answer(b"".join(parts), request_id, model, chat=chat)
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def _stream_failure(message: Message) -> GatewayError:
+    """The error that an exception or error frame stands for."""
+    headers = message.headers
+    kind = str(headers.get(":exception-type") or headers.get(":error-code") or "error")
+    try:
+        detail = orjson.loads(message.payload)
+    except orjson.JSONDecodeError:
+        detail = None
+    code = detail.get("ErrorCode") if isinstance(detail, dict) else None
+    # Not the container's text, which may repeat the prompt.
+    logger.warning("SageMaker ended a stream: %s, code %.100r", kind, code)
+    if code == "ModelInvocationTimeExceeded":
+        return UpstreamTimeout("The backend did not finish in the time that SageMaker allows.")
+    return UpstreamBroken("The backend broke off in the middle of its answer.")
+
+
+def runtime_url(region: str) -> str:
+    """The region's public runtime."""
+    suffix = next((suffix for head, suffix in _SUFFIXES.items() if region.startswith(head)), "amazonaws.com")
+    return f"https://runtime.sagemaker.{region}.{suffix}"
+
+
+def _component(request: BackendRequest, target: SageMakerTarget) -> str:
+    """The inference component to call: the adapter's own where adapters are components."""
+    adapter = request.resolution.adapter
+    if adapter is None or target.adapters != "components":
+        return target.component
+    return adapter_component(target.component, adapter.name)
+
+
+def _routing(request: BackendRequest) -> dict[str, str]:
+    """Who asks, for SageMaker's logs and the container's; and one tenant's prompts to one instance.
+
+    PrefixAwareId matters to endpoints that route by prefix: tenants share no computed prefixes, so each
+    has an id of its own.
+    """
+    headers = {
+        "X-Amzn-SageMaker-Inference-Id": request.request_id,
+        "X-Amzn-SageMaker-Custom-Attributes": f"x-request-id={request.request_id}",
+    }
+    if request.cache_salt:
+        digest = hashlib.sha256(request.cache_salt.encode()).hexdigest()
+        headers["X-Amzn-SageMaker-Prefix-Aware-Id"] = digest[:32]
+    return headers

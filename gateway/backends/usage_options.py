@@ -1,0 +1,55 @@
+"""How each copy is asked to report usage, learnt from what it refuses."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from gateway.backends.upstream import Refusal
+
+logger = logging.getLogger(__name__)
+
+Stream = TypeVar("Stream")
+
+_OPTIONS: Final[tuple[Mapping[str, Any], ...]] = (
+    {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    {"stream": True, "stream_options": {"include_usage": True}},
+    {"stream": True},
+)
+"""From exact at every moment, over exact at the end, to none: then the gateway estimates."""
+_NAMED: Final = (b"continuous_usage_stats", b"stream_options", b"include_usage")
+_STATUSES: Final = frozenset({400, 422, 424})
+REMEMBER_SECONDS: Final = 600.0
+"""A server may have been replaced by one that knows more."""
+
+
+class UsageOptions:
+    """What goes into a streaming request's body, by copy."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float]] = {}
+
+    async def ask(
+        self, copy_id: str, send: Callable[[Mapping[str, Any]], Awaitable[Stream | Refusal]]
+    ) -> Stream | Refusal:
+        """Sends a streaming request with the best options that the copy takes.
+
+        A refusal that names the options is followed by fewer of them. Only when those are taken is that
+        remembered: a refusal may quote the client, who must not decide how usage is counted.
+        """
+        level, until = self._known.get(copy_id, (0, 0.0))
+        first = level = level if time.monotonic() < until else 0
+        answer = await send(_OPTIONS[level])
+        while isinstance(answer, Refusal) and level + 1 < len(_OPTIONS) and _about_options(answer):
+            level += 1
+            answer = await send(_OPTIONS[level])
+        if level > first and not isinstance(answer, Refusal):
+            self._known[copy_id] = level, time.monotonic() + REMEMBER_SECONDS
+            logger.warning("copy %s takes only these options: %s", copy_id, _OPTIONS[level])
+        return answer
+
+
+def _about_options(refusal: Refusal) -> bool:
+    return refusal.status in _STATUSES and any(name in refusal.body for name in _NAMED)

@@ -1,0 +1,271 @@
+"""Finds a copy that begins to answer: retries and fallbacks, all before the client has seen a byte.
+
+Another copy is tried only where that is safe, which is while nothing has been sent on: when a copy could not
+be reached, broke before its first byte, said 502, 503 or 504, or 429 of this tenant. Each attempt is metered
+for itself; attempts after a request's first come out of a budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from gateway.admission import PRIORITY
+from gateway.backends.base import Backend, BackendRequest, BackendStream
+from gateway.backends.error_event import stream_error
+from gateway.errors import (
+    GatewayError,
+    UpstreamBroken,
+    UpstreamBusy,
+    UpstreamFailed,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+    Waking,
+    error_code,
+)
+from gateway.http import HangUpWatch
+from gateway.metering import Attempt, Meter, Request
+from gateway.openai_schema import Call
+from gateway.routing import Resolution
+from gateway.routing.counters import RoutingCounters
+from gateway.routing.fleet import ANYWHERE, Fleet, Place
+from gateway.routing.prefix import prompt_prefix
+from gateway.routing.retry_budget import RetryBudget
+
+logger = logging.getLogger(__name__)
+
+MAX_TRIES: Final = 3
+"""Copies that one request tries of one model."""
+
+
+class Answer:
+    """A copy's answer whose first bytes are here. As a context it records how the attempt ended.
+
+    Attributes:
+        request: what was sent; its resolution is what is really served.
+        names: what the backend calls the model, and what the client calls it.
+    """
+
+    __slots__ = ("_first", "_place", "_stream", "_watch", "attempt", "names", "request")
+
+    def __init__(
+        self,
+        request: BackendRequest,
+        names: tuple[str, str],
+        attempt: Attempt,
+        place: Place,
+        watch: HangUpWatch,
+    ) -> None:
+        self.request, self.names, self.attempt = request, names, attempt
+        self._place, self._watch = place, watch
+        self._stream: BackendStream | None = None
+        self._first = b""
+
+    async def begin(self, backend: Backend) -> None:
+        """Calls the copy and waits for its first bytes. Raises what `Backend.stream` raises."""
+        seen = self.attempt.request.seen
+        seen.waits()
+        try:
+            self._stream = await backend.stream(self.request)
+            self._first = await self._stream.read()
+        finally:
+            seen.back()
+        if not self._first:
+            raise UpstreamBroken("The backend ended its answer before it began; retry.")
+        self._place.succeeded()
+
+    async def read(self) -> bytes:
+        """As `BackendStream.read`; a break counts against the copy."""
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        if self._stream is None:
+            raise RuntimeError("an answer is read once it has begun")
+        try:
+            return await self._stream.read()
+        except (UpstreamBroken, UpstreamTimeout):
+            self._place.failed()
+            raise
+
+    def failed(self, error: object) -> GatewayError:
+        """What to end the stream with when the copy has told of `error` in its middle; see `stream_error`."""
+        failure = stream_error(error, self.request.request_id)
+        if isinstance(failure, UpstreamBroken):
+            self._place.failed()
+        return failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(error)
+
+    def end(self, error: BaseException | None) -> None:
+        """Records the attempt, unless it has been, and lets go of the copy."""
+        if isinstance(error, GatewayError):
+            self.attempt.finish("error", error_code(error))
+        elif isinstance(error, asyncio.CancelledError):
+            gone = self._watch.gone
+            self.attempt.finish("cancelled" if gone else "interrupted", "" if gone else "shutdown")
+        elif error is not None:
+            self.attempt.finish("error", "internal_error")
+        if self._stream is not None:
+            self._stream.close()
+        self._place.leave()
+
+    def blame(self, error: GatewayError) -> None:
+        """What an error before the first byte says of the copy."""
+        if isinstance(error, Waking):
+            return  # nothing is wrong with it
+        if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
+            self._place.failed()
+        elif isinstance(error, UpstreamBusy) and error.of_copy:
+            self._place.rest(_seconds(error.after))
+        else:
+            self._place.succeeded()
+
+
+class Dispatcher:
+    """Sends requests to copies."""
+
+    def __init__(self, meter: Meter, backends: Mapping[str, Backend], fleet: Fleet) -> None:
+        self._meter, self._backends, self._fleet = meter, backends, fleet
+        self._budget = RetryBudget()
+        self.counters = RoutingCounters()
+
+    async def open(
+        self,
+        request: Request,
+        call: Call,
+        salt: str,
+        others: Sequence[Resolution],
+        watch: HangUpWatch,
+        check: Callable[[Resolution], None],
+    ) -> Answer:
+        """The answer of the first copy that begins one, of the request's model or of `others` in order.
+
+        Args:
+            check: see `BackendRequest`.
+
+        Raises:
+            GatewayError: the last attempt's, when no copy began to answer.
+            UsageLogUnavailable: usage could not be recorded.
+        """
+        self._budget.deposit()
+        failure: GatewayError | None = None
+        for number, upstream in enumerate(self._attempts(request, call, salt, others, check), 1):
+            if number > 1:
+                if not self._budget.withdraw():
+                    self.counters.retries_denied += 1
+                    break
+                self.counters.retries += 1
+            resolution = upstream.resolution
+            same = resolution is request.resolution
+            asked = request if same else replace(request, resolution=resolution)
+            attempt = self._meter.start(asked, upstream.copy, number)
+            if attempt.span is not None:
+                upstream = replace(upstream, traceparent=attempt.span.traceparent)
+            self.counters.attempts += 1
+            backend = self._backends[upstream.copy.kind]
+            place = self._fleet.enter(upstream.copy, resolution.adapter)
+            answer = Answer(upstream, (backend.model_name(upstream), call.model), attempt, place, watch)
+            try:
+                await answer.begin(backend)
+            except BaseException as error:
+                if isinstance(error, GatewayError):
+                    answer.blame(error)
+                answer.end(error)
+                if not isinstance(error, GatewayError):
+                    raise
+                failure = error
+                if not _another_may_do(error):
+                    break
+                logger.warning("request %s: copy %s: %s", request.id, upstream.copy.id, error_code(error))
+            else:
+                self.counters.fallbacks += resolution is not request.resolution
+                return answer
+        if failure is None:
+            self.counters.no_copy += 1
+            raise self._no_copy(request.resolution)
+        await self._meter.durable()
+        raise failure
+
+    def _attempts(
+        self,
+        request: Request,
+        call: Call,
+        salt: str,
+        others: Sequence[Resolution],
+        check: Callable[[Resolution], None],
+    ) -> Iterator[BackendRequest]:
+        """What to try, in order; each next one is chosen by what is known then."""
+        prefix = partial(prompt_prefix, call.parameters, salt)
+        tenant, plan = request.caller.tenant, request.ticket.plan
+        weight, urgency = plan.weight, PRIORITY - plan.priority
+        models = (request.resolution, *others)
+        for number, resolution in enumerate(models):
+            tried: set[str] = set()
+            homes = resolution.route.homes.get(resolution.engine_name, ANYWHERE)
+            while len(tried) < MAX_TRIES:
+                copy = self._fleet.choose(resolution.copies, resolution.adapter, prefix, tried, homes)
+                if copy is None:
+                    break
+                if copy.kind not in self._backends:
+                    raise UpstreamFailed(
+                        f"Copy {copy.id} is of kind {copy.kind!r}, which this gateway lacks."
+                    )
+                tried.add(copy.id)
+                # Nobody waits for a copy that sleeps while another one may answer.
+                hold = resolution.route.hold_seconds
+                if hold and self._ready(models[number:], tried):
+                    hold = 0
+                yield BackendRequest(
+                    call, resolution, copy, request.id, salt, tenant, weight, urgency,
+                    hold_seconds=hold, check=check,
+                )  # fmt: skip
+
+    def _ready(self, models: Sequence[Resolution], tried: Collection[str]) -> bool:
+        """Whether one of `models` has a copy besides `tried` that takes requests now."""
+        return any(
+            copy.id not in tried and self._fleet.copy(copy.id).ready
+            for resolution in models
+            for copy in resolution.copies
+        )
+
+    def _no_copy(self, resolution: Resolution) -> UpstreamUnreachable:
+        if not resolution.copies:
+            return UpstreamUnreachable(
+                f"The base model {resolution.base!r} is not deployed at this moment; retry later."
+            )
+        wait = self._fleet.wait(resolution.copies)
+        return UpstreamUnreachable(
+            f"No copy of {resolution.base!r} takes requests at this moment; retry in {wait} s.",
+            retry_after=wait,
+        )
+
+
+def _another_may_do(error: GatewayError) -> bool:
+    """Whether another copy, or the model to fall back to, may answer what this one did not."""
+    if isinstance(error, UpstreamRefused):
+        return error.upstream_status == 429
+    return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy)
+
+
+def _seconds(retry_after: str) -> float:
+    """Seconds of a Retry-After header, which may be a date; 1 for what is neither."""
+    if retry_after.isdecimal():
+        return float(retry_after)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except ValueError:
+        return 1.0

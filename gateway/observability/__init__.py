@@ -1,0 +1,9 @@
+"""What the gateway tells of itself: metrics, traces and logs. See docs/observability.md.
+
+`Observer` sees each request begin and end. Nothing here waits, and nothing here fails a request.
+"""
+
+from gateway.observability.observer import Observer
+from gateway.observability.seen import Seen
+
+__all__ = ["Observer", "Seen"]

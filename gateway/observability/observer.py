@@ -1,0 +1,99 @@
+"""Sees each request and attempt begin and end, and tells metrics, traces and the access log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from gateway.errors import GatewayError, UpstreamRefused
+from gateway.http import Scope, header
+from gateway.observability import spans
+from gateway.observability.access_log import log_request
+from gateway.observability.metrics import Metrics, State
+from gateway.observability.seen import Seen
+from gateway.usage_event import UsageEvent
+
+if TYPE_CHECKING:
+    from worker_engine.tracing import Span, Tracing
+
+BEAT_SECONDS: Final = 1.0
+_MODELS: Final = "/v1/models"
+GONE: Final = 499
+"""The status, by nginx's custom, of a request whose client left before its answer."""
+
+
+class Observer:
+    """What all requests of a process pass. Nothing here waits or fails."""
+
+    def __init__(
+        self, metrics: Metrics, endpoints: Collection[str], *, tracing: Tracing | None, access_log: bool
+    ) -> None:
+        self.metrics = metrics
+        self._endpoints = frozenset(endpoints)
+        self._tracing = tracing
+        self._access_log = access_log
+
+    def begin(self, scope: Scope, request_id: str) -> Seen:
+        """A request has arrived; `end` must follow."""
+        path = scope["path"]
+        if path not in self._endpoints:
+            path = _MODELS if path.startswith(_MODELS) else "other"
+        seen = Seen(request_id, path)
+        self.metrics.in_flight += 1
+        if self._tracing is not None:
+            seen.span = spans.begin(self._tracing, seen, header(scope, b"traceparent"))
+        return seen
+
+    def failed(self, seen: Seen, error: GatewayError, status: int) -> None:
+        """The request is answered by an error, or its stream ends with one."""
+        seen.status, seen.outcome = status, "error"
+        # A backend's own codes are without number: they stay with the client and the usage event.
+        seen.code = "upstream_refused" if isinstance(error, UpstreamRefused) else error.code
+        seen.limit = error.limit
+
+    def crashed(self, seen: Seen) -> None:
+        seen.status, seen.outcome, seen.code = 500, "error", "internal_error"
+
+    def cut(self, seen: Seen) -> None:
+        """The gateway ends, and the request with it."""
+        seen.status, seen.outcome, seen.code = 503, "error", "shutdown"
+
+    def gone(self, seen: Seen) -> None:
+        """The client left."""
+        seen.status, seen.outcome = GONE, "cancelled"
+
+    def end(self, seen: Seen) -> None:
+        seconds = seen.end()
+        self.metrics.in_flight -= 1
+        self.metrics.request(seen, seconds)
+        if seen.span is not None:
+            spans.end(seen)
+        if self._access_log:
+            log_request(seen, seconds)
+
+    def attempt_begins(self, seen: Seen, base: str, copy: str, kind: str, number: int) -> Span | None:
+        """A copy is about to be called; `attempt` must follow."""
+        seen.attempts, seen.copy = number, copy
+        if seen.span is None:
+            return None
+        return spans.attempt(seen, base=base, copy=copy, kind=kind, number=number)
+
+    def attempt(self, seen: Seen, event: UsageEvent, span: Span | None) -> None:
+        """An attempt has ended, with what it used."""
+        seen.base, seen.adapter, seen.ttft_ms = event.base_model, event.adapter, event.ttft_ms
+        seen.prompt, seen.cached, seen.completion = (
+            event.prompt_tokens, event.cached_tokens, event.completion_tokens
+        )  # fmt: skip
+        self.metrics.attempt(event)
+        if span is not None:
+            spans.end_attempt(span, event)
+
+    async def run(self, state: State) -> None:
+        """Tells the process's state once a second."""
+        due = time.monotonic()
+        while True:
+            self.metrics.beat(state, lag=max(0.0, time.monotonic() - due))
+            due = time.monotonic() + BEAT_SECONDS
+            await asyncio.sleep(BEAT_SECONDS)

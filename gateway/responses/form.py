@@ -1,0 +1,70 @@
+"""A client of the Responses API before a backend of chat completions."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import orjson
+
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.forms import Form
+from gateway.responses.events import ResponseEvents
+from gateway.responses.request import ResponsesRequest, parse
+from gateway.responses.response import Response, call_item, message_item, text_part
+from gateway.sse import event_data
+
+
+class ResponsesForm(Form):
+    """Answers with one response, or the events that build it."""
+
+    def __init__(self, request: ResponsesRequest, request_id: str) -> None:
+        super().__init__(request.call)
+        self._response = Response(request_id, request.call.model, request.echo)
+        self._events = ResponseEvents(self._response)
+
+    @classmethod
+    def read(cls, body: bytes, request_id: str) -> Self:
+        """Raises BadRequest."""
+        return cls(parse(body), request_id)
+
+    def whole(self, body: bytes) -> bytes:
+        value = orjson.loads(body)
+        try:
+            [choice] = value["choices"]
+            self._response.finish(choice.get("finish_reason"))
+            self._response.output += self._items(choice, choice["message"])
+            self._response.take_usage(value.get("usage"))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UpstreamFailed("The backend's answer is not a chat completion.") from error
+        return orjson.dumps(self._response.to_dict())
+
+    def _items(self, choice: dict[str, Any], message: dict[str, Any]) -> list[dict[str, Any]]:
+        calls, items = message.get("tool_calls") or [], list[dict[str, Any]]()
+        if message.get("content") or not calls:
+            told: dict[str, Any] = {"text": message.get("content") or ""}
+            told["logprobs"] = (choice.get("logprobs") or {}).get("content") or []
+            items.append(message_item() | {"content": [text_part() | told]})
+        for call in calls:
+            function = call["function"]
+            items.append(call_item(call["id"], function["name"]) | {"arguments": function["arguments"]})
+        for item in items:
+            item["status"] = "completed"
+        if self._response.status == "incomplete":
+            items[-1]["status"] = "incomplete"
+        return items
+
+    def events(self, block: bytes) -> bytes:
+        self._events.begin()
+        for data in event_data(block):
+            if data == b"[DONE]":
+                self._events.end()
+                break
+            value = orjson.loads(data)
+            if not isinstance(value, dict):
+                raise ValueError("The backend sent an event that is no JSON object.")
+            self._events.chunk(value)
+        return self._events.drain()
+
+    def failure(self, error: GatewayError) -> bytes:
+        self._events.fail(error.message)
+        return self._events.drain()

@@ -1,0 +1,6 @@
+"""Who calls, what a model name means, and which copy answers."""
+
+from gateway.routing.callers import Caller, Door, authenticate
+from gateway.routing.names import Resolution, callable_models, fallbacks, resolve
+
+__all__ = ["Caller", "Door", "Resolution", "authenticate", "callable_models", "fallbacks", "resolve"]

@@ -1,0 +1,125 @@
+"""Who calls, and what they may: an API key is looked up in one immutable route table."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from gateway.addresses import Networks, client_address
+from gateway.errors import AddressNotAllowed, EndpointNotAllowed, InvalidApiKey
+from gateway.http import Scope, bearer, header_values
+from gateway.wire import KEY_PREFIX, KeyRoute, RouteTable
+from gateway.wire_keys import KeyScope
+
+_NOBODY: Final = KeyRoute(tenant="", secret_sha256="0" * 64)
+_API: Final = "/v1/"
+
+
+@dataclass(slots=True)
+class Caller:
+    """The API key behind a request.
+
+    Attributes:
+        models: names that it may call, as `KeyScope.models`; None for all of its tenant.
+    """
+
+    key_id: str
+    tenant: str
+    project: str
+    models: frozenset[str] | None = None
+
+
+class Door:
+    """Lets callers in: by their key, and by what their key is held to.
+
+    Args:
+        proxies: whose X-Forwarded-For is believed.
+    """
+
+    def __init__(self, proxies: Networks) -> None:
+        self._proxies = proxies
+
+    def enter(self, table: RouteTable, scope: Scope) -> Caller:
+        """The caller of a request.
+
+        Raises:
+            InvalidApiKey: unknown, wrong, revoked or expired: the message does not say which.
+            AddressNotAllowed, EndpointNotAllowed: the key is right, but not from there or for this.
+        """
+        key_id, key = authenticate(table, bearer(scope))
+        if key.scope is None:
+            return Caller(key_id, key.tenant, key.project)
+        rules = _rules(key.scope)
+        if rules.networks is not None:
+            self._check_address(rules.networks, scope)
+        endpoint = _endpoint(scope["path"])
+        if rules.endpoints is not None and endpoint not in rules.endpoints:
+            allowed = ", ".join(_API + name for name in sorted(rules.endpoints))
+            raise EndpointNotAllowed(
+                f"This API key may not call {_API}{endpoint}. It may call {allowed}. Use another, or have "
+                "this one's endpoints changed by who manages your tenant's keys."
+            )
+        return Caller(key_id, key.tenant, key.project, rules.models)
+
+    def _check_address(self, networks: Networks, scope: Scope) -> None:
+        peer = scope.get("client")
+        forwarded = header_values(scope, b"x-forwarded-for")
+        address = client_address(peer[0] if peer else "", forwarded, self._proxies)
+        if address not in networks:
+            seen = "An address that cannot be told" if address is None else f"The address {address}"
+            raise AddressNotAllowed(
+                f"{seen} is not among those that this API key may be used from. Call from an allowed "
+                "network, or have the key's networks changed by who manages your tenant's keys."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    models: frozenset[str] | None
+    endpoints: frozenset[str] | None
+    networks: Networks | None
+
+
+@lru_cache(maxsize=1 << 16)
+def _rules(scope: KeyScope) -> _Rules:
+    """A scope made ready to be asked, once for each that there is."""
+    return _Rules(
+        None if scope.models is None else frozenset(scope.models),
+        None if scope.endpoints is None else frozenset(scope.endpoints),
+        None if scope.networks is None else Networks(scope.networks),
+    )
+
+
+def _endpoint(path: str) -> str:
+    name = path.removeprefix(_API)
+    return "models" if name.startswith("models/") else name
+
+
+def authenticate(table: RouteTable, bearer: str) -> tuple[str, KeyRoute]:
+    """Public id and entry of the API key that `bearer` is.
+
+    The secret is compared as a digest in constant time, with both of a key that is being rotated, and an
+    unknown public id costs as much as a wrong secret.
+
+    Raises:
+        InvalidApiKey: unknown, wrong or expired: the message does not say which.
+    """
+    prefix, _, rest = bearer.partition("_")
+    key_id, _, secret = rest.partition("_")
+    key = table.keys.get(key_id, _NOBODY)
+    digest = hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+    right = hmac.compare_digest(digest, key.secret_sha256)
+    if key.old is not None:
+        right |= hmac.compare_digest(digest, key.old.sha256) & (time.time() < key.old.until)
+    expired = key.expires_at is not None and key.expires_at <= time.time()
+    if not right or expired or key is _NOBODY or prefix != KEY_PREFIX or key.tenant not in table.tenants:
+        raise InvalidApiKey(
+            # OpenAI's own words begin it: litellm knows the refusal by them.
+            "Incorrect API key provided, or a revoked or expired one. Send `Authorization: Bearer gw_...` "
+            "with a key of your tenant; keys are made in the web UI under Keys."
+        )
+    return key_id, key

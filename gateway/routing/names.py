@@ -1,0 +1,163 @@
+"""What a model name means: a pure look-up in one immutable route table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway.errors import ModelNotFound
+from gateway.routing.splits import choose_arm
+from gateway.wire import AdapterRoute, BaseRoute, CopyRoute, RouteTable
+from worker_engine.protocol import AdapterRef
+
+FALLBACK: Final = "fallback"
+"""The arm of what is served in another model's place."""
+_VERSION: Final = re.compile(r"v([1-9][0-9]{0,8})")
+_LISTED: Final = 50
+"""At most so many names stand in a `model_not_found` message."""
+
+
+@dataclass(slots=True)
+class Resolution:
+    """What a model name means at this moment.
+
+    Attributes:
+        base: name of the base model; `route` its entry, without copies when it is not deployed.
+        adapter: the adapter version to apply, None for the base alone.
+        model: what is served, by the name that always means it: `<base>` or `<adapter>@v<n>`.
+        alias: alias that the client wrote, or "".
+        arm: which side of a split the request fell on, as `v<n>`; FALLBACK; "" where there is no split.
+        fallbacks: names of the models to serve instead, in order, when no copy can.
+    """
+
+    base: str
+    route: BaseRoute
+    adapter: AdapterRef | None
+    model: str
+    alias: str = ""
+    arm: str = ""
+    fallbacks: tuple[str, ...] = ()
+
+    @property
+    def copies(self) -> tuple[CopyRoute, ...]:
+        """Every copy that can serve it, in no order."""
+        return self.route.copies
+
+    @property
+    def engine_name(self) -> str:
+        """Engine name of the adapter, "" for the base alone."""
+        return "" if self.adapter is None else self.adapter.name
+
+
+def resolve(
+    table: RouteTable, tenant: str, model: str, subject: str = "", *, allowed: Container[str] | None = None
+) -> Resolution:
+    """What `model` means to `tenant`: `<base>`, `<adapter>`, `<adapter>@<alias>` or `<adapter>@v<n>`.
+
+    Args:
+        subject: who stays on one arm of a split alias: a user of the tenant's, or the request.
+        allowed: names that the key may call (`KeyScope.models`); None for all of the tenant.
+
+    Raises:
+        ModelNotFound: unknown, another tenant's, or outside of `allowed`: nothing tells them apart.
+    """
+    name, at, tag = model.partition("@")
+    if not _within(allowed, model, name):
+        raise _not_found(table, tenant, model, allowed)
+    adapter = table.adapters.get(tenant, {}).get(name)
+    if adapter is not None:
+        alias = tag if at and tag in adapter.aliases else ""
+        arms = _arms(adapter, alias)
+        if arms:
+            number: int | None = choose_arm(arms, f"{tenant}\0{name}\0{alias}\0{subject}")
+        else:
+            number = _version(adapter, tag) if at else adapter.default
+        reference = None if number is None else adapter.versions.get(number)
+        if reference is None:
+            raise _not_found(table, tenant, model, allowed)
+        return Resolution(
+            adapter.base,
+            table.bases.get(adapter.base) or BaseRoute(adapter.base, 0),
+            reference,
+            f"{name}@v{number}",
+            alias,
+            f"v{number}" if arms else "",
+            () if at and not alias else adapter.fallbacks.get(alias, ()),
+        )
+    base = table.bases.get(model)
+    if base is None or not _permitted(table, tenant, model):
+        raise _not_found(table, tenant, model, allowed)
+    return Resolution(model, base, None, model)
+
+
+def fallbacks(
+    table: RouteTable,
+    tenant: str,
+    resolution: Resolution,
+    subject: str = "",
+    *,
+    allowed: Container[str] | None = None,
+) -> Iterator[Resolution]:
+    """What may be served in the place of `resolution`, in the tenant's order; names that are unknown, or
+    outside of `allowed`, are left out."""
+    for name in resolution.fallbacks:
+        try:
+            found = resolve(table, tenant, name, subject, allowed=allowed)
+        except ModelNotFound:
+            continue
+        if found.model != resolution.model:
+            yield replace(found, alias=resolution.alias, arm=FALLBACK, fallbacks=())
+
+
+def callable_models(
+    table: RouteTable, tenant: str, *, allowed: Container[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Every (model name, name of its base) that `tenant` may call: bases, adapters and their aliases.
+
+    Of a tenant's names, those in `allowed` unless that is None.
+    """
+    for name in sorted(table.bases):
+        if _permitted(table, tenant, name) and _within(allowed, name):
+            yield name, name
+    for name, adapter in sorted(table.adapters.get(tenant, {}).items()):
+        if adapter.default in adapter.versions and _within(allowed, name):
+            yield name, adapter.base
+        for alias, number in sorted(adapter.aliases.items()):
+            if number in adapter.versions and _within(allowed, f"{name}@{alias}", name):
+                yield f"{name}@{alias}", adapter.base
+
+
+def _within(allowed: Container[str] | None, *names: str) -> bool:
+    return allowed is None or any(name in allowed for name in names)
+
+
+def _permitted(table: RouteTable, tenant: str, base: str) -> bool:
+    bases = table.tenants[tenant].bases
+    return bases is None or base in bases
+
+
+def _arms(adapter: AdapterRoute, alias: str) -> list[tuple[int, int]]:
+    return [arm for arm in adapter.splits.get(alias, ()) if arm[1] > 0 and arm[0] in adapter.versions]
+
+
+def _version(adapter: AdapterRoute, tag: str) -> int | None:
+    number = adapter.aliases.get(tag)
+    if number is None and (match := _VERSION.fullmatch(tag)):
+        return int(match[1])
+    return number
+
+
+def _not_found(
+    table: RouteTable, tenant: str, model: str, allowed: Container[str] | None = None
+) -> ModelNotFound:
+    names = [name for name, _ in callable_models(table, tenant, allowed=allowed)]
+    listed = ", ".join(names[:_LISTED]) + (
+        f" and {len(names) - _LISTED} more (see GET /v1/models)" if len(names) > _LISTED else ""
+    )
+    return ModelNotFound(
+        f"The model {model[:200]!r} does not exist or you do not have access to it. "
+        f"This key may call: {listed or 'no model yet'}.",
+        param="model",
+    )

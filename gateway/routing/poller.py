@@ -1,0 +1,104 @@
+"""Asks copies what they have to do and which adapters they hold, off the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+import aiohttp
+
+from gateway.errors import RoutesUnavailable
+from gateway.route_feed import RouteFeed
+from gateway.routing.fleet import Fleet, Report
+from gateway.routing.load_reports import of_vllm, of_worker
+from gateway.wire import CopyRoute
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 1.0
+ANSWER_SECONDS: Final = 2.0
+_AT_ONCE: Final = 32
+_MOST_BYTES: Final = 1 << 20
+_SILENT_SECONDS: Final = 60.0
+"""An OpenAI-compatible server need not be vLLM: one that does not tell is left alone so long."""
+_PATHS: Final = {"worker": "/load", "openai_http": "/metrics"}
+"""By the kinds of copy that tell; of others the gateway knows only its own requests."""
+
+
+class LoadPoller:
+    """Keeps the fleet's reports fresh. `run` it as a task."""
+
+    def __init__(
+        self,
+        feed: RouteFeed,
+        fleet: Fleet,
+        fleet_token: str,
+        *,
+        interval: float = INTERVAL_SECONDS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
+        self._feed, self._fleet, self._interval = feed, fleet, interval
+        self._headers = {"authorization": f"Bearer {fleet_token}"}
+        self._silent: dict[str, float] = {}
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self) -> None:
+        """Asks every copy once an interval; one that does not answer delays no other."""
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            while True:
+                started = time.monotonic()
+                with suppress(RoutesUnavailable):
+                    bases = self._feed.current().bases.values()
+                    copies = {copy.id: copy for base in bases for copy in base.copies}
+                    self._fleet.keep(copies)
+                    await self._ask_all(session, copies.values())
+                await asyncio.sleep(max(0.1, started + self._interval - time.monotonic()))
+
+    async def _ask_all(self, session: aiohttp.ClientSession, copies: Iterable[CopyRoute]) -> None:
+        now = time.monotonic()
+        self._silent = {copy_id: until for copy_id, until in self._silent.items() if until > now}
+        asked = (copy for copy in copies if copy.kind in _PATHS and copy.id not in self._silent)
+        await asyncio.gather(*(self._ask(session, copy) for copy in asked))
+
+    async def _ask(self, session: aiohttp.ClientSession, copy: CopyRoute) -> None:
+        known, worker = self._fleet.copy(copy.id), copy.kind == "worker"
+        try:
+            async with self._slots:
+                own = known.in_flight
+                body = await self._fetch(session, copy)
+            load = of_worker(body) if worker else of_vllm(body)
+            report = Report(load.pending, load.adapters, time.monotonic(), own)
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
+            # One that drains goes away: not being there is what was announced. Else requests find out.
+            known.report = None
+            if not worker:
+                self._silent[copy.id] = time.monotonic() + _SILENT_SECONDS
+            # Not the error itself: aiohttp's shows the request's headers, and with them the fleet token.
+            logger.debug("copy %s does not say what it has to do: %s", copy.id, type(error).__name__)
+            return
+        if load.draining != known.draining:
+            logger.info("copy %s %s", copy.id, "takes no more" if load.draining else "takes requests again")
+        known.report, known.draining = report, load.draining
+
+    async def _fetch(self, session: aiohttp.ClientSession, copy: CopyRoute) -> bytes:
+        # The fleet token is for workers alone; vLLM's metrics need none.
+        headers = self._headers if copy.kind == "worker" else {}
+        async with session.get(
+            copy.url + _PATHS[copy.kind], headers=headers, allow_redirects=False
+        ) as response:
+            response.raise_for_status()
+            # Whole, in however many packets it comes: `read` gives what the first one brought.
+            body = b""
+            while part := await response.content.readany():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    raise ValueError("the answer is too large")
+        return body

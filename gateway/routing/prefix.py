@@ -1,0 +1,37 @@
+"""The beginning of a prompt, by which requests that share it find the copy that has it cached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+PREFIX_CHARACTERS: Final = 1024
+"""About 256 tokens: less would send all chats with one system prompt to one copy, more would tell turns of
+one chat apart where its first message is short."""
+
+
+def prompt_prefix(parameters: Mapping[str, Any], salt: str) -> bytes:
+    """The tenant's cache salt and the first characters of the prompt or the messages."""
+    prompt = parameters.get("prompt") or parameters.get("input")
+    if isinstance(prompt, list) and prompt and type(prompt[0]) is not int:
+        # Several prompts go to one copy together: the first stands for all.
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        text = prompt[:PREFIX_CHARACTERS]
+    elif isinstance(prompt, list):
+        text = repr(prompt[: PREFIX_CHARACTERS // 4])
+    else:
+        text = ""
+        for message in parameters.get("messages") or ():
+            content = message.get("content")
+            text += content[:PREFIX_CHARACTERS] if isinstance(content, str) else _parts(content)
+            if len(text) >= PREFIX_CHARACTERS:
+                break
+    return f"{salt}\0{text[:PREFIX_CHARACTERS]}".encode("utf-8", "replace")
+
+
+def _parts(content: object) -> str:
+    """Content in parts, such as text beside images."""
+    return orjson.dumps(content)[:PREFIX_CHARACTERS].decode("utf-8", "replace")

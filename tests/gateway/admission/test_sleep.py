@@ -1,0 +1,85 @@
+"""A process that slept, or whose request waited: what it was granted before does not count any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import AsyncExitStack
+
+from gateway.admission import Ticket, clock
+from gateway.admission.script import GATEWAY_TTL_MS
+from gateway.errors import GatewayError, RateLimited
+from tests.gateway.admission.conftest import Gate, Valkey, gate
+from tests.gateway.admission.test_outage import BUDGET, base, two
+
+PLACES = {"kind": "concurrency", "amount": 10}
+SECONDS = 3.0
+REQUESTS = {"kind": "requests", "amount": 1, "seconds": SECONDS}
+
+
+async def many(running: Gate, count: int) -> list[Ticket]:
+    """Those of `count` requests at once that got a place."""
+    found = await asyncio.gather(*(running.admit() for _ in range(count)), return_exceptions=True)
+    assert all(isinstance(each, Ticket | RateLimited) for each in found)
+    return [each for each in found if isinstance(each, Ticket)]
+
+
+def test_whoever_was_taken_for_dead_has_no_places_left(valkey: Valkey) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            a, b = await two(stack, valkey, [PLACES], queue=0.0)
+            for ticket in await many(a, 10):
+                ticket.settle()
+            assert a.plan.places[0].held > 0
+            # As after SIGSTOP: nothing is told to Redis meanwhile.
+            a.drawing.cancel()
+            await asyncio.sleep(GATEWAY_TTL_MS / 1000 + 1)
+            others = await many(b, 10)
+            assert len(others) == 10
+            assert not a.plan.has(1, 0, clock.now())
+            await a.draw()
+            assert await many(a, 10) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_place_given_back_after_a_sleep_is_not_given_on(valkey: Valkey) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            a, b = await two(stack, valkey, [PLACES], queue=2.0)
+            held = await many(a, 10)
+            waiting = asyncio.create_task(a.admit())
+            await asyncio.sleep(0.1)
+            a.drawing.cancel()
+            await asyncio.sleep(GATEWAY_TTL_MS / 1000 + 1)
+            assert len(await many(b, 10)) == 10
+            held[0].settle()
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            await a.draw()
+            try:
+                await waiting
+            except GatewayError:
+                return
+            raise AssertionError("an eleventh got a place")
+
+    asyncio.run(scenario())
+
+
+def test_a_window_counts_from_when_the_last_limit_has_answered(valkey: Valkey) -> None:
+    """A budget without a baseline makes a request wait for seconds; its window is drawn anew then."""
+
+    async def scenario() -> None:
+        async with gate(valkey.url, "a", [REQUESTS, BUDGET]) as running:
+            first = asyncio.create_task(running.admit())
+            await asyncio.sleep(1.0)
+            base(valkey, 0)
+            ticket = await first
+            following = None
+            while following is None:
+                with contextlib.suppress(RateLimited):
+                    following = await asyncio.wait_for(running.admit(), 10)
+                await asyncio.sleep(0.02)
+            assert following.at - ticket.at >= SECONDS
+
+    asyncio.run(scenario())

@@ -1,0 +1,178 @@
+"""OpenAI-compatible servers: what each may be asked about usage, and vLLM's loading of adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gateway.backends.base import BackendRequest
+from gateway.backends.openai_http import OpenAIHttpBackend
+from gateway.backends.upstream import Upstream
+from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.openai_schema import parse
+from gateway.routing import resolve
+from gateway.wire import AdapterRoute, CopyRoute
+from tests.gateway.conftest import route_table
+from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model  # noqa: F401
+from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from worker_engine.protocol import AdapterRef
+
+# PEFT, which makes the adapters, calls what transformers deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+
+def request(
+    url: str, *, stream: bool, ref: AdapterRef | None = None, loads: bool = False, text: str = "hello"
+) -> BackendRequest:
+    table = route_table(url)
+    if ref is not None:
+        table = replace(table, adapters={"acme": {"bot": AdapterRoute("base", 1, {1: ref})}})
+    body = {"model": "bot" if ref else "base", "prompt": text, "max_tokens": 4, "stream": stream}
+    call = parse("/v1/completions", json.dumps(body).encode())
+    resolution = resolve(table, "acme", call.model, "subject")
+    copy = CopyRoute("copy-1", "openai_http", url, loads_adapters=loads)
+    return BackendRequest(call, resolution, copy, "request-1", "aa11", "acme")
+
+
+async def answer(backend: OpenAIHttpBackend, ask: BackendRequest) -> bytes:
+    stream = await backend.stream(ask)
+    try:
+        body = b""
+        while part := await stream.read():
+            body += part
+        return body
+    finally:
+        stream.close()
+
+
+@asynccontextmanager
+async def strict_server(knows: int) -> AsyncIterator[tuple[str, list[Any]]]:
+    """Takes the first `knows` of include_usage and continuous_usage_stats, and refuses as OpenAI does."""
+    asked: list[Any] = []
+
+    async def complete(http: web.Request) -> web.Response:
+        body = await http.json()
+        options = body.get("stream_options")
+        asked.append(options)
+        unknown = None
+        if knows == 0 and options is not None:
+            unknown = "stream_options"
+        elif knows == 1 and options is not None and "continuous_usage_stats" in options:
+            unknown = "stream_options.continuous_usage_stats"
+        elif body["prompt"].startswith("quote"):
+            # A refusal that quotes the client.
+            unknown = body["prompt"]
+        if unknown:
+            error = {"message": f"Unknown parameter: '{unknown}'.", "code": "unknown_parameter"}
+            return web.json_response({"error": error}, status=400)
+        return web.Response(text="data: [DONE]\n\n", content_type="text/event-stream")
+
+    app = web.Application()
+    app.router.add_post("/v1/completions", complete)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("knows", [0, 1, 2])
+def test_a_server_is_asked_for_as_much_usage_as_it_reports(knows: int) -> None:
+    levels = [{"include_usage": True, "continuous_usage_stats": True}, {"include_usage": True}, None]
+
+    async def work() -> list[Any]:
+        async with strict_server(knows) as (url, asked):
+            backend = OpenAIHttpBackend(Upstream(), "")
+            for _ in range(2):
+                assert await answer(backend, request(url, stream=True)) == b"data: [DONE]\n\n"
+            await backend.close()
+            return asked
+
+    # What it refused once is not sent a second time.
+    assert asyncio.run(work()) == [*levels[: 3 - knows], levels[2 - knows]]
+
+
+def test_a_refusal_that_quotes_the_client_changes_nothing() -> None:
+    async def work() -> list[Any]:
+        async with strict_server(2) as (url, asked):
+            backend = OpenAIHttpBackend(Upstream(), "")
+            with pytest.raises(UpstreamRefused):
+                await answer(backend, request(url, stream=True, text="quote stream_options"))
+            del asked[:]
+            await answer(backend, request(url, stream=True))
+            await backend.close()
+            return asked
+
+    assert asyncio.run(work()) == [{"include_usage": True, "continuous_usage_stats": True}]
+
+
+@pytest.fixture(scope="module")
+def server(
+    tiny_model: Path,  # noqa: F811
+    tiny_adapters: dict[str, Path],  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Worker, Path]]:
+    """A server with vLLM's routes that may load adapters from a folder: here, our worker."""
+    folder = tmp_path_factory.mktemp("server")
+    # Beside the folder that is served at the start: vLLM's answer to an unknown model is what is tested.
+    root = folder / "adapters"
+    root.mkdir()
+    with run_worker(tiny_model, folder, "--adapters-dir", str(root), "--memory-gib", "0.02") as worker:
+        for name in ("plain", "all"):
+            shutil.copytree(tiny_adapters[name], root / name)
+        yield worker, root
+
+
+def loaded_ref(root: Path, name: str) -> AdapterRef:
+    ref = adapter_ref(root / name, name=name)
+    return replace(ref, uri=(root / name).as_uri() + "/")
+
+
+def test_an_adapter_that_the_server_lacks_is_loaded_once(server: tuple[Worker, Path]) -> None:
+    worker, root = server
+    url, ref = f"http://127.0.0.1:{worker.port}", loaded_ref(root, "plain")
+
+    async def work() -> list[bytes]:
+        backend = OpenAIHttpBackend(Upstream(), TOKEN)
+        asks = [request(url, stream=False, ref=ref, loads=True) for _ in range(8)]
+        try:
+            return await asyncio.gather(*(answer(backend, ask) for ask in asks))
+        finally:
+            await backend.close()
+
+    names = {json.loads(body)["model"] for body in asyncio.run(work())}
+    assert names == {ref.name}
+    status, listed = worker.call("/adapters")
+    assert (status, [item["name"] for item in listed["adapters"]]) == (200, [ref.name])
+
+
+def test_without_leave_nothing_is_loaded(
+    server: tuple[Worker, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, root = server
+    url, ref = f"http://127.0.0.1:{worker.port}", loaded_ref(root, "all")
+
+    async def work(loads: bool, ref: AdapterRef) -> None:
+        backend = OpenAIHttpBackend(Upstream(), TOKEN)
+        try:
+            await answer(backend, request(url, stream=False, ref=ref, loads=loads))
+        finally:
+            await backend.close()
+
+    with pytest.raises(UpstreamFailed):
+        asyncio.run(work(False, ref))
+    with pytest.raises(UpstreamFailed, match="could not load"):
+        asyncio.run(work(True, replace(ref, uri="file:///nowhere/")))
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" in caplog.text
+    assert ref.name not in str(worker.call("/adapters"))

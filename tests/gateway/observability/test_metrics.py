@@ -1,0 +1,189 @@
+"""What `GET /metrics` of real gateway processes tells."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from gateway.wire import BaseRoute, RouteTable
+from gateway.wire_limits import Limit, LimitsRoute
+from tests.conftest import free_port
+from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
+from tests.gateway.observability.conftest import TOKEN, scrape
+from tests.gateway.test_app import ask, post
+from tests.gateway.test_operation import serving
+
+BOT = {"model": "bot@prod", "messages": ask(tokens=5)}
+
+
+@pytest.fixture
+def observed(own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str) -> GatewayProcess:
+    """A gateway with metrics that knows `route_table(upstream)`; not started."""
+    control_plane.publish(route_table(upstream))
+    own_gateway.environ["GRAFTWORK_GATEWAY_METRICS_TOKEN"] = TOKEN
+    return own_gateway
+
+
+def test_metrics_are_for_whoever_has_their_token(observed: GatewayProcess) -> None:
+    observed.start()
+    assert httpx.get(observed.url + "/metrics").status_code == 404
+    for token in ("wrong", "fleet-token", "gw_k1_secret1"):
+        headers = {"authorization": f"Bearer {token}"}
+        assert httpx.get(observed.url + "/metrics", headers=headers).status_code == 404
+    assert "routes_version" in scrape(observed).text
+
+
+def test_without_a_token_there_are_none(gateway: GatewayProcess) -> None:
+    assert httpx.get(gateway.url + "/metrics").status_code == 404
+    assert httpx.get(gateway.url + "/metrics", headers={"authorization": "Bearer"}).status_code == 404
+
+
+def test_requests_tokens_and_times(observed: GatewayProcess) -> None:
+    observed.start()
+    name = reference("acme", "bot", 2).name
+    for _ in range(3):
+        assert (
+            post(observed, {**BOT, "messages": ask(tokens=5, delay=0.02), "stream": True}).status_code == 200
+        )
+    assert post(observed, BOT).status_code == 200
+    assert post(observed, {**BOT, "messages": ask(fail=400)}).status_code == 400
+    assert post(observed, {**BOT, "messages": ask(fail="event"), "stream": True}).status_code == 200
+    assert post(observed, BOT, key="gw_k1_wrong").status_code == 401
+    assert post(observed, {**BOT, "model": "none"}).status_code == 404
+    found = scrape(observed)
+    chat = {"endpoint": "/v1/chat/completions", "model": "base"}
+    assert found.sum("requests_total", **chat, status="200", outcome="ok") == 4
+    assert found.sum("requests_total", **chat, status="400", outcome="error") == 1
+    assert found.sum("requests_total", **chat, status="200", outcome="error") == 1, "broken after its 200"
+    assert found.sum("requests_total", status="401", model="") == 1
+    assert found.sum("requests_total", status="404", model="") == 1
+    assert found.sum("errors_total", code="upstream_refused") == 1
+    assert found.sum("errors_total", code="upstream_error") == 1
+    assert found.sum("errors_total", code="invalid_api_key") == 1
+    # 11 prompt tokens, of which 5 cached, and 5 completion tokens each; the broken stream had sent 32 of 64.
+    assert found.sum("tokens_total", model="base", kind="prompt") == 5 * 11
+    assert found.sum("tokens_total", model="base", kind="cached") == 5 * 5
+    assert found.sum("tokens_total", model="base", kind="completion") == 4 * 5 + 32
+    assert found.sum("adapter_requests_total", adapter=name, status="ok") == 4
+    assert found.sum("adapter_requests_total", adapter=name, status="failed") == 2
+    assert found.sum("adapter_tokens_total", adapter=name, kind="completion") == 52
+    # Requests that never came to admission have no times.
+    assert found.sum("request_seconds_count", **chat) == 6
+    assert found.sum("overhead_seconds_count") == found.sum("queue_seconds_count") == 6
+    assert found.sum("ttft_seconds_count", model="base") == 4, "streams alone have a first token"
+    assert found.sum("itl_seconds_count", model="base") >= 3 * 4, "and gaps between the others"
+    assert found.sum("itl_seconds_sum", model="base") >= 3 * 4 * 0.02
+    assert found.sum("requests_in_flight") == 0
+    assert found.sum("attempts_total") == 6
+    wait_for(lambda: scrape(observed).sum("usage_shipped_total") == 6)
+    wait_for(lambda: scrape(observed).sum("usage_log_backlog_bytes") == 0)
+    assert found.sum("usage_log_writable") == 1
+    assert found.sum("redis_away") == 0
+    assert found.sum("routes_version") == 1
+
+
+def test_own_time_leaves_out_backend_and_client(observed: GatewayProcess) -> None:
+    observed.start()
+    slow = {**BOT, "messages": ask(tokens=10, delay=0.1)}
+    assert post(observed, slow).status_code == 200
+    assert post(observed, {**slow, "stream": True}).status_code == 200
+    found = scrape(observed)
+    assert found.sum("request_seconds_sum") >= 2.0
+    # The rest is left to a busy machine.
+    assert 0 < found.sum("overhead_seconds_sum") < 1.0
+
+
+def test_what_is_under_way_and_who_left(observed: GatewayProcess) -> None:
+    observed.start()
+    slow = {**BOT, "messages": ask(tokens=500, delay=0.05), "stream": True}
+    headers = {"authorization": "Bearer gw_k1_secret1"}
+    with httpx.stream("POST", observed.url + "/v1/chat/completions", json=slow, headers=headers) as answer:
+        chunks = answer.iter_bytes()
+        next(chunks)
+        found = scrape(observed)
+        assert found.sum("requests_in_flight") == 1
+        assert found.sum("copy_requests_in_flight", copy="copy-1") == 1
+    wait_for(lambda: scrape(observed).sum("requests_in_flight") == 0)
+    gone = {"outcome": "cancelled", "status": "499"}
+    assert scrape(observed).sum("requests_total", **gone) == 1
+
+
+def test_any_process_tells_of_all_and_nothing_is_lost_with_one(observed: GatewayProcess) -> None:
+    observed.environ["GRAFTWORK_GATEWAY_PROCESSES"] = "2"
+    observed.start()
+    wait_for(lambda: scrape(observed).values("start_time_seconds", "process") == {"000", "001"})
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: post(observed, BOT), range(60)))
+    assert {answer.status_code for answer in replies} == {200}
+    counts = []
+    for _ in range(20):
+        # Each on a connection of its own: the kernel gives them to either process.
+        found = scrape(observed)
+        counts.append(found.sum("requests_total", status="200"))
+        assert found.sum("adapter_requests_total") == 60
+        assert found.sum("tokens_total", kind="completion") == 300
+    assert counts == [60] * 20
+    served = [value for _, value in scrape(observed).series("adapter_requests_total", status="ok")]
+    assert len(served) == 2, "both served"
+    os.kill(serving(observed)[0], signal.SIGKILL)
+    # Granian then ends the other too, for whoever supervises it to start both again: they count on.
+    assert observed.process is not None
+    observed.process.wait(30)
+    observed.start()
+    assert scrape(observed).sum("requests_total", status="200") == 60
+    assert post(observed, BOT).status_code == 200
+    assert scrape(observed).sum("requests_total", status="200") == 61
+
+
+def test_refusals_by_the_kind_of_limit(
+    observed: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    table = route_table(upstream)
+    limits = {
+        "tenant:acme": LimitsRoute((Limit("requests", 1),)),
+        "tenant:umbrella": LimitsRoute((Limit("tokens", 1),)),
+    }
+    control_plane.publish(
+        RouteTable(2, table.keys, table.tenants, table.bases, table.adapters, limits=limits)
+    )
+    observed.start()
+    wait_for(lambda: post(observed, BOT).status_code == 200)
+    assert post(observed, BOT).status_code == 429
+    assert post(observed, {**BOT, "model": "hive"}, key="gw_k2_secret2").status_code == 429
+    found = scrape(observed)
+    assert found.sum("limited_total", limit="requests") >= 1
+    assert found.sum("limited_total", limit="tokens") == 1
+
+
+def test_retries_and_an_open_breaker(
+    observed: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    table = route_table(upstream, f"http://127.0.0.1:{free_port()}")
+    # Of the base alone either copy may be chosen first.
+    control_plane.publish(RouteTable(2, table.keys, table.tenants, table.bases, table.adapters))
+    observed.start()
+
+    def opened() -> float:
+        assert post(observed, {**BOT, "model": "base"}).status_code == 200
+        return scrape(observed).sum("breaker_openings_total", copy="copy-2")
+
+    wait_for(opened, seconds=30)
+    found = scrape(observed)
+    assert found.sum("retries_total") >= 5
+    assert found.sum("breaker_state", copy="copy-1") == 0
+    assert {"copy-1", "copy-2"} == found.values("breaker_state", "copy")
+
+
+def test_a_model_without_copies(observed: GatewayProcess, control_plane: ControlPlane, upstream: str) -> None:
+    table = route_table(upstream)
+    bases = {"base": BaseRoute("base", 2048, ())}
+    control_plane.publish(RouteTable(2, table.keys, table.tenants, bases, table.adapters))
+    observed.start()
+    assert post(observed, BOT).status_code == 503
+    found = scrape(observed)
+    assert found.sum("no_copy_total") == 1
+    assert found.sum("errors_total", code="upstream_unreachable") == 1

@@ -1,0 +1,145 @@
+"""What copies tell of their load: vLLM's metrics read right, and asked over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from gateway.errors import RoutesUnavailable
+from gateway.routing import poller
+from gateway.routing.fleet import Copy, Fleet
+from gateway.routing.load_reports import of_vllm
+from gateway.routing.poller import LoadPoller
+from gateway.wire import RouteTable
+from tests.gateway.conftest import route_table
+
+ONE, TWO, THREE = (f"t_acme.a_{name}.v1.{digit * 12}" for name, digit in (("x", "a"), ("y", "b"), ("z", "c")))
+VLLM = f"""\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0",model_name="base"}} 3.0
+vllm:num_requests_running{{engine="1",model_name="base"}} 1.0
+# HELP vllm:num_requests_waiting Number of requests waiting to be processed.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{{engine="0",model_name="base"}} 2.0
+vllm:num_requests_waiting{{engine="1",model_name="base"}} 0.0
+vllm:num_requests_waiting_by_reason{{engine="0",model_name="base"}} 99.0
+# TYPE vllm:lora_requests_info gauge
+vllm:lora_requests_info{{engine="0",max_lora="4",running_lora_adapters="{THREE}",waiting_lora_adapters=""}} 1.7e+09
+vllm:lora_requests_info{{engine="0",max_lora="4",running_lora_adapters="{ONE}",waiting_lora_adapters="{TWO},by-hand"}} 1.8e+09
+vllm:lora_requests_info{{engine="1",max_lora="4",running_lora_adapters="",waiting_lora_adapters=""}} 1.9e+09
+vllm:lora_requests_info{{engine="1",max_lora="4",running_lora_adapters="{THREE}",waiting_lora_adapters=""}} 1.6e+09
+"""  # noqa: E501
+
+
+def test_vllms_metrics() -> None:
+    load = of_vllm(VLLM.encode())
+    assert (load.pending, load.adapters, load.draining) == (6, frozenset({"a" * 12, "b" * 12}), False)
+    without = b"vllm:num_requests_running 1.0\nvllm:num_requests_waiting 0.0\n"
+    assert (of_vllm(without).pending, of_vllm(without).adapters) == (1, frozenset())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "other_metric 1.0\n", "vllm:num_requests_running NaN\n", "vllm:num_requests_running 1e300\n",
+     "vllm:num_requests_running -1\n", "vllm:num_requests_running x\n", "# vllm:num_requests_running 1\n"],
+)  # fmt: skip
+def test_what_are_not_vllms_metrics(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not vLLM's|could not convert"):
+        of_vllm(text.encode())
+
+
+class Feed:
+    """A route feed whose table is here."""
+
+    def __init__(self, table: RouteTable) -> None:
+        self._tables = [table]
+
+    def current(self) -> RouteTable:
+        if not self._tables:
+            raise RoutesUnavailable("over")
+        return self._tables[0]
+
+
+async def polled(
+    kind: str, answer: Callable[[web.Request], Awaitable[web.StreamResponse]], *, seconds: float = 0.3
+) -> tuple[Copy, list[web.BaseRequest]]:
+    """What is known of a copy that answers so, after some rounds, and what it was asked."""
+    asked: list[web.BaseRequest] = []
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(request)
+        return await answer(request)  # type: ignore[arg-type]
+
+    runner = web.ServerRunner(web.Server(handle))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    table = route_table(f"http://127.0.0.1:{runner.addresses[0][1]}", kind=kind)
+    fleet = Fleet()
+    task = asyncio.create_task(LoadPoller(Feed(table), fleet, "hush", interval=0.1).run())  # type: ignore[arg-type]
+    try:
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            if asked and fleet.copy("copy-1").report is not None:
+                break
+            if len(asked) >= 3 or (seconds := seconds - 0.05) <= 0 < len(asked):
+                break
+    finally:
+        task.cancel()
+        await runner.cleanup()
+    return fleet.copy("copy-1"), asked
+
+
+async def in_pieces(request: web.BaseRequest, text: str) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-length": str(len(text))})
+    await response.prepare(request)
+    for start in range(0, len(text), 1 + len(text) // 3):
+        await response.write(text[start : start + 1 + len(text) // 3].encode())
+        await asyncio.sleep(0.02)
+    return response
+
+
+def test_a_vllm_server_is_asked_without_any_secret() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return await in_pieces(request, VLLM)
+
+    copy, asked = asyncio.run(polled("openai_http", answer))
+    assert copy.load == 6
+    assert copy.holds("a" * 12)
+    assert not copy.holds("c" * 12)
+    assert {request.path for request in asked} == {"/metrics"}
+    assert "authorization" not in asked[0].headers
+
+
+def test_a_worker_may_answer_in_several_packets() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        adapters = ",".join(f'"{number:012x}"' for number in range(2000))
+        return await in_pieces(request, f'{{"status": "ok", "pending": 5, "adapters": [{adapters}]}}')
+
+    copy, asked = asyncio.run(polled("worker", answer))
+    assert copy.load == 5
+    assert copy.holds(f"{1999:012x}")
+    assert asked[0].headers["authorization"] == "Bearer hush"
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_server_that_does_not_tell_is_left_alone(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=status, text="hello")
+
+    copy, asked = asyncio.run(polled("openai_http", answer, seconds=0.5))
+    assert copy.report is None
+    assert len(asked) == 1
+    monkeypatch.setattr(poller, "_SILENT_SECONDS", 0.1)
+    assert len(asyncio.run(polled("openai_http", answer, seconds=5))[1]) == 3
+
+
+def test_more_than_a_server_has_to_say_is_not_read() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=VLLM + "#" * (1 << 20))
+
+    copy, _ = asyncio.run(polled("openai_http", answer))
+    assert copy.report is None

@@ -1,0 +1,44 @@
+"""What of a prompt decides where it goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.routing.prefix import PREFIX_CHARACTERS, prompt_prefix
+
+LONG = "x" * PREFIX_CHARACTERS
+
+
+def chat(*contents: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content} for content in contents]}
+
+
+def test_turns_of_a_chat_share_their_beginning_once_it_is_long() -> None:
+    assert prompt_prefix(chat(LONG, "a"), "s") == prompt_prefix(chat(LONG, "b", "c"), "s")
+    assert prompt_prefix(chat("short", "a"), "s") != prompt_prefix(chat("short", "b"), "s")
+
+
+def test_tenants_share_none() -> None:
+    assert prompt_prefix(chat(LONG), "aa") != prompt_prefix(chat(LONG), "bb")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"prompt": LONG + "a"}, {"prompt": LONG + "b"}, True),
+        ({"prompt": "a" + LONG}, {"prompt": "b" + LONG}, False),
+        ({"prompt": list(range(5000))}, {"prompt": list(range(4000))}, True),
+        ({"prompt": [1, 2, 3]}, {"prompt": [1, 2, 4]}, False),
+        (chat([{"type": "text", "text": "a"}]), chat([{"type": "text", "text": "b"}]), False),
+        (chat(None), chat(None), True),
+        (chat("\ud800"), chat("\ud800"), True),
+        ({"prompt": ["a", "b"]}, {"prompt": ["a", "c"]}, True),
+        ({"prompt": ["a", "b"]}, {"prompt": "a"}, True),
+        ({"input": [[1, 2], [3]]}, {"input": [[1, 4], [3]]}, False),
+        ({}, {}, True),
+    ],
+)
+def test_other_forms(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
+    assert (prompt_prefix(one, "s") == prompt_prefix(other, "s")) == same

@@ -1,0 +1,64 @@
+"""Arms of a split: the right shares, always the same arm, and nobody moved who need not be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gateway.routing.splits import choose_arm
+
+USERS = [f"tenant\0bot\0prod\0user-{number}" for number in range(4000)]
+
+
+@st.composite
+def percents(draw: st.DrawFn) -> list[int]:
+    """1 to 5 whole numbers above 0 that add up to 100."""
+    cuts = sorted(draw(st.sets(st.integers(1, 99), max_size=4)))
+    return [end - start for start, end in zip([0, *cuts], [*cuts, 100], strict=True)]
+
+
+def arms(shares: list[int]) -> list[tuple[int, int]]:
+    return list(enumerate(shares, 1))
+
+
+@given(percents())
+def test_shares_are_as_asked(shares: list[int]) -> None:
+    found = Counter(choose_arm(arms(shares), user) for user in USERS)
+    for version, percent in arms(shares):
+        # Four standard deviations of a binomial over 4,000 users.
+        spread = 4 * (4000 * percent / 100 * (1 - percent / 100)) ** 0.5
+        assert abs(found[version] - 40 * percent) <= spread + 1
+
+
+@given(percents(), st.text())
+def test_an_arm_depends_on_the_subject_alone(shares: list[int], subject: str) -> None:
+    listed = arms(shares)
+    chosen = choose_arm(listed, subject)
+    assert choose_arm(list(reversed(listed)), subject) == chosen
+
+
+@given(percents(), st.integers(0, 4), st.integers(1, 99))
+def test_an_arm_that_grows_keeps_all_whom_it_had(shares: list[int], grown: int, more: int) -> None:
+    """Its gain is taken from the others in proportion; whom it gains nothing from stays where it was."""
+    assume(grown < len(shares) > 1)
+    before = arms(shares)
+    after = [
+        (version, percent * 100 if version != grown + 1 else (percent + more) * 100)
+        for version, percent in before
+    ]
+    for user in USERS[:500]:
+        old, new = choose_arm(before, user), choose_arm(after, user)
+        assert new in (old, grown + 1)
+        if old == grown + 1:
+            assert new == old
+
+
+def test_ten_percent_become_twenty() -> None:
+    ten = {user for user in USERS if choose_arm([(1, 90), (2, 10)], user) == 2}
+    twenty = {user for user in USERS if choose_arm([(1, 80), (2, 20)], user) == 2}
+    hundred = {user for user in USERS if choose_arm([(2, 100)], user) == 2}
+    assert ten < twenty < hundred == set(USERS)
+    assert 320 < len(ten) < 480
+    assert 700 < len(twenty) < 900
