@@ -1,0 +1,81 @@
+"""CloudWatch, which clients call in CBOR (Smithy RPC v2) and moto knows in the query protocol alone.
+
+Both are botocore's own: its parsers read inputs as well as outputs, its serializers write both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from aiohttp import web
+from botocore.exceptions import BotoCoreError
+from botocore.parsers import QueryParser, ResponseParserError, RpcV2CBORParser
+from botocore.serialize import QuerySerializer, RpcV2CBORSerializer
+
+from sagemaker_local.aws import shapes
+from sagemaker_local.aws.elsewhere import Elsewhere
+from sagemaker_local.aws.errors import ApiError, SerializationException, UnknownOperationException
+
+_PROTOCOL: Final = "rpc-v2-cbor"
+_FORM: Final = "application/x-www-form-urlencoded; charset=utf-8"
+
+
+class CloudWatch:
+    """Translates between the two, and lets the rest of this server call it as well."""
+
+    def __init__(self, elsewhere: Elsewhere, region: str) -> None:
+        self._elsewhere, self._region = elsewhere, region
+
+    def is_running(self) -> bool:
+        return self._elsewhere.is_running
+
+    def speaks(self, request: web.Request) -> bool:
+        return request.headers.get("Smithy-Protocol") == _PROTOCOL
+
+    async def __call__(self, request: web.Request, body: bytes) -> web.Response:
+        """`/service/{service}/operation/{operation}`. Raises ApiError."""
+        operation = request.path.rpartition("/")[2]
+        if operation not in _model().operation_names:
+            raise UnknownOperationException(f"CloudWatch has no operation {operation}")
+        shape = _model().operation_model(operation)
+        try:
+            asked = {"body": body, "headers": {}, "status_code": 200}
+            given = RpcV2CBORParser().parse(asked, shape.input_shape) if shape.input_shape else {}
+        except (ResponseParserError, ValueError, KeyError, AttributeError) as error:
+            raise SerializationException(f"The body cannot be read: {error}") from error
+        given.pop("ResponseMetadata", None)
+        answer = await self.call(operation, given)
+        written = bytearray()
+        if shape.output_shape is not None:
+            RpcV2CBORSerializer()._serialize_data_item(written, answer, shape.output_shape)
+        headers = {"Content-Type": "application/cbor", "Smithy-Protocol": _PROTOCOL}
+        return web.Response(body=bytes(written), headers=headers)
+
+    async def call(self, operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """An operation's output, by botocore's names. Raises ApiError with CloudWatch's own code."""
+        shape = _model().operation_model(operation)
+        try:
+            request = QuerySerializer().serialize_to_request(dict(given), shape)
+        except BotoCoreError as error:
+            raise SerializationException(str(error)) from error
+        headers = {"Content-Type": _FORM, "Authorization": self._scope()}
+        body = urlencode(request["body"]).encode()
+        status, told, content = await self._elsewhere.ask("POST", "/", headers, body)
+        answer = QueryParser().parse(
+            {"body": content, "headers": told, "status_code": status}, shape.output_shape
+        )
+        answer.pop("ResponseMetadata", None)
+        if (refusal := answer.get("Error")) is not None:
+            raise ApiError(str(refusal.get("Message", "")), str(refusal.get("Code", "InternalFailure")))
+        return dict(answer)
+
+    def _scope(self) -> str:
+        """moto reads service and region from it and checks no signature; the caller's has been checked."""
+        scope = f"local/20000101/{self._region}/monitoring/aws4_request"
+        return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
+
+
+def _model() -> Any:
+    return shapes.service("cloudwatch")

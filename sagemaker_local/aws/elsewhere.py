@@ -1,0 +1,100 @@
+"""Every other service at the same address: moto's server, a process of this one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from sagemaker_local.aws.errors import InternalFailure
+from sagemaker_local.state import ACCOUNT_ID
+
+START_SECONDS: Final = 60.0
+_HOP: Final = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "expect", "content-length"}
+)
+
+
+class Elsewhere:
+    """moto, started when it is first needed; it dies with this process."""
+
+    def __init__(self, client: aiohttp.ClientSession, log: Path) -> None:
+        self._client, self._log = client, log
+        self._process: asyncio.subprocess.Process | None = None
+        self._starting = asyncio.Lock()
+        self._port = 0
+
+    async def forward(self, request: web.Request, body: bytes) -> web.Response:
+        """The same request, signature and host included, since moto reads region and bucket from them.
+
+        Raises:
+            InternalFailure: moto does not run.
+        """
+        status, told, content = await self.ask(request.method, request.raw_path, dict(request.headers), body)
+        headers = {name: value for name, value in told.items() if name.lower() not in _HOP}
+        if request.method == "HEAD":
+            # The size of what is not sent is what is asked for.
+            length = {"Content-Length": told["Content-Length"]} if "Content-Length" in told else {}
+            return web.Response(status=status, headers=headers | length)
+        return web.Response(status=status, headers=headers, body=content)
+
+    async def ask(
+        self, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of moto's answer."""
+        await self.start()
+        passed = {name: value for name, value in headers.items() if name.lower() not in _HOP}
+        # As the client wrote it: quoting it anew would change keys.
+        url = URL(f"http://127.0.0.1:{self._port}{path}", encoded=True)
+        async with self._client.request(
+            method, url, headers=passed, data=body, allow_redirects=False, auto_decompress=False
+        ) as answer:
+            return answer.status, dict(answer.headers), await answer.read()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Raises InternalFailure when it does not come up."""
+        async with self._starting:
+            if self.is_running:
+                return
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", 0))
+                self._port = int(listener.getsockname()[1])
+            command = [
+                sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()),
+                sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port),
+            ]  # fmt: skip
+            variables = {**os.environ, "MOTO_ACCOUNT_ID": ACCOUNT_ID}
+            with self._log.open("wb") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command, stdout=log, stderr=log, env=variables, start_new_session=True
+                )
+            await self._until_ready(self._process)
+
+    async def close(self) -> None:
+        if self._process is not None and self.is_running:
+            self._process.terminate()
+            await self._process.wait()
+
+    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while process.returncode is None:
+                    try:
+                        async with self._client.get(f"http://127.0.0.1:{self._port}/moto-api/"):
+                            return
+                    except (aiohttp.ClientError, OSError):
+                        await asyncio.sleep(0.05)
+        except TimeoutError:
+            process.kill()
+        raise InternalFailure(f"moto did not start: {self._log.read_text(errors='replace')[-500:]}")

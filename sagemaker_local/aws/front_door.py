@@ -1,0 +1,80 @@
+"""Every request but the runtime's: who signed it for which service, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aiohttp import web
+
+from sagemaker_local.aws import errors
+from sagemaker_local.aws.cloudwatch import CloudWatch
+from sagemaker_local.aws.elsewhere import Elsewhere
+from sagemaker_local.aws.errors import AccessDenied, ApiError, UnknownOperationException
+from sagemaker_local.aws.json_service import CONTENT_TYPE, JsonService
+from sagemaker_local.aws.signature import Account, SignedRequest, signed_service
+from sagemaker_local.errors import AccessRefused
+from sagemaker_local.faults import Faults
+
+_TARGET: Final = "X-Amz-Target"
+_FORBIDDEN: Final = 403
+
+
+class FrontDoor:
+    """Checks signatures and hands on: to the JSON services here, else to moto."""
+
+    def __init__(
+        self,
+        account: Account,
+        services: Sequence[JsonService],
+        elsewhere: Elsewhere,
+        cloudwatch: CloudWatch,
+        faults: Faults,
+    ) -> None:
+        self._faults = faults
+        self._account, self._elsewhere, self._cloudwatch = account, elsewhere, cloudwatch
+        self._services: Mapping[str, JsonService] = {item.target_prefix: item for item in services}
+
+    async def __call__(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        url = f"{request.scheme}://{request.host}{request.raw_path}"
+        try:
+            prefix, _, operation = request.headers.get(_TARGET, "").rpartition(".")
+            service = self._services.get(prefix)
+            signer = signed_service(request.headers, url) if service is None else service.signing_name
+            try:
+                self._account.check(SignedRequest(request.method, url, request.headers, body), signer)
+            except AccessRefused as refusal:
+                raise AccessDenied(refusal.message, refusal.code) from None
+            if service is not None:
+                return web.Response(
+                    body=await service.call(operation, body), headers={"Content-Type": CONTENT_TYPE}
+                )
+            if signer in ("sagemaker", "application-autoscaling"):
+                raise UnknownOperationException(
+                    f"{signer} has no operation at {request.method} {request.path}"
+                )
+            self._faults.meet_elsewhere(signer)
+            if self._cloudwatch.speaks(request):
+                return await self._cloudwatch(request, body)
+            return await self._elsewhere.forward(request, body)
+        except ApiError as error:
+            return _refusal(error, request, url)
+
+
+def _refusal(error: ApiError, request: web.Request, url: str) -> web.Response:
+    """In the form of the protocol that the caller speaks."""
+    if _TARGET in request.headers:
+        kind, body, status = CONTENT_TYPE, errors.as_json(error), error.status
+    elif "Smithy-Protocol" in request.headers:
+        kind, body, status = "application/cbor", errors.as_cbor(error), error.status
+    elif signed_service(request.headers, url) in ("s3", ""):
+        kind, body, status = "application/xml", errors.as_s3(error), error.status
+        status = _FORBIDDEN if isinstance(error, AccessDenied) else status
+    else:
+        kind, body, status = "text/xml", errors.as_query(error), error.status
+        status = _FORBIDDEN if isinstance(error, AccessDenied) else status
+    headers = {"Content-Type": kind, "x-amzn-ErrorType": error.code}
+    if "Smithy-Protocol" in request.headers:
+        headers["Smithy-Protocol"] = request.headers["Smithy-Protocol"]
+    return web.Response(status=status, body=body, headers=headers)

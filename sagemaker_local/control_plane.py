@@ -1,0 +1,97 @@
+"""Composition of the control plane: the JSON services over one store, one clock and one host of copies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from sagemaker_local.autoscaling.service import AutoScaling
+from sagemaker_local.aws.cloudwatch import CloudWatch
+from sagemaker_local.aws.json_service import JsonService
+from sagemaker_local.clock import Clock
+from sagemaker_local.config import Config
+from sagemaker_local.copies.fleet import Host
+from sagemaker_local.gate import Gate
+from sagemaker_local.resources.alarms import AlarmStates
+from sagemaker_local.resources.components import Components
+from sagemaker_local.resources.directory import Directory
+from sagemaker_local.resources.endpoints import Endpoints
+from sagemaker_local.resources.hosting import Hosting
+from sagemaker_local.resources.jobs import OptimizationJobs
+from sagemaker_local.resources.models import EndpointConfigs, Models
+from sagemaker_local.resources.store import Region, Store
+from sagemaker_local.resources.tags import Tags
+from sagemaker_local.state import ConfigError
+from sagemaker_local.traffic import Traffic
+
+log = logging.getLogger(__name__)
+
+
+class ControlPlane:
+    """`services` answer AWS JSON; `directory` tells the runtime what serves an invocation."""
+
+    def __init__(self, config: Config, clock: Clock, host: Host, cloudwatch: CloudWatch, gate: Gate) -> None:
+        """Raises ConfigError for a state file that cannot be read."""
+        self._region = region = Region(config, clock, _stored(config))
+        self._clock, self._hosting = clock, Hosting(region, host)
+        alarms = AlarmStates(clock, cloudwatch.call)
+        self._endpoints = Endpoints(region, self._hosting, alarms)
+        self._components = Components(region, self._hosting, alarms)
+        self._jobs = OptimizationJobs(region)
+        self.traffic = Traffic()
+        self.directory = Directory(region, self._hosting, self._components, self.traffic)
+        owners = (
+            Models(region), EndpointConfigs(region), self._endpoints, self._components, self._jobs,
+            Tags(region),
+        )  # fmt: skip
+        operations = {name: handler for owner in owners for name, handler in owner.operations.items()}
+        scaling = AutoScaling(
+            region, self._components, self._endpoints, self.traffic, cloudwatch.call, cloudwatch.is_running
+        )
+        clock.every_step(scaling.step)
+        self.services = [
+            JsonService("sagemaker", operations, gate),
+            JsonService("application-autoscaling", scaling.operations, gate),
+        ]
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Lets the clock run, and brings back what the state file has."""
+        self._ticking = asyncio.create_task(self._clock.serve())
+        self._region.spawn(self._revive())
+
+    async def close(self) -> None:
+        """Ends every process that it started; the state file keeps the records."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticking
+        await self._components.close()
+        await self._region.close()
+        await self._hosting.close_all()
+
+    async def _revive(self) -> None:
+        store = self._region.store
+        for endpoint in [item for item in store.endpoints.values() if item.status == "Deleting"]:
+            del store.endpoints[endpoint.name]
+        for component in [item for item in store.components.values() if item.status == "Deleting"]:
+            del store.components[component.name]
+        for endpoint in store.endpoints.values():
+            endpoint.status, endpoint.pending = "Creating", ""
+        await asyncio.gather(*(self._endpoints.bring_up(item) for item in store.endpoints.values()))
+        # Bases first: adapters live in their bases' copies.
+        for record in sorted(store.components.values(), key=lambda item: bool(item.base)):
+            if record.status != "Failed" or not record.base:
+                record.status = "Creating"
+            self._components.revive(record)
+        self._jobs.revive()
+
+
+def _stored(config: Config) -> Store:
+    if config.state_file is None or not config.state_file.exists():
+        return Store()
+    try:
+        return Store.load(config.state_file)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{config.state_file} is no state of this server: {error!r}; remove it") from error

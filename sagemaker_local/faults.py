@@ -1,0 +1,138 @@
+"""Faults on demand: refusals before an answer, damage in the middle of a stream, copies that do not start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Self
+
+from sagemaker_local.aws.errors import AccessDenied, ApiError, Injected, ThrottlingException
+from sagemaker_local.aws.errors import InternalFailure as InternalFailureOfApi
+from sagemaker_local.aws.errors import ServiceUnavailable as ServiceUnavailableOfApi
+from sagemaker_local.errors import (
+    AccessRefused,
+    InternalDependency,
+    InternalFailure,
+    ModelNotReady,
+    RuntimeRefusal,
+    ServiceUnavailable,
+    Throttled,
+)
+
+BEFORE: Final[Mapping[str, Callable[[], RuntimeRefusal]]] = {
+    "throttle": lambda: Throttled("Rate exceeded"),
+    "not_ready": lambda: ModelNotReady("Model is not ready for inference yet."),
+    "internal_failure": lambda: InternalFailure("An internal failure occurred."),
+    "dependency": lambda: InternalDependency("An internal dependency failed."),
+    "unavailable": lambda: ServiceUnavailable("The service is unavailable."),
+    "expired_token": lambda: AccessRefused(
+        "ExpiredTokenException", "The security token included in the request is expired"
+    ),
+}
+"""Instead of an answer."""
+WITHIN: Final = frozenset({"drop", "corrupt", "model_stream_error", "internal_stream_failure", "delay"})
+"""After `after` parts: the connection is cut, a frame's byte is changed, an exception frame ends the
+stream, or nothing comes for `seconds`."""
+
+
+START: Final = "start_failure"
+"""Instead of a copy that starts; its component's FailureReason is `message`."""
+REFUSAL: Final = "refusal"
+"""Instead of an operation's answer: `code` and `message`, with HTTP `status`."""
+_OF_OPERATIONS: Final[Mapping[str, Callable[[], ApiError]]] = {
+    "throttle": lambda: ThrottlingException("Rate exceeded"),
+    "internal_failure": lambda: InternalFailureOfApi("An internal failure occurred."),
+    "unavailable": lambda: ServiceUnavailableOfApi("The service is unavailable."),
+    "expired_token": lambda: AccessDenied(
+        "The security token included in the request is expired", "ExpiredTokenException"
+    ),
+}
+
+
+@dataclass(slots=True)
+class Fault:
+    """`count` more of what it is meant for meet it.
+
+    Attributes:
+        endpoint, component: invocations of these, "" for any; for `start_failure` the component's copies.
+        operation: calls of this operation of the control plane, "*" for any, or of a service that moto
+            answers, by its signing name ("s3", "sts", "monitoring"); then no invocations.
+        code, message, status: of a `refusal`.
+    """
+
+    kind: str
+    endpoint: str = ""
+    component: str = ""
+    operation: str = ""
+    count: int = 1
+    after: int = 0
+    seconds: float = 0.0
+    code: str = ""
+    message: str = ""
+    status: int = 400
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Self:
+        """Raises ValueError naming what is wrong."""
+        try:
+            fault = cls(**value)
+        except TypeError as error:
+            names = ", ".join(item.name for item in fields(cls))
+            raise ValueError(f"a fault is {names}: {error}") from error
+        known = [*_OF_OPERATIONS, REFUSAL] if fault.operation else [*BEFORE, *sorted(WITHIN), START]
+        if fault.kind not in known:
+            raise ValueError(f"kind must be one of {', '.join(known)}")
+        if fault.kind == REFUSAL and not (fault.code and 400 <= fault.status <= 599):
+            raise ValueError("a refusal has a code, and a status from 400 to 599")
+        return fault
+
+
+class Faults:
+    """Those that are still to come."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def set(self, faults: list[Fault]) -> None:
+        self._faults = faults
+
+    def take(self, endpoint: str, component: str, *, streams: bool) -> Fault | None:
+        """The fault that this invocation meets, if any; one that is within waits for a stream."""
+        return self._first(
+            lambda fault: (
+                not fault.operation
+                and fault.endpoint in ("", endpoint)
+                and fault.component in ("", component)
+                and (fault.kind in BEFORE or (streams and fault.kind in WITHIN))
+            )
+        )
+
+    def meet(self, operation: str) -> None:
+        """Raises the ApiError that is due for a call of the control plane, if any."""
+        if (fault := self._first(lambda item: item.operation in ("*", operation))) is not None:
+            raise _refused(fault)
+
+    def meet_elsewhere(self, service: str) -> None:
+        """Raises the ApiError that is due for a call of a service that is not this server's own, if any."""
+        if (fault := self._first(lambda item: item.operation == service)) is not None:
+            raise _refused(fault)
+
+    def start(self, component: str) -> str:
+        """Why the next copy of a component must not start; "" lets it."""
+        fault = self._first(lambda item: item.kind == START and item.component in ("", component))
+        if fault is None:
+            return ""
+        return fault.message or "The container did not pass the ping health check (injected fault)."
+
+    def _first(self, fits: Callable[[Fault], bool]) -> Fault | None:
+        for fault in self._faults:
+            if fault.count > 0 and fits(fault):
+                fault.count -= 1
+                return fault
+        return None
+
+
+def _refused(fault: Fault) -> ApiError:
+    if fault.kind == REFUSAL:
+        return Injected(fault.message, fault.code, fault.status)
+    return _OF_OPERATIONS[fault.kind]()

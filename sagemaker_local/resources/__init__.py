@@ -1,0 +1,1 @@
+"""What SageMaker's control plane keeps: models, endpoints, inference components, jobs, tags."""

@@ -1,0 +1,195 @@
+"""The life of a base inference component: its copies are placed, started, replaced, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sagemaker_local.copies.command import ContainerSpec
+from sagemaker_local.copies.copy import Copy
+from sagemaker_local.copies.errors import CopyError
+from sagemaker_local.copies.fleet import Fleet
+from sagemaker_local.resources import instances
+from sagemaker_local.resources.alarms import AlarmStates
+from sagemaker_local.resources.hosting import DEFAULT_START_SECONDS, Hosting
+from sagemaker_local.resources.models import container_of
+from sagemaker_local.resources.placement import NoRoom, Placed
+from sagemaker_local.resources.records import ComponentRecord
+from sagemaker_local.resources.store import Region, found
+
+RETRY_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class BaseComponent:
+    """`update` holds the whole life together: one change at a time."""
+
+    region: Region
+    hosting: Hosting
+    alarms: AlarmStates
+    record: ComponentRecord
+    fleet: Fleet = field(init=False)
+    _placed: dict[int, Placed] = field(default_factory=dict)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.fleet = self.hosting.fleet(self.record.name, self._lost)
+
+    async def create(self) -> None:
+        """Creating -> InService with all its copies, or Failed with the reason and none."""
+        async with self._turn:
+            await self.region.clock.sleep(self.region.config.durations.component)
+            reason = await self._fill(self.record.spec, self.record.desired)
+            if reason:
+                await self._trim(0)
+            self._settle("Failed" if reason else "InService", reason)
+
+    async def scale(self) -> None:
+        """Updating -> InService with as many copies as there is room for; missing ones are tried again."""
+        async with self._turn:
+            await self.region.clock.sleep(self.region.config.durations.component)
+            await self._trim(self.record.desired)
+            reason = await self._fill(self.record.spec, self.record.desired)
+            self._settle("InService", reason)
+        if reason:
+            self.region.spawn(self._retry())
+
+    async def roll(self, spec: dict[str, Any], deployment: dict[str, Any] | None) -> None:
+        """Replaces the copies batch by batch; one that does not start, or an alarm, takes it all back."""
+        async with self._turn:
+            await self.region.clock.sleep(self.region.config.durations.component)
+            self.fleet.read_anew()
+            before = list(self.fleet.copies)
+            policy = (deployment or {}).get("RollingUpdatePolicy", {})
+            reason = await self._replace(spec, before, self.record.desired, policy, deployment or {})
+            if reason:
+                incoming = [copy for copy in self.fleet.copies if copy not in before]
+                reason = f"{reason} {await self._take_back(incoming, policy)}".strip()
+            else:
+                self.record.spec, self.record.deployment = spec, deployment
+                await self._trim(self.record.desired)
+                reason = await self._fill(spec, self.record.desired)
+            self._settle("InService", reason)
+
+    async def close(self, *, drain: bool) -> None:
+        """Ends all copies and gives their room back."""
+        copies = list(self.fleet.copies)
+        await self.fleet.stop(copies, drain=drain)
+        self._release(copies)
+        await self.fleet.close()
+
+    async def _replace(
+        self,
+        spec: dict[str, Any],
+        outgoing: list[Copy],
+        desired: int,
+        policy: dict[str, Any],
+        deployment: dict[str, Any],
+    ) -> str:
+        """New copies before old ones go, `policy`'s batch at a time; "" or why it stopped."""
+        size = _batch(policy.get("MaximumBatchSize", {}), max(desired, 1))
+        limit = self.region.clock.now() + policy.get("MaximumExecutionTimeoutInSeconds", math.inf)
+        while outgoing:
+            batch, outgoing = outgoing[:size], outgoing[size:]
+            if reason := await self._add(spec, len(batch)):
+                return reason
+            await self.fleet.stop(batch)
+            self._release(batch)
+            if reason := await self.alarms.bake(deployment, policy.get("WaitIntervalInSeconds", 0)):
+                return reason
+            if self.region.clock.now() > limit:
+                return "The update did not end within MaximumExecutionTimeoutInSeconds and was rolled back."
+        return ""
+
+    async def _take_back(self, incoming: list[Copy], policy: dict[str, Any]) -> str:
+        """The old version fills up, the new one's copies go, RollbackMaximumBatchSize at a time; "" or why
+        some of the old are missing."""
+        spec, desired = self.record.spec, self.record.desired
+        size = _batch(policy.get("RollbackMaximumBatchSize", {}), max(desired, 1))
+        while incoming:
+            batch, incoming = incoming[:size], incoming[size:]
+            missing = desired - (len(self.fleet.copies) - len(batch) - len(incoming))
+            # First what there is room for beside the new ones, then what takes their room.
+            await self._add(spec, min(missing, size))
+            await self.fleet.stop(batch)
+            self._release(batch)
+        return await self._fill(spec, desired)
+
+    async def _fill(self, spec: dict[str, Any], desired: int) -> str:
+        """Starts what is missing; "" or why some are."""
+        return await self._add(spec, desired - len(self.fleet.copies))
+
+    async def _add(self, spec: dict[str, Any], count: int) -> str:
+        results = await asyncio.gather(*(self._one_more(spec) for _ in range(count)))
+        self.record.current = len(self.fleet.serving)
+        return next((reason for reason in results if reason), "")
+
+    async def _one_more(self, spec: dict[str, Any]) -> str:
+        capacity = self.hosting.capacity(self.record.endpoint, self.record.variant)
+        strategy = spec.get("SchedulingConfig", {}).get("PlacementStrategy", "SPREAD")
+        seconds = spec.get("StartupParameters", {}).get(
+            "ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS
+        )
+        try:
+            need = instances.need(spec.get("ComputeResourceRequirements", {}))
+            placed = await capacity.place(self.record.name, need, strategy)
+        except NoRoom as error:
+            return str(error)
+        try:
+            copy = await self.fleet.start(self._container(spec), seconds)
+        except CopyError as error:
+            capacity.release(placed)
+            return str(error)
+        except BaseException:
+            capacity.release(placed)
+            raise
+        self._placed[copy.number] = placed
+        return ""
+
+    async def _trim(self, desired: int) -> None:
+        """The copies with the least to do go first."""
+        surplus = len(self.fleet.copies) - desired
+        copies = sorted(self.fleet.copies, key=lambda copy: copy.load.outstanding)[: max(surplus, 0)]
+        await self.fleet.stop(copies)
+        self._release(copies)
+
+    def _release(self, copies: list[Copy]) -> None:
+        for copy in copies:
+            if (placed := self._placed.pop(copy.number, None)) is not None:
+                self.hosting.capacity(self.record.endpoint, self.record.variant).release(placed)
+        self.record.current = len(self.fleet.serving)
+
+    def _lost(self, copy: Copy) -> None:
+        self._release([copy])
+        if self.record.status in ("InService", "Updating"):
+            self.region.spawn(self.scale())
+
+    async def _retry(self) -> None:
+        await self.region.clock.sleep(RETRY_SECONDS)
+        if self.record.status == "InService" and len(self.fleet.copies) < self.record.desired:
+            await self.scale()
+
+    def _settle(self, status: str, reason: str) -> None:
+        self.record.current = len(self.fleet.serving)
+        self.region.touch(self.record, status, reason)
+
+    def _container(self, spec: dict[str, Any]) -> ContainerSpec:
+        """A specification names a model, or is a container itself."""
+        if (model := spec.get("ModelName")) is not None:
+            return container_of(
+                found(self.region.store.models, model, "model", self.region.arn("model", model))
+            )
+        container = spec["Container"]
+        return ContainerSpec(
+            container.get("Image", ""), container.get("ArtifactUrl", ""), container.get("Environment", {})
+        )
+
+
+def _batch(size: dict[str, Any], copies: int) -> int:
+    """MaximumBatchSize in copies, one at least; without one all at a time."""
+    if not size:
+        return copies
+    value = int(size["Value"])
+    return max(1, value if size["Type"] == "COPY_COUNT" else copies * value // 100)

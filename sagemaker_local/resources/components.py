@@ -1,0 +1,290 @@
+"""The operations of inference components, bases and adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from sagemaker_local.aws.errors import ResourceLimitExceeded, ValidationException
+from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.resources import instances
+from sagemaker_local.resources.adapter_component import AdapterComponent
+from sagemaker_local.resources.alarms import AlarmStates
+from sagemaker_local.resources.base_component import BaseComponent
+from sagemaker_local.resources.hosting import Hosting
+from sagemaker_local.resources.listing import page
+from sagemaker_local.resources.records import ComponentRecord, EndpointRecord
+from sagemaker_local.resources.specification import chosen, demand_adapter, demand_base, merged, shown
+from sagemaker_local.resources.store import Region, found, refuse_existing, tags
+
+BUSY: Final = frozenset({"Creating", "Updating", "Deleting"})
+
+
+class Components:
+    """CreateInferenceComponent and its kin."""
+
+    def __init__(self, region: Region, hosting: Hosting, alarms: AlarmStates) -> None:
+        self._region, self._hosting, self._alarms = region, hosting, alarms
+        self._components = region.store.components
+        self.bases: dict[str, BaseComponent] = {}
+        self.adapters: dict[str, AdapterComponent] = {}
+        self._lives: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def operations(self) -> dict[str, Handler]:
+        return {
+            "CreateInferenceComponent": self.create,
+            "DescribeInferenceComponent": self.describe,
+            "ListInferenceComponents": self.list_all,
+            "UpdateInferenceComponent": self.update,
+            "UpdateInferenceComponentRuntimeConfig": self.update_runtime,
+            "DeleteInferenceComponent": self.delete,
+        }
+
+    async def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        name = request["InferenceComponentName"]
+        arn = self._region.arn("inference-component", name)
+        refuse_existing(self._components, name, "inference component", arn)
+        endpoint = self._endpoint(request["EndpointName"])
+        self._refuse_over_quota(endpoint)
+        now = self._region.clock.now()
+        given = tags(request)
+        if request.get("Specification", {}).get("BaseInferenceComponentName"):
+            spec, base = demand_adapter(request), self._base(request, endpoint)
+            record = ComponentRecord(
+                name, arn, spec, now, now, "Creating", "", given, endpoint.name, base.variant, base.name
+            )
+        else:
+            variant = self._variant(request, endpoint)
+            spec = demand_base(chosen(request, variant["InstanceType"]), self._region)
+            self._fits(spec, variant)
+            copies = request.get("RuntimeConfig", {}).get("CopyCount", 1)
+            record = ComponentRecord(
+                name,
+                arn,
+                spec,
+                now,
+                now,
+                "Creating",
+                "",
+                given,
+                endpoint.name,
+                variant["VariantName"],
+                "",
+                copies,
+            )
+        self._components[name] = record
+        self._region.changed()
+        self.revive(record)
+        return {"InferenceComponentArn": arn}
+
+    def revive(self, record: ComponentRecord) -> None:
+        """Starts a component's life: a new one's, or again after the server was."""
+        if record.base:
+            adapter = AdapterComponent(self._region, record, self.bases[record.base].fleet)
+            self.adapters[record.name] = adapter
+            self._live(record, adapter.create())
+        else:
+            base = BaseComponent(self._region, self._hosting, self._alarms, record)
+            self.bases[record.name] = base
+            self._live(record, base.create())
+
+    async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        record = self._get(request["InferenceComponentName"])
+        endpoint = self._region.arn("endpoint", record.endpoint)
+        answer: dict[str, Any] = {
+            "InferenceComponentName": record.name,
+            "InferenceComponentArn": record.arn,
+            "EndpointName": record.endpoint,
+            "EndpointArn": endpoint,
+            "VariantName": record.variant,
+            "Specification": shown(record, self._region),
+            "CreationTime": record.created,
+            "LastModifiedTime": record.modified,
+            "InferenceComponentStatus": record.status,
+        }
+        if not record.base:
+            base = self.bases[record.name]
+            current = len(base.fleet.serving)
+            kind = self._instance_type(record)
+            placement = {"PlacementStatus": [{"InstanceType": kind, "CurrentCopyCount": current}]}
+            counts = {"DesiredCopyCount": record.desired, "CurrentCopyCount": current}
+            answer["RuntimeConfig"] = counts | (placement if current else {})
+        if record.failure:
+            answer["FailureReason"] = record.failure
+        if record.deployment:
+            answer["LastDeploymentConfig"] = record.deployment
+        return answer
+
+    async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
+        records, more = page(self._components.values(), request)
+        summaries = [
+            {
+                "CreationTime": item.created,
+                "InferenceComponentArn": item.arn,
+                "InferenceComponentName": item.name,
+                "EndpointArn": self._region.arn("endpoint", item.endpoint),
+                "EndpointName": item.endpoint,
+                "VariantName": item.variant,
+                "InferenceComponentStatus": item.status,
+                "LastModifiedTime": item.modified,
+            }
+            for item in records
+        ]
+        return {"InferenceComponents": summaries, **more}
+
+    async def update(self, request: dict[str, Any]) -> dict[str, Any]:
+        record = self._idle(request["InferenceComponentName"])
+        if record.base:
+            if set(request) - {"InferenceComponentName", "Specification"}:
+                raise ValidationException(
+                    "Of an adapter inference component only Container.ArtifactUrl changes."
+                )
+            spec = demand_adapter({"Specification": merged(record.spec, request.get("Specification", {}))})
+            if spec["BaseInferenceComponentName"] != record.base:
+                raise ValidationException("The base of an adapter inference component cannot change.")
+            self._region.touch(record, "Updating")
+            self._live(record, self.adapters[record.name].replace(spec))
+            return {"InferenceComponentArn": record.arn}
+        base = self.bases[record.name]
+        copies = request.get("RuntimeConfig", {}).get("CopyCount", record.desired)
+        if "Specification" not in request and "Specifications" not in request:
+            return self._scale(record, copies)
+        kind = self._instance_type(record)
+        spec = demand_base(merged(record.spec, chosen(request, kind)), self._region)
+        self._fits(spec, {"InstanceType": kind})
+        deployment = request.get("DeploymentConfig")
+        record.desired = copies
+        failed = record.status == "Failed"
+        self._region.touch(record, "Updating")
+        if failed:
+            record.spec = spec
+            self._live(record, base.create())
+        else:
+            self._live(record, base.roll(spec, deployment))
+        return {"InferenceComponentArn": record.arn}
+
+    async def update_runtime(self, request: dict[str, Any]) -> dict[str, Any]:
+        record = self._idle(request["InferenceComponentName"])
+        if record.base:
+            raise ValidationException(
+                "An adapter inference component has no copies of its own: scale its base."
+            )
+        return self._scale(record, request["DesiredRuntimeConfig"]["CopyCount"])
+
+    async def delete(self, request: dict[str, Any]) -> None:
+        record = self._get(request["InferenceComponentName"])
+        if record.status == "Deleting":
+            raise ValidationException(f'Cannot update in-progress inference component "{record.arn}".')
+        if adapters := [item.name for item in self._components.values() if item.base == record.name]:
+            raise ValidationException(
+                f'Inference component "{record.arn}" is the base of {adapters[0]}: delete its adapters first.'
+            )
+        self._region.touch(record, "Deleting")
+        if (life := self._lives.pop(record.name, None)) is not None:
+            life.cancel()
+        self._region.spawn(self._remove(record, life))
+
+    async def close(self) -> None:
+        """Ends all processes; records stay."""
+        for life in self._lives.values():
+            life.cancel()
+        await asyncio.gather(*self._lives.values(), return_exceptions=True)
+        await asyncio.gather(*(base.close(drain=False) for base in self.bases.values()))
+
+    async def _remove(self, record: ComponentRecord, life: asyncio.Task[None] | None) -> None:
+        if life is not None:
+            # It may be starting a copy, and ends it before it is over itself.
+            await asyncio.gather(life, return_exceptions=True)
+        await self._region.clock.sleep(self._region.config.durations.deleting)
+        owner = self.adapters.get(record.name) or self.bases[record.name]
+        await owner.close(drain=True)
+        del self._components[record.name]
+        self.adapters.pop(record.name, None)
+        self.bases.pop(record.name, None)
+        self._region.changed()
+
+    def _refuse_over_quota(self, endpoint: EndpointRecord) -> None:
+        """Raises ResourceLimitExceeded; what is being deleted still counts."""
+        quota = self._region.config.component_quota
+        there = sum(item.endpoint == endpoint.name for item in self._components.values())
+        if quota is not None and there >= quota:
+            raise ResourceLimitExceeded(
+                f"The account-level service limit 'Number of inference components per endpoint' is {quota} "
+                f"Components, with current utilization of {there} Components and a request delta of 1 "
+                "Components. Please use AWS Service Quotas to request an increase for this quota."
+            )
+
+    def _scale(self, record: ComponentRecord, copies: int) -> dict[str, Any]:
+        record.desired = copies
+        self._region.touch(record, "Updating")
+        self._live(record, self.bases[record.name].scale())
+        return {"InferenceComponentArn": record.arn}
+
+    def _live(self, record: ComponentRecord, life: Coroutine[Any, Any, None]) -> None:
+        async def live() -> None:
+            try:
+                await life
+            except Exception as error:
+                # Nothing may stay Creating or Updating for ever.
+                self._region.touch(record, "Failed", f"The local SageMaker failed: {error!r}")
+                raise
+
+        self._lives[record.name] = self._region.spawn(live())
+
+    def _endpoint(self, name: str) -> EndpointRecord:
+        record = found(self._region.store.endpoints, name, "endpoint", self._region.arn("endpoint", name))
+        if record.status not in ("InService", "Updating", "SystemUpdating", "RollingBack"):
+            raise ValidationException(f'Endpoint "{record.arn}" is {record.status}, not InService.')
+        return record
+
+    def _variant(self, request: dict[str, Any], endpoint: EndpointRecord) -> dict[str, Any]:
+        if (name := request.get("VariantName")) is None:
+            raise ValidationException("VariantName is required for an inference component without a base.")
+        for variant in endpoint.variants:
+            if variant["VariantName"] == name:
+                if "ModelName" in variant:
+                    raise ValidationException(
+                        f"Variant {name} has a model and takes no inference components."
+                    )
+                return variant
+        raise ValidationException(f'Could not find variant {name} on endpoint "{endpoint.arn}".')
+
+    def _base(self, request: dict[str, Any], endpoint: EndpointRecord) -> ComponentRecord:
+        base = self._get(request["Specification"]["BaseInferenceComponentName"])
+        if base.endpoint != endpoint.name:
+            raise ValidationException(f"Base inference component {base.name} is on endpoint {base.endpoint}.")
+        if base.base:
+            raise ValidationException(f"{base.name} is an adapter and cannot be the base of another.")
+        if base.status not in ("InService", "Updating"):
+            raise ValidationException(
+                f"Base inference component {base.name} is {base.status}, not InService."
+            )
+        if request.get("VariantName", base.variant) != base.variant:
+            raise ValidationException(f"Base inference component {base.name} is on variant {base.variant}.")
+        return base
+
+    def _fits(self, spec: dict[str, Any], variant: dict[str, Any]) -> None:
+        """Raises ValidationException for a copy that no instance of the type could hold."""
+        kind = variant["InstanceType"]
+        size = instances.size(kind, self._region.config.instance_types)
+        if not instances.Instance(size).fits(instances.need(spec["ComputeResourceRequirements"])):
+            raise ValidationException(
+                f"The ComputeResourceRequirements of one copy exceed what {kind} has: {size}."
+            )
+
+    def _instance_type(self, record: ComponentRecord) -> str:
+        endpoint = self._region.store.endpoints[record.endpoint]
+        kinds = {variant["VariantName"]: variant["InstanceType"] for variant in endpoint.variants}
+        return str(kinds[record.variant])
+
+    def _get(self, name: str) -> ComponentRecord:
+        arn = self._region.arn("inference-component", name)
+        return found(self._components, name, "inference component", arn)
+
+    def _idle(self, name: str) -> ComponentRecord:
+        record = self._get(name)
+        if record.status in BUSY:
+            raise ValidationException(f'Cannot update in-progress inference component "{record.arn}".')
+        return record

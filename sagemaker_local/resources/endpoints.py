@@ -1,0 +1,239 @@
+"""Endpoints: their operations and what becomes of them after each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from sagemaker_local.aws.errors import ResourceLimitExceeded, ValidationException
+from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.resources.alarms import AlarmStates
+from sagemaker_local.resources.hosting import Hosting
+from sagemaker_local.resources.listing import page
+from sagemaker_local.resources.records import EndpointRecord
+from sagemaker_local.resources.store import Region, found, refuse_existing, tags
+
+BUSY: Final = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
+
+
+class Endpoints:
+    """CreateEndpoint and its kin.
+
+    Creating -> InService | Failed; Updating -> InService, by RollingBack when the new configuration does not
+    come to serve or an alarm of the deployment goes off; Deleting -> gone.
+    """
+
+    def __init__(self, region: Region, hosting: Hosting, alarms: AlarmStates) -> None:
+        self._region, self._hosting, self._alarms = region, hosting, alarms
+        self._endpoints = region.store.endpoints
+
+    @property
+    def operations(self) -> dict[str, Handler]:
+        return {
+            "CreateEndpoint": self.create,
+            "DescribeEndpoint": self.describe,
+            "ListEndpoints": self.list_all,
+            "UpdateEndpoint": self.update,
+            "UpdateEndpointWeightsAndCapacities": self.update_capacities,
+            "DeleteEndpoint": self.delete,
+        }
+
+    async def create(self, request: dict[str, Any]) -> dict[str, Any]:
+        name = request["EndpointName"]
+        arn = self._region.arn("endpoint", name)
+        refuse_existing(self._endpoints, name, "endpoint", arn)
+        config = self._config(request["EndpointConfigName"])
+        desired = _desired(config)
+        self._refuse_over_quota(config, desired, None)
+        now = self._region.clock.now()
+        record = EndpointRecord(
+            name, arn, request, now, now, "Creating", tags=tags(request), config=config, desired=desired
+        )
+        self._endpoints[name] = record
+        self._region.changed()
+        self._region.spawn(self.bring_up(record))
+        return {"EndpointArn": arn}
+
+    async def describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        record = self._get(request["EndpointName"])
+        shown: dict[str, Any] = {
+            "EndpointName": record.name,
+            "EndpointArn": record.arn,
+            "EndpointConfigName": record.config["EndpointConfigName"],
+            "ProductionVariants": [self._variant(record, variant) for variant in record.variants],
+            "EndpointStatus": record.status,
+            "CreationTime": record.created,
+            "LastModifiedTime": record.modified,
+        }
+        if record.failure:
+            shown["FailureReason"] = record.failure
+        if "DeploymentConfig" in record.spec:
+            shown["LastDeploymentConfig"] = record.spec["DeploymentConfig"]
+        if record.pending:
+            shown["PendingDeploymentSummary"] = {"EndpointConfigName": record.pending}
+        if record.status == "Creating":
+            # Until then there is nothing in production.
+            del shown["ProductionVariants"]
+        return shown
+
+    async def list_all(self, request: dict[str, Any]) -> dict[str, Any]:
+        records, more = page(self._endpoints.values(), request)
+        shown = [
+            {
+                "EndpointName": item.name,
+                "EndpointArn": item.arn,
+                "CreationTime": item.created,
+                "LastModifiedTime": item.modified,
+                "EndpointStatus": item.status,
+            }
+            for item in records
+        ]
+        return {"Endpoints": shown, **more}
+
+    async def update(self, request: dict[str, Any]) -> dict[str, Any]:
+        record = self._idle(request["EndpointName"])
+        config = self._config(request["EndpointConfigName"])
+        desired = _desired(config)
+        if request.get("RetainAllVariantProperties"):
+            kept = {
+                item["VariantPropertyType"] for item in request.get("ExcludeRetainedVariantProperties", [])
+            }
+            for name in desired.keys() & record.desired.keys():
+                for property_name, field in (("DesiredWeight", "weight"), ("DesiredInstanceCount", "count")):
+                    if property_name not in kept:
+                        desired[name][field] = record.desired[name][field]
+        inhabited = {item.variant for item in self._components(record.name)}
+        if missing := inhabited - set(desired):
+            raise ValidationException(
+                f"Variants {sorted(missing)} have inference components and must remain."
+            )
+        self._refuse_over_quota(config, desired, record)
+        record.spec = {**record.spec, **request}
+        record.pending = config["EndpointConfigName"]
+        self._region.touch(record, "Updating")
+        self._region.spawn(self._replace(record, config, desired))
+        return {"EndpointArn": record.arn}
+
+    async def update_capacities(self, request: dict[str, Any]) -> dict[str, Any]:
+        record = self._idle(request["EndpointName"])
+        desired = {name: dict(values) for name, values in record.desired.items()}
+        for change in request["DesiredWeightsAndCapacities"]:
+            if (values := desired.get(change["VariantName"])) is None:
+                raise ValidationException(f"The variant {change['VariantName']} is not in the endpoint.")
+            values["weight"] = change.get("DesiredWeight", values["weight"])
+            values["count"] = change.get("DesiredInstanceCount", values["count"])
+        self._refuse_over_quota(record.config, desired, record)
+        self._region.touch(record, "Updating")
+        self._region.spawn(self._replace(record, record.config, desired))
+        return {"EndpointArn": record.arn}
+
+    async def delete(self, request: dict[str, Any]) -> None:
+        record = self._get(request["EndpointName"])
+        if record.status in BUSY:
+            raise ValidationException(f'Cannot update in-progress endpoint "{record.arn}".')
+        if components := self._components(record.name):
+            raise ValidationException(
+                f'Endpoint "{record.arn}" has inference components: delete {components[0].name} '
+                "and any others first."
+            )
+        self._region.touch(record, "Deleting")
+        self._region.spawn(self._remove(record))
+
+    async def bring_up(self, record: EndpointRecord) -> None:
+        """From Creating to InService, or to Failed with the reason."""
+        await self._region.clock.sleep(self._region.config.durations.endpoint)
+        reason = await self._hosting.open(record.name, record.config, record.desired)
+        self._region.touch(record, "Failed" if reason else "InService", reason)
+
+    async def _replace(
+        self, record: EndpointRecord, config: dict[str, Any], desired: dict[str, dict[str, float]]
+    ) -> None:
+        """The new fleet takes the traffic when all of it serves, and keeps it unless an alarm goes off."""
+        await self._region.clock.sleep(self._region.config.durations.endpoint)
+        old = record.config, record.desired
+        reason = await self._hosting.open(record.name, config, desired)
+        if not reason:
+            record.config, record.desired = config, desired
+            reason = await self._alarms.watch(record.spec.get("DeploymentConfig"))
+        if reason:
+            self._region.touch(record, "RollingBack", reason)
+            await self._region.clock.sleep(self._region.config.durations.endpoint)
+            record.config, record.desired = old
+            again = await self._hosting.open(record.name, *old)
+            if again:
+                record.pending = ""
+                self._region.touch(record, "UpdateRollbackFailed", again)
+                return
+        record.pending = ""
+        self._region.touch(record, "InService", reason)
+
+    async def _remove(self, record: EndpointRecord) -> None:
+        await asyncio.gather(
+            self._region.clock.sleep(self._region.config.durations.deleting), self._hosting.close(record.name)
+        )
+        del self._endpoints[record.name]
+        self._region.changed()
+
+    def _variant(self, record: EndpointRecord, variant: dict[str, Any]) -> dict[str, Any]:
+        name = variant["VariantName"]
+        desired = record.desired[name]
+        passed = ("ManagedInstanceScaling", "RoutingConfig")
+        return {
+            "VariantName": name,
+            "CurrentWeight": desired["weight"],
+            "DesiredWeight": desired["weight"],
+            "CurrentInstanceCount": self._hosting.instances(record.name, name),
+            "DesiredInstanceCount": int(desired["count"]),
+            **{key: variant[key] for key in passed if key in variant},
+        }
+
+    def _refuse_over_quota(
+        self, config: dict[str, Any], desired: dict[str, dict[str, float]], mine: EndpointRecord | None
+    ) -> None:
+        """Raises ResourceLimitExceeded in SageMaker's words."""
+        quotas = self._region.config.quotas
+        others = [item for item in self._endpoints.values() if item is not mine]
+        for kind in {variant["InstanceType"] for variant in config["ProductionVariants"]}:
+            quota = quotas.get(kind, quotas.get("*"))
+            used = sum(_count(item.config, item.desired, kind) for item in others)
+            asked = _count(config, desired, kind)
+            if quota is not None and used + asked > quota:
+                raise ResourceLimitExceeded(
+                    f"The account-level service limit '{kind} for endpoint usage' is {quota} Instances, with "
+                    f"current utilization of {used} Instances and a request delta of {asked} Instances. "
+                    "Please use AWS Service Quotas to request an increase for this quota."
+                )
+
+    def _components(self, endpoint: str) -> list[Any]:
+        return [item for item in self._region.store.components.values() if item.endpoint == endpoint]
+
+    def _config(self, name: str) -> dict[str, Any]:
+        arn = self._region.arn("endpoint-config", name)
+        return found(self._region.store.configs, name, "endpoint configuration", arn).spec
+
+    def _get(self, name: str) -> EndpointRecord:
+        return found(self._endpoints, name, "endpoint", self._region.arn("endpoint", name))
+
+    def _idle(self, name: str) -> EndpointRecord:
+        record = self._get(name)
+        if record.status in BUSY:
+            raise ValidationException(f'Cannot update in-progress endpoint "{record.arn}".')
+        return record
+
+
+def _desired(config: dict[str, Any]) -> dict[str, dict[str, float]]:
+    return {
+        variant["VariantName"]: {
+            "weight": variant.get("InitialVariantWeight", 1.0),
+            "count": variant.get("InitialInstanceCount", 1),
+        }
+        for variant in config["ProductionVariants"]
+    }
+
+
+def _count(config: dict[str, Any], desired: dict[str, dict[str, float]], kind: str) -> int:
+    return sum(
+        int(desired[variant["VariantName"]]["count"])
+        for variant in config["ProductionVariants"]
+        if variant["InstanceType"] == kind
+    )

@@ -1,0 +1,155 @@
+"""What runs behind endpoints: the instances of each variant, and the fleets of models and components."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sagemaker_local.aws.errors import ApiError
+from sagemaker_local.copies.command import ContainerSpec
+from sagemaker_local.copies.copy import Copy
+from sagemaker_local.copies.errors import CopyError
+from sagemaker_local.copies.fleet import Fleet, Host
+from sagemaker_local.resources.instances import size
+from sagemaker_local.resources.models import container_of
+from sagemaker_local.resources.placement import Capacity
+from sagemaker_local.resources.store import Region, found
+from sagemaker_local.state import Target
+
+DEFAULT_START_SECONDS: Final = 480.0
+"""As long as SageMaker waits for a container that says nothing else."""
+
+
+@dataclass(slots=True)
+class Variant:
+    """A running variant; `fleet` is of the model of a variant that names one."""
+
+    capacity: Capacity
+    weight: float
+    spec: ContainerSpec | None = None
+    fleet: Fleet | None = None
+
+
+@dataclass(slots=True)
+class Hosting:
+    """All variants by endpoint and name."""
+
+    region: Region
+    host: Host
+    _variants: dict[str, dict[str, Variant]] = field(default_factory=dict)
+
+    def fleet(self, name: str, lost: Callable[[Copy], None]) -> Fleet:
+        return Fleet(self.host, name, lost)
+
+    def capacity(self, endpoint: str, variant: str) -> Capacity:
+        return self._variants[endpoint][variant].capacity
+
+    def instances(self, endpoint: str, variant: str) -> int:
+        """As many as there are now."""
+        running = self._variants.get(endpoint, {}).get(variant)
+        return 0 if running is None else len(running.capacity.instances)
+
+    async def open(self, endpoint: str, config: dict[str, Any], desired: dict[str, dict[str, float]]) -> str:
+        """Brings an endpoint's variants to a configuration, new copies before old ones go.
+
+        Returns:
+            "" or why it cannot serve; then everything is as it was.
+        """
+        old = self._variants.get(endpoint, {})
+        new: dict[str, Variant] = {}
+        try:
+            for variant in config["ProductionVariants"]:
+                name = variant["VariantName"]
+                new[name] = await self._variant(endpoint, variant, desired[name], old.get(name))
+        except (CopyError, ApiError) as error:
+            await asyncio.gather(
+                *(self._close(item) for name, item in new.items() if item is not old.get(name))
+            )
+            return str(error)
+        self._variants[endpoint] = new
+        left = [
+            item for name, item in old.items() if new.get(name) is None or new[name].fleet is not item.fleet
+        ]
+        await asyncio.gather(*(self._close(item) for item in left))
+        return ""
+
+    async def close(self, endpoint: str) -> None:
+        await asyncio.gather(*(self._close(item) for item in self._variants.pop(endpoint, {}).values()))
+
+    async def close_all(self) -> None:
+        """Ends the copies of models; components end their own."""
+        fleets = [
+            item.fleet for variants in self._variants.values() for item in variants.values() if item.fleet
+        ]
+        await asyncio.gather(*(fleet.close() for fleet in fleets))
+
+    def model_target(self, endpoint: str, variant: str | None) -> Target | None:
+        """A copy of a variant with a model: the one that is named, or one by weight."""
+        variants = {
+            name: item for name, item in self._variants.get(endpoint, {}).items() if item.fleet is not None
+        }
+        if variant is not None:
+            variants = {name: item for name, item in variants.items() if name == variant}
+        if not variants:
+            return None
+        names, weights = list(variants), [max(item.weight, 0.0) for item in variants.values()]
+        chosen = random.choices(names, weights)[0] if sum(weights) else names[0]  # noqa: S311
+        fleet = variants[chosen].fleet
+        target = None if fleet is None else fleet.target()
+        return None if target is None else Target(target.container, "", chosen, target.load)
+
+    async def _variant(
+        self, endpoint: str, variant: dict[str, Any], desired: dict[str, float], old: Variant | None
+    ) -> Variant:
+        count = int(desired["count"])
+        managed = variant.get("ManagedInstanceScaling", {})
+        enabled = managed.get("Status") == "ENABLED"
+        low = managed.get("MinInstanceCount", count) if enabled else count
+        high = managed.get("MaxInstanceCount", count) if enabled else count
+        if "ModelName" not in variant:
+            capacity = old.capacity if old is not None else self._capacity(variant)
+            capacity.resize(count if enabled and old is None else low, high)
+            capacity.low = low
+            return Variant(capacity, desired["weight"])
+        model = variant["ModelName"]
+        arn = self.region.arn("model", model)
+        spec = container_of(found(self.region.store.models, model, "model", arn))
+        seconds = variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS)
+        capacity = self._capacity(variant)
+        capacity.resize(count, max(count, high))
+        if old is not None and old.spec == spec and old.fleet is not None:
+            await _scale(old.fleet, spec, count, seconds)
+            return Variant(capacity, desired["weight"], spec, old.fleet)
+
+        def lost(_: Copy) -> None:
+            self.region.spawn(_scale(fleet, spec, count, seconds))
+
+        fleet = self.fleet(f"{endpoint}.{variant['VariantName']}", lost)
+        try:
+            await _scale(fleet, spec, count, seconds)
+        except BaseException:
+            await asyncio.shield(fleet.close())
+            raise
+        return Variant(capacity, desired["weight"], spec, fleet)
+
+    def _capacity(self, variant: dict[str, Any]) -> Capacity:
+        async def grow() -> None:
+            await self.region.clock.sleep(self.region.config.durations.instance)
+
+        return Capacity(size(variant["InstanceType"], self.region.config.instance_types), 0, 0, grow)
+
+    async def _close(self, variant: Variant) -> None:
+        if variant.fleet is not None:
+            await variant.fleet.stop(list(variant.fleet.copies))
+            await variant.fleet.close()
+
+
+async def _scale(fleet: Fleet, spec: ContainerSpec, count: int, seconds: float) -> None:
+    """Raises CopyError."""
+    missing = count - len(fleet.copies)
+    await asyncio.gather(*(fleet.start(spec, seconds) for _ in range(missing)))
+    if missing < 0:
+        await fleet.stop(fleet.copies[missing:])

@@ -1,0 +1,87 @@
+"""Which instance of a variant a copy goes to, and how many instances there are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sagemaker_local.resources.instances import Instance, Need, Size
+
+NO_ROOM = (
+    "There is not enough hardware resources on the instances to create a copy for this inference component. "
+    "Please ensure that at least one instance in this endpoint has enough available hardware resources to "
+    "satisfy the ComputeResourceRequirements in this request."
+)
+
+
+class NoRoom(Exception):
+    """No instance has room, and there may be no further one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    instance: Instance
+    component: str
+    need: Need
+
+
+class Capacity:
+    """The instances of one variant.
+
+    With managed instance scaling there are `low` to `high` of them: one more when a copy finds no room, one
+    fewer when none is on it. Without, there are `low`.
+    """
+
+    def __init__(self, size: Size, low: int, high: int, grow: Callable[[], Awaitable[None]]) -> None:
+        """`grow` is awaited before an instance joins: it waits as long as that takes, or raises."""
+        self._size, self._grow = size, grow
+        self.low, self.high = low, high
+        self.instances: list[Instance] = []
+
+    def resize(self, low: int, high: int) -> None:
+        """Fills up to `low` at once; what is over `high` goes when nothing is on it any more."""
+        self.low, self.high = low, high
+        while len(self.instances) < low:
+            self.instances.append(Instance(self._size))
+        self.release_idle()
+
+    async def place(self, component: str, wanted: Need, strategy: str) -> Placed:
+        """Holds room for one copy. Raises NoRoom."""
+        if not Instance(self._size).fits(wanted):
+            raise NoRoom(NO_ROOM)
+        if (instance := self._choose(component, wanted, strategy)) is None:
+            if len(self.instances) >= self.high:
+                raise NoRoom(NO_ROOM)
+            instance = Instance(self._size)
+            # Counted before it is there, so that two copies do not go over `high` together.
+            self.instances.append(instance)
+            instance.held.append((component, wanted))
+            try:
+                await self._grow()
+            except BaseException:
+                self.instances.remove(instance)
+                raise
+            return Placed(instance, component, wanted)
+        instance.held.append((component, wanted))
+        return Placed(instance, component, wanted)
+
+    def release(self, placed: Placed) -> None:
+        placed.instance.held.remove((placed.component, placed.need))
+        self.release_idle()
+
+    def release_idle(self) -> None:
+        for instance in [item for item in self.instances if not item.held][::-1]:
+            if len(self.instances) <= self.low:
+                return
+            self.instances.remove(instance)
+
+    def _choose(self, component: str, wanted: Need, strategy: str) -> Instance | None:
+        fitting = [instance for instance in self.instances if instance.fits(wanted)]
+        if not fitting:
+            return None
+
+        def copies(instance: Instance) -> tuple[int, int]:
+            same = sum(name == component for name, _ in instance.held)
+            return same, len(instance.held)
+
+        return min(fitting, key=copies) if strategy == "SPREAD" else max(fitting, key=copies)

@@ -1,0 +1,97 @@
+"""InferenceComponentSpecification: what one must have, how an update changes it, how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sagemaker_local.aws.errors import ValidationException
+from sagemaker_local.resources.records import ComponentRecord
+from sagemaker_local.resources.store import Region, found
+
+_ADAPTER_MEMBERS: Final = frozenset({"BaseInferenceComponentName", "Container"})
+
+
+def chosen(request: Mapping[str, Any], instance_type: str) -> dict[str, Any]:
+    """Specification, or of Specifications the one for the variant's instance type.
+
+    Raises:
+        ValidationException: both or neither are given, or none is for that type.
+    """
+    one, many = request.get("Specification"), request.get("Specifications")
+    if (one is None) == (many is None):
+        raise ValidationException("Specify either Specification or Specifications, and not both.")
+    for spec in [one] if many is None else many:
+        if spec is not None and spec.get("InstanceType", instance_type) == instance_type:
+            return dict(spec)
+    raise ValidationException(f"No specification is for {instance_type}, which the variant has.")
+
+
+def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
+    """Raises ValidationException unless it says what runs and what that needs."""
+    container = spec.get("Container", {})
+    if ("ModelName" in spec) == ("Image" in container):
+        raise ValidationException(
+            "Specify either ModelName or Container.Image in the specification, and not both."
+        )
+    if "ComputeResourceRequirements" not in spec:
+        raise ValidationException(
+            "ComputeResourceRequirements is required for an inference component without a base."
+        )
+    needs = spec["ComputeResourceRequirements"]
+    if needs.get("MaxMemoryRequiredInMb", needs["MinMemoryRequiredInMb"]) < needs["MinMemoryRequiredInMb"]:
+        raise ValidationException("MaxMemoryRequiredInMb must not be less than MinMemoryRequiredInMb.")
+    if (model := spec.get("ModelName")) is not None:
+        found(region.store.models, model, "model", region.arn("model", model))
+    return spec
+
+
+def demand_adapter(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises ValidationException unless it is a base's name and an artifact, and nothing else."""
+    spec = dict(request["Specification"])
+    if others := sorted(set(spec) - _ADAPTER_MEMBERS):
+        raise ValidationException(f"An adapter inference component takes no {', '.join(others)}.")
+    if "RuntimeConfig" in request:
+        raise ValidationException("An adapter inference component takes no RuntimeConfig.")
+    container = spec.get("Container", {})
+    if set(container) != {"ArtifactUrl"}:
+        raise ValidationException(
+            "An adapter inference component needs Container.ArtifactUrl, and only that."
+        )
+    return spec
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """An update's specification: what it leaves out stays, but a model and an image exclude each other."""
+    kept = dict(old)
+    if "ModelName" in new:
+        kept.pop("Container", None)
+    if "Image" in new.get("Container", {}):
+        kept.pop("ModelName", None)
+    container = {**kept.get("Container", {}), **new.get("Container", {})}
+    return {**kept, **new} | ({"Container": container} if container else {})
+
+
+def shown(record: ComponentRecord, region: Region) -> dict[str, Any]:
+    """InferenceComponentSpecificationSummary."""
+    spec = dict(record.spec)
+    if "Container" in spec:
+        container = dict(spec["Container"])
+        if (image := container.pop("Image", None)) is not None:
+            container["DeployedImage"] = _deployed(image, record)
+        spec["Container"] = container
+    elif (model := region.store.models.get(spec.get("ModelName", ""))) is not None:
+        primary = model.spec.get("PrimaryContainer", {})
+        container = {"DeployedImage": _deployed(primary["Image"], record)} if "Image" in primary else {}
+        if "ModelDataUrl" in primary:
+            container["ArtifactUrl"] = primary["ModelDataUrl"]
+        if "Environment" in primary:
+            container["Environment"] = primary["Environment"]
+        spec["Container"] = container
+    if "DataCacheConfig" in spec:
+        spec["DataCacheConfig"] = {"EnableCaching": spec["DataCacheConfig"]["EnableCaching"]}
+    return spec
+
+
+def _deployed(image: str, record: ComponentRecord) -> dict[str, Any]:
+    return {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": record.created}

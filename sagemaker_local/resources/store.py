@@ -1,0 +1,135 @@
+"""All records, in memory and, where there is a file, there too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sagemaker_local.aws.errors import ResourceNotFound, ValidationException
+from sagemaker_local.clock import Clock
+from sagemaker_local.config import Config
+from sagemaker_local.resources.records import ComponentRecord, EndpointRecord, JobRecord, Record
+from sagemaker_local.state import ACCOUNT_ID
+
+log = logging.getLogger(__name__)
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(slots=True)
+class Store:
+    """Records by name, one dictionary a kind."""
+
+    models: dict[str, Record] = field(default_factory=dict)
+    configs: dict[str, Record] = field(default_factory=dict)
+    endpoints: dict[str, EndpointRecord] = field(default_factory=dict)
+    components: dict[str, ComponentRecord] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    scaling: dict[str, Any] = field(default_factory=dict)
+    """What Application Auto Scaling keeps, by kind."""
+
+    def all(self) -> Iterator[Record]:
+        for records in (self.models, self.configs, self.endpoints, self.components, self.jobs):
+            yield from records.values()
+
+    def save(self, path: Path) -> None:
+        """Replaces the file as a whole, so that a crash leaves the old or the new."""
+        text = json.dumps({name: getattr(self, name) for name in self.__slots__}, default=asdict)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(path.name + ".new")
+        new.write_text(text)
+        os.replace(new, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Store:
+        """Raises ValueError, KeyError, TypeError or OSError for a file that is not ours."""
+        values = json.loads(path.read_text())
+        kinds = {name: kind for name, kind in _KINDS.items() if name in values}
+        records: dict[str, Any] = {
+            name: {key: kind(**item) for key, item in values[name].items()} for name, kind in kinds.items()
+        }
+        return cls(**records, scaling=values.get("scaling", {}))
+
+
+_KINDS: Final[Mapping[str, type[Record]]] = {
+    "models": Record,
+    "configs": Record,
+    "endpoints": EndpointRecord,
+    "components": ComponentRecord,
+    "jobs": JobRecord,
+}
+
+
+class Region:
+    """One account's region: what every operation of the control plane shares."""
+
+    def __init__(self, config: Config, clock: Clock, store: Store) -> None:
+        self.config, self.clock, self.store = config, clock, store
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def arn(self, kind: str, name: str) -> str:
+        return f"arn:aws:sagemaker:{self.config.region}:{ACCOUNT_ID}:{kind}/{name.lower()}"
+
+    def changed(self) -> None:
+        """To be called once records differ from what the file has."""
+        if self.config.state_file is not None:
+            self.store.save(self.config.state_file)
+
+    def touch(self, record: Record, status: str, failure: str = "") -> None:
+        """Moves a resource to another state."""
+        record.status, record.failure, record.modified = status, failure[:1024], self.clock.now()
+        self.changed()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs on after the operation that began it has answered."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self) -> None:
+        """Ends what still runs."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a resource's life ended with an error", exc_info=error)
+
+
+def found(records: Mapping[str, R], name: str, what: str, arn: str) -> R:
+    """Raises ValidationException, which is how SageMaker says that there is none."""
+    record = records.get(name)
+    if record is None:
+        raise ValidationException(f'Could not find {what} "{arn}".')
+    return record
+
+
+def found_job(records: Mapping[str, JobRecord], name: str) -> JobRecord:
+    """Raises ResourceNotFound."""
+    if (record := records.get(name)) is None:
+        raise ResourceNotFound(f"Could not find optimization job {name}.")
+    return record
+
+
+def refuse_existing(records: Mapping[str, Record], name: str, what: str, arn: str) -> None:
+    """Raises ValidationException."""
+    if name in records:
+        raise ValidationException(f'Cannot create already existing {what} "{arn}".')
+
+
+def tags(request: dict[str, Any]) -> dict[str, str]:
+    """Takes the tags out of an input. Raises ValidationException when a key stands twice."""
+    given = request.pop("Tags", [])
+    by_key = {tag["Key"]: tag["Value"] for tag in given}
+    if len(by_key) < len(given):
+        raise ValidationException("Duplicate tag keys found. Each key must be unique.")
+    return by_key
