@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from kombu import pools
 from pytest_django import Settings
+from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.celery import app as celery
+from controlplane.row_security.grants import web_role_grant
+from controlplane.row_security.postgresql.base import DatabaseWrapper
+from controlplane.row_security.scope import current_scope
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
 from tests.conftest import ROOT, stop
@@ -111,8 +116,52 @@ def graftwork(settings: Settings, redis_url: str, tmp_path: Path) -> Path:
         import_roots=(root,),
         import_buckets=("open-bucket/adapters",),
     )
+    settings.CACHES = {"default": settings.CACHES["default"] | {"LOCATION": redis_url}}
     celery.conf.broker_url = redis_url
     return root
+
+
+@pytest.fixture(scope="session", autouse=True)
+def web_role(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
+    """On PostgreSQL a role as the web process has it, made outside of any test's transaction; else ''."""
+    if connection.vendor != "postgresql":
+        yield ""
+        return
+    request.getfixturevalue("django_db_setup")
+    name = f"graftwork_web_of_{connection.settings_dict['NAME']}"
+    with django_db_blocker.unblock():
+        web_role_grant(name=name)
+    yield name
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@pytest.fixture(autouse=True)
+def requests_as_the_web_role(
+    request: pytest.FixtureRequest,
+    web_role: str,
+    monkeypatch: pytest.MonkeyPatch,
+    django_db_blocker: DjangoDbBlocker,
+) -> None:
+    """On PostgreSQL every request that a test makes meets the row policies, as the web process does; the
+    test's own statements are the owner's. Not in modules that have a ROLE of their own."""
+    if not web_role:
+        return
+    if connection.connection is not None:
+        # Both roles share this session; a temporary table that one left is denied to the other.
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute("DISCARD TEMP")
+    if hasattr(request.module, "ROLE"):
+        return
+    state = DatabaseWrapper.state_scope
+
+    def state_and_switch(database: DatabaseWrapper) -> None:
+        state(database)
+        if database.connection is not None and not database.needs_rollback:
+            name = "NONE" if current_scope() is None else web_role
+            database.connection.execute(f"SET LOCAL ROLE {name}")
+
+    monkeypatch.setattr(DatabaseWrapper, "state_scope", state_and_switch)
 
 
 @pytest.fixture
@@ -151,13 +200,17 @@ def _database_url() -> str:
 def start(transactional_db: None, redis_url: str, tmp_path: Path) -> Iterator[Start]:
     """Starts `python <arguments>` as a process on this test's database; its log is `<tmp_path>/log`."""
     processes: list[subprocess.Popen[bytes]] = []
+    # An emptied broker has lost the queues that this process remembers to have made.
+    pools.reset()  # type: ignore[no-untyped-call]
+    celery._pool = celery.amqp._producer_pool = None
 
-    def run(*arguments: str, redis: str = redis_url) -> subprocess.Popen[bytes]:
+    def run(*arguments: str, redis: str = redis_url, **more: str) -> subprocess.Popen[bytes]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")} | {
             "GRAFTWORK_DATABASE_URL": _database_url(),
             "GRAFTWORK_REDIS_URL": redis,
             "GRAFTWORK_ARTIFACT_STORE": f"file://{tmp_path / 'artifacts'}",
             "PYTHONUNBUFFERED": "1",
+            **more,
         }
         with (tmp_path / "log").open("ab") as log:
             process = subprocess.Popen(
