@@ -11,12 +11,17 @@ from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from controlplane.errors import SettingsError
+from controlplane.open_endpoints import OpenEndpoints
+from gateway.addresses import Networks
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VAR: Final = ROOT / "var"
 
 _PREFIX: Final = "GRAFTWORK_"
 _OTHER_PLANES: Final = (
+    "API_KEY",
+    "API_URL",
+    "CLI_",
     "CORS_",
     "DEMO_",
     "ENGINE_",
@@ -30,6 +35,8 @@ _OTHER_PLANES: Final = (
     "BENCH_",
 )
 """Beginnings of names that other processes of the product read; a supervisor hands all to everyone."""
+_CONNECTION_S: Final = 10
+"""How long a request waits for a database connection that others have, before it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,46 +45,102 @@ class Environment:
 
     Attributes:
         database_url: `sqlite:////abs/path.db` or `postgresql://user:password@host:port/name`.
+        database_connections: most that one process keeps to PostgreSQL and hands round; 0 has each thread
+            open its own, and close it after each request or task.
         gateway_url: public base URL of the gateway, ends in `/v1`.
         artifact_store: `file:///abs/folder` or `s3://bucket/prefix`.
         s3_endpoint_url: S3 API to use instead of AWS's; None for AWS.
         import_roots: folders from which `file://` adapter URIs may be registered.
         import_buckets: `bucket` or `bucket/prefix`, from which `s3://` adapter URIs may be.
+        trusted_proxies: whose X-Forwarded-For tells a client's address.
+        sealing_keys: seal secrets in the database; the first seals, all open, the secret key is the last.
+        hub_endpoint: the Hugging Face hub, or what speaks its API.
+        email_url: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://user:password@host:port`, or
+            `file:///abs/folder`; "" writes e-mails to the log.
+        email_from: who e-mails are from.
+        oidc_issuer: OpenID Connect provider that people may log in by; "" for none.
+        oidc_client_id, oidc_client_secret: what it knows us by.
+        oidc_name: what the button calls it.
+        deployment_drain_seconds: from a route's end until what it led to may be taken away.
+        openai_http_key: bearer token of `openai_http` copies, as gateways have it.
+        outgoing_allow: endpoints that tenants' URLs may lead to though they are not public.
+        api_rate: calls of the REST API a minute that one key, person or address may make.
+        tenant_grace_days: between a tenant's deletion and its purge.
+        audit_keep_days: audit records younger than this cannot be removed.
+        usage_keep_days: usage events older than this are dropped; their sums stay.
+        adapter_grace_days: how long deleted adapters and versions may be restored.
     """
 
     # What holds a secret stays out of error pages and logs.
     redis_url: str = field(repr=False)
     database_url: str = field(repr=False)
+    database_connections: int
     secret_key: str = field(repr=False)
     debug: bool
     allowed_hosts: tuple[str, ...]
     web_url: str
     gateway_url: str
     fleet_token: str = field(repr=False)
+    openai_http_key: str = field(repr=False)
+    deployment_drain_seconds: int
     artifact_store: str
     s3_endpoint_url: str | None
     import_roots: tuple[Path, ...]
     import_buckets: tuple[str, ...]
+    trusted_proxies: Networks
+    sealing_keys: tuple[str, ...] = field(repr=False)
+    outgoing_allow: OpenEndpoints
+    api_rate: int
+    tenant_grace_days: int
+    audit_keep_days: int
+    usage_keep_days: int
+    adapter_grace_days: int
+    hub_endpoint: str
+    email_url: str = field(repr=False)
+    email_from: str
+    oidc_issuer: str
+    oidc_client_id: str
+    oidc_client_secret: str = field(repr=False)
+    oidc_name: str
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
         """Raises SettingsError naming the variable that is unknown or malformed."""
         _refuse_unknown(env)
+        secret_key = env.get("GRAFTWORK_SECRET_KEY") or _own_secret_key(VAR / "secret-key")
         return cls(
             redis_url=_url(env, "REDIS_URL", "redis://127.0.0.1:6379/0", ("redis", "rediss", "unix")),
             database_url=_url(
                 env, "DATABASE_URL", f"sqlite:///{VAR / 'graftwork.db'}", ("sqlite", "postgresql")
             ),
-            secret_key=env.get("GRAFTWORK_SECRET_KEY") or _own_secret_key(VAR / "secret-key"),
+            database_connections=_count(env, "DATABASE_CONNECTIONS", 0, least=0, most=1000),
+            secret_key=secret_key,
             debug=_flag(env, "DEBUG"),
             allowed_hosts=_words(env, "ALLOWED_HOSTS", ",") or ("localhost", "127.0.0.1", "[::1]"),
             web_url=_url(env, "WEB_URL", "http://127.0.0.1:8000", ("http", "https")).rstrip("/"),
             gateway_url=_gateway_url(env),
             fleet_token=env.get("GRAFTWORK_FLEET_TOKEN", ""),
+            deployment_drain_seconds=_count(env, "DEPLOYMENT_DRAIN_SECONDS", 30, least=0, most=3600),
+            openai_http_key=env.get("GRAFTWORK_OPENAI_HTTP_KEY", ""),
             artifact_store=_url(env, "ARTIFACT_STORE", f"file://{VAR / 'artifacts'}", ("file", "s3")),
             s3_endpoint_url=_url(env, "S3_ENDPOINT_URL", "", ("http", "https")) or None,
             import_roots=tuple(_folder(text) for text in _words(env, "IMPORT_ROOTS", ":")),
             import_buckets=tuple(text.strip("/") for text in _words(env, "IMPORT_BUCKETS", ",")),
+            trusted_proxies=_networks(env, "TRUSTED_PROXIES"),
+            sealing_keys=(*_sealing_keys(env), secret_key),
+            email_url=_url(env, "EMAIL_URL", "", ("smtp", "smtp+tls", "smtps", "file")),
+            email_from=env.get("GRAFTWORK_EMAIL_FROM", "") or "Graftwork <graftwork@localhost>",
+            oidc_issuer=_url(env, "OIDC_ISSUER", "", ("http", "https")).rstrip("/"),
+            oidc_client_id=_needed_with(env, "OIDC_CLIENT_ID", "OIDC_ISSUER"),
+            oidc_client_secret=_needed_with(env, "OIDC_CLIENT_SECRET", "OIDC_ISSUER"),
+            oidc_name=env.get("GRAFTWORK_OIDC_NAME", "") or "single sign-on",
+            outgoing_allow=_open_endpoints(env),
+            api_rate=_count(env, "API_RATE", 1200),
+            tenant_grace_days=_count(env, "TENANT_GRACE_DAYS", 30),
+            audit_keep_days=_count(env, "AUDIT_KEEP_DAYS", 365),
+            usage_keep_days=_count(env, "USAGE_KEEP_DAYS", 400, least=45),
+            adapter_grace_days=_count(env, "ADAPTER_GRACE_DAYS", 7, least=0, most=3650),
+            hub_endpoint=_url(env, "HUB_ENDPOINT", "https://huggingface.co", ("http", "https")).rstrip("/"),
         )
 
     def database(self) -> dict[str, Any]:
@@ -85,16 +148,53 @@ class Environment:
         parts = urlsplit(self.database_url)
         if parts.scheme == "sqlite":
             return _sqlite(Path(unquote(parts.path)))
+        pool = {"min_size": 1, "max_size": self.database_connections, "timeout": _CONNECTION_S}
         return {
-            "ENGINE": "django.db.backends.postgresql",
+            "ENGINE": "controlplane.row_security.postgresql",
             "NAME": unquote(parts.path.lstrip("/")),
             "USER": unquote(parts.username or ""),
             "PASSWORD": unquote(parts.password or ""),
             "HOST": parts.hostname or "",
             "PORT": str(parts.port or ""),
-            "OPTIONS": dict(parse_qsl(parts.query)),
+            "OPTIONS": dict(parse_qsl(parts.query)) | ({"pool": pool} if self.database_connections else {}),
             "CONN_HEALTH_CHECKS": True,
             "TEST": {"NAME": f"test_graftwork_{os.getpid()}"},
+        }
+
+    def oidc_apps(self) -> list[dict[str, Any]]:
+        """allauth's description of the OpenID Connect provider, if there is one."""
+        if not self.oidc_issuer:
+            return []
+        return [
+            {
+                "provider_id": "sso",
+                "name": self.oidc_name,
+                "client_id": self.oidc_client_id,
+                "secret": self.oidc_client_secret,
+                "settings": {"server_url": self.oidc_issuer},
+            }
+        ]
+
+    def email(self) -> dict[str, Any]:
+        """Django's settings for `email_url`."""
+        parts = urlsplit(self.email_url)
+        backends = "django.core.mail.backends"
+        if not parts.scheme:
+            return {"EMAIL_BACKEND": f"{backends}.console.EmailBackend"}
+        if parts.scheme == "file":
+            return {
+                "EMAIL_BACKEND": f"{backends}.filebased.EmailBackend",
+                "EMAIL_FILE_PATH": unquote(parts.path),
+            }
+        return {
+            "EMAIL_BACKEND": f"{backends}.smtp.EmailBackend",
+            "EMAIL_HOST": parts.hostname or "",
+            "EMAIL_PORT": parts.port or {"smtp": 25, "smtp+tls": 587, "smtps": 465}[parts.scheme],
+            "EMAIL_HOST_USER": unquote(parts.username or ""),
+            "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+            "EMAIL_USE_TLS": parts.scheme == "smtp+tls",
+            "EMAIL_USE_SSL": parts.scheme == "smtps",
+            "EMAIL_TIMEOUT": 20,
         }
 
 
@@ -151,6 +251,20 @@ def _gateway_url(env: Mapping[str, str]) -> str:
     return text
 
 
+def _sealing_keys(env: Mapping[str, str]) -> tuple[str, ...]:
+    keys = _words(env, "SEALING_KEYS", ",")
+    if any(len(key) < 32 for key in keys):
+        raise SettingsError(f"{_PREFIX}SEALING_KEYS: a key has at least 32 characters; make it at random")
+    return keys
+
+
+def _needed_with(env: Mapping[str, str], name: str, other: str) -> str:
+    text = env.get(_PREFIX + name, "")
+    if env.get(_PREFIX + other) and not text:
+        raise SettingsError(f"{_PREFIX}{name} is needed with {_PREFIX}{other}")
+    return text
+
+
 def _flag(env: Mapping[str, str], name: str) -> bool:
     text = env.get(_PREFIX + name, "0")
     if text not in ("0", "1"):
@@ -158,8 +272,29 @@ def _flag(env: Mapping[str, str], name: str) -> bool:
     return text == "1"
 
 
+def _count(env: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int = 999_999) -> int:
+    text = env.get(_PREFIX + name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        raise SettingsError(f"{_PREFIX}{name} must be a number from {least} to {most}, got {text!r}")
+    return int(text)
+
+
 def _words(env: Mapping[str, str], name: str, separator: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in env.get(_PREFIX + name, "").split(separator) if word.strip())
+
+
+def _networks(env: Mapping[str, str], name: str) -> Networks:
+    try:
+        return Networks(_words(env, name, ","))
+    except ValueError as error:
+        raise SettingsError(f"{_PREFIX}{name}: {error}") from None
+
+
+def _open_endpoints(env: Mapping[str, str]) -> OpenEndpoints:
+    try:
+        return OpenEndpoints.parse(_words(env, "OUTGOING_ALLOW", ","))
+    except ValueError as error:
+        raise SettingsError(f"{_PREFIX}OUTGOING_ALLOW: {error}") from None
 
 
 def _folder(text: str) -> Path:

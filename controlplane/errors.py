@@ -3,9 +3,14 @@
 ControlPlaneError
 ├── SettingsError           configuration is wrong; the process does not start
 ├── InvalidInputError       400  what the caller sent is wrong; a retry does not help
+│   ├── ChecksumError       460  bytes were damaged on their way; sending them again helps
+│   └── OutgoingRefusedError     a URL that a tenant wrote leads where nothing of theirs may go
+├── ForbiddenError          403  the caller's role does not permit it
 ├── NotFoundError           404  no such thing for this tenant
 ├── ConflictError           409  it contradicts what is there already
+│   └── InProgressError     409  the same request is being worked on; ask again in a moment
 ├── UnavailableError        503  something we depend on is away; a retry helps
+├── UnsealError                  a secret in the database cannot be opened with the keys that are set
 └── RefusedError                 an artifact failed validation; kept with the adapter version
 """
 
@@ -28,6 +33,18 @@ class InvalidInputError(ControlPlaneError):
         self.field = field
 
 
+class ChecksumError(InvalidInputError):
+    """What was sent is not what was meant."""
+
+
+class OutgoingRefusedError(InvalidInputError):
+    """A URL that a tenant wrote leads to an address that is not allowed."""
+
+
+class ForbiddenError(ControlPlaneError):
+    """The caller lacks a permission that the change needs; someone with another role may make it."""
+
+
 class NotFoundError(ControlPlaneError):
     """There is no such object for this tenant (another tenant's reads the same)."""
 
@@ -36,8 +53,16 @@ class ConflictError(ControlPlaneError):
     """The change contradicts the present state."""
 
 
+class InProgressError(ConflictError):
+    """The same request is being worked on at this moment; a retry helps."""
+
+
 class UnavailableError(ControlPlaneError):
     """A dependency does not answer; the same call may succeed later."""
+
+
+class UnsealError(ControlPlaneError):
+    """A sealed secret cannot be opened; who entered it has to enter it again."""
 
 
 class RefusedError(ControlPlaneError):

@@ -12,8 +12,8 @@ from controlplane.celery import app
 logger = logging.getLogger(__name__)
 
 
-def enqueue(task: str, **arguments: str | int) -> None:
-    """Sends `task` with `arguments` after commit.
+def enqueue(task: str, *, expires: float | None = None, **arguments: str | int) -> None:
+    """Sends `task` with `arguments` after commit; a worker that gets to it `expires` seconds later drops it.
 
     A broker that is away does not fail the request, whose row is committed: every task that is
     enqueued here is also found again by a periodic one.
@@ -21,7 +21,7 @@ def enqueue(task: str, **arguments: str | int) -> None:
 
     def send() -> None:
         try:
-            app.send_task(task, kwargs=arguments)
+            app.send_task(task, kwargs=arguments, expires=expires)
         except OperationalError as error:
             logger.warning("could not enqueue %s %s, a periodic task will: %s", task, arguments, error)
 

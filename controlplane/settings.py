@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from celery.schedules import schedule
+from celery.schedules import crontab, schedule
 
+from controlplane import task_queues
 from controlplane.environment import ROOT, VAR, Environment
 
 GRAFTWORK = Environment.from_env(os.environ)
@@ -18,6 +19,9 @@ CSRF_TRUSTED_ORIGINS = [GRAFTWORK.web_url]
 _HTTPS = GRAFTWORK.web_url.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "graftwork_session", "graftwork_csrf"
+SECURE_SSL_REDIRECT, SECURE_HSTS_SECONDS = _HTTPS, 31_536_000 if _HTTPS else 0
+# HSTS for subdomains, and in browsers' lists, is for the owner of the domain to decide.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _HTTPS else None
 
 INSTALLED_APPS = [
@@ -29,32 +33,54 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_htmx",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "django_filters",
     "rest_framework",
     "drf_standardized_errors",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "controlplane.audit",
+    "controlplane.idempotency",
     "controlplane.routes",
     "controlplane.tenants",
+    "controlplane.webhooks",
+    "controlplane.members",
+    "controlplane.limits",
     "controlplane.catalog",
     "controlplane.deployments",
+    "controlplane.credentials",
+    "controlplane.uploads",
     "controlplane.adapters",
     "controlplane.metering",
     "controlplane.billing",
+    "controlplane.reports",
+    "controlplane.rollouts",
+    "controlplane.operations",
     "controlplane.console",
+    "controlplane.row_security",
 ]
 MIDDLEWARE = [
+    "controlplane.http.not_found.NulMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # Pages alone: whitenoise hands out files compressed already. Django pads against BREACH.
     "django.middleware.gzip.GZipMiddleware",
     "controlplane.console.csp.ContentSecurityPolicyMiddleware",
+    "controlplane.audit.origin.AuditOriginMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "controlplane.row_security.middleware.RowScopeMiddleware",
+    "controlplane.console.account_transaction.AccountTransaction",
 ]
 TEMPLATES = [
     {
@@ -78,10 +104,54 @@ DATABASES = {"default": GRAFTWORK.database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "tenants.User"
 LOGIN_URL, LOGIN_REDIRECT_URL, LOGOUT_REDIRECT_URL = "/login", "/", "/login"
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
 ]
+
+# Attempts to log in are counted there.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": GRAFTWORK.redis_url,
+        "KEY_PREFIX": "graftwork:web",
+        "OPTIONS": {"socket_connect_timeout": 2, "socket_timeout": 2},
+    }
+}
+
+ACCOUNT_ADAPTER = "controlplane.console.accounts.AccountAdapter"
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+# An address is proven by an invitation's link or by the identity provider.
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGOUT_REDIRECT_URL = LOGOUT_REDIRECT_URL
+ACCOUNT_RATE_LIMITS = {
+    "login": "60/m/ip",
+    "login_failed": "10/m/ip,5/5m/key",
+    "reauthenticate": "10/m/user",
+    "reset_password": "10/m/ip,5/m/key",
+    "reset_password_from_key": "20/m/ip",
+    "change_password": "5/m/user",
+}
+MFA_ADAPTER = "controlplane.console.accounts.MfaAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = "Graftwork"
+SOCIALACCOUNT_ADAPTER = "controlplane.console.accounts.SocialAdapter"
+# The provider is the operator's own: who it says has verified an address is who has it here.
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = True
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": GRAFTWORK.oidc_apps()},
+}
+
+globals().update(GRAFTWORK.email())
+DEFAULT_FROM_EMAIL = GRAFTWORK.email_from
 
 LANGUAGE_CODE, TIME_ZONE, USE_TZ, USE_I18N = "en-us", "UTC", True, False
 # Whitenoise serves straight from the finders: there is no collectstatic step that could be forgotten.
@@ -91,7 +161,7 @@ WHITENOISE_USE_FINDERS = True
 
 # Uploads larger than 1 MiB go to temporary files; their size is bounded where they are stored.
 FILE_UPLOAD_MAX_MEMORY_SIZE = 1 << 20
-DATA_UPLOAD_MAX_NUMBER_FILES = 8
+DATA_UPLOAD_MAX_NUMBER_FILES = 32
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -102,23 +172,24 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.http.permissions.Nobody"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_PAGINATION_CLASS": "controlplane.http.pagination.Pages",
-    "DEFAULT_SCHEMA_CLASS": "drf_standardized_errors.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "controlplane.http.pagination.CursorPages",
+    "DEFAULT_FILTER_BACKENDS": ["controlplane.http.filters.StrictFilters"],
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.http.throttling.CallerThrottle"],
+    "DEFAULT_SCHEMA_CLASS": "controlplane.http.schema.ApiSchema",
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
+_ERRORS = ("400", "401", "403", "404", "409", "412", "415", "428", "429", "503")
 DRF_STANDARDIZED_ERRORS = {
     "EXCEPTION_HANDLER_CLASS": "controlplane.http.errors.ErrorHandler",
-    "ALLOWED_ERROR_STATUS_CODES": ["400", "401", "403", "404", "409", "415", "503"],
-    "ERROR_SCHEMAS": {
-        "409": "controlplane.http.error_schemas.ErrorResponse409Serializer",
-        "503": "controlplane.http.error_schemas.ErrorResponse503Serializer",
-    },
+    "ALLOWED_ERROR_STATUS_CODES": _ERRORS,
+    "ERROR_SCHEMAS": dict.fromkeys(_ERRORS, "controlplane.http.error_schemas.ErrorResponseSerializer"),
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Graftwork",
     "DESCRIPTION": "Register adapters, hold keys, read usage. Inference itself is the gateway's OpenAI API.",
     "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SCHEMA_PATH_PREFIX": r"/api/v[0-9]+",
@@ -127,35 +198,80 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
-        "ValidationErrorEnum": "drf_standardized_errors.openapi_serializers.ValidationErrorEnum.choices",
-        "ClientErrorEnum": "drf_standardized_errors.openapi_serializers.ClientErrorEnum.choices",
-        "ServerErrorEnum": "drf_standardized_errors.openapi_serializers.ServerErrorEnum.choices",
-        "ErrorCode401Enum": "drf_standardized_errors.openapi_serializers.ErrorCode401Enum.choices",
-        "ErrorCode403Enum": "drf_standardized_errors.openapi_serializers.ErrorCode403Enum.choices",
-        "ErrorCode404Enum": "drf_standardized_errors.openapi_serializers.ErrorCode404Enum.choices",
-        "ErrorCode415Enum": "drf_standardized_errors.openapi_serializers.ErrorCode415Enum.choices",
+        "TargetKindEnum": "controlplane.deployments.models.Target.Kind",
+        "HostingEnum": "controlplane.deployments.models.Deployment.Hosting",
+        "AdapterScopeEnum": "controlplane.deployments.models.Deployment.Scope",
+        "DeploymentStatusEnum": "controlplane.deployments.models.Deployment.Status",
+        "AdapterRuleStatusEnum": "controlplane.deployments.placement.models.AdapterRule.Status",
+        "PlacementStatusEnum": "controlplane.deployments.models.Placement.Status",
+        "StepOutcomeEnum": "controlplane.deployments.models.DeploymentStep.Outcome",
+        "DeploymentRolloutStatusEnum": "controlplane.deployments.rollouts.models.DeploymentRollout.Status",
+        "RolloutStrategyEnum": "controlplane.deployments.rollouts.models.DeploymentRollout.Strategy",
+        "CopyKindEnum": "controlplane.deployments.models.Copy.Kind",
+        "SourceCredentialKindEnum": "controlplane.credentials.models.SourceCredential.Kind",
     },
-    "POSTPROCESSING_HOOKS": ["drf_standardized_errors.openapi_hooks.postprocess_schema_enums"],
 }
 
 CELERY_BROKER_URL = GRAFTWORK.redis_url
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_DEFAULT_QUEUE = "graftwork"
+CELERY_TASK_QUEUES, CELERY_TASK_ROUTES = task_queues.QUEUES, task_queues.ROUTES
+CELERY_TASK_DEFAULT_QUEUE = task_queues.PROMPT
+CELERY_TASK_ANNOTATIONS = task_queues.ANNOTATIONS
+CELERY_TASK_SOFT_TIME_LIMIT = task_queues.DEFAULT_LIMIT_S
+CELERY_TASK_TIME_LIMIT = task_queues.DEFAULT_LIMIT_S + task_queues.GRACE_S
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # A publisher waits for the broker this long, not for minutes: beat repeats what could not be enqueued.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_timeout": 30,
-    "visibility_timeout": 1800,
+    # Seconds after which a message of a worker host that vanished goes to another. Longer than most tasks may
+    # take; one that is given out twice finds its claim taken.
+    "visibility_timeout": 7200,
 }
 CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR / "celerybeat-schedule")
-CELERY_BEAT_SCHEDULE = {
-    "adapters.resume_validation": {"task": "adapters.resume_validation", "schedule": schedule(20.0)},
-    "tenants.tidy": {"task": "tenants.tidy", "schedule": schedule(300.0)},
+_EVERY_S = {
+    "adapters.resume_validation": 20.0,
+    "adapters.purge": 300.0,
+    "deployments.scale": 1.0,
+    "deployments.sweep": 2.0,
+    "catalog.resume_digests": 60.0,
+    "rollouts.decide": 10.0,
+    "rollouts.judge": 5.0,
+    "uploads.expire": 300.0,
+    "tenants.tidy": 300.0,
+    "idempotency.expire": 3600.0,
+    "webhooks.enqueue_due": 5.0,
+    "webhooks.notify_due": 60.0,
+    "webhooks.forget": 3600.0,
+    "operations.purge_tenants": 600.0,
+    "members.send_invitations": 60.0,
+    "limits.tidy": 300.0,
+    "metering.replay_waiting": 60.0,
+    "metering.look_at_hosting": 60.0,
+    "billing.publish_budgets": 5.0,
+    "billing.publish_rates": 30.0,
+    "billing.post_usage": 300.0,
+    "billing.render_due": 300.0,
+    "billing.notify_budgets": 60.0,
+}
+# Each expires with the next one: after an outage, or behind a full queue, one round suffices.
+CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
+    task: {"task": task, "schedule": schedule(seconds), "options": {"expires": seconds}}
+    for task, seconds in _EVERY_S.items()
+}
+# By then the UTC day before is whole, late events aside.
+CELERY_BEAT_SCHEDULE["metering.nightly"] = {
+    "task": "metering.nightly",
+    "schedule": crontab(hour="2", minute="40"),
+}
+# After the last days' sums are checked.
+CELERY_BEAT_SCHEDULE["billing.nightly"] = {
+    "task": "billing.nightly",
+    "schedule": crontab(hour="3", minute="20"),
 }
 
 UNFOLD = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from controlplane.adapters.models import Adapter, AdapterVersion, Alias
+from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm
 from controlplane.http.read_only_admin import ReadOnlyAdmin
 
 
@@ -23,3 +23,8 @@ class AdapterVersionAdmin(ReadOnlyAdmin):
 @admin.register(Alias)
 class AliasAdmin(ReadOnlyAdmin):
     list_display = ("adapter", "name", "version", "moved_at")
+
+
+@admin.register(AliasArm)
+class AliasArmAdmin(ReadOnlyAdmin):
+    list_display = ("alias", "version", "percent")

@@ -11,6 +11,16 @@ from rest_framework.parsers import JSONParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove, alias_split, fallback_set
+from controlplane.adapters.filters import AdapterFilter, AliasFilter, VersionFilter
+from controlplane.adapters.intake import files_by_name
+from controlplane.adapters.lifecycle import (
+    adapter_delete,
+    adapter_update,
+    version_delete,
+    version_update,
+)
+from controlplane.adapters.lineage import FIELDS
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias
 from controlplane.adapters.selectors import (
     adapter_get,
@@ -21,47 +31,60 @@ from controlplane.adapters.selectors import (
     version_list,
 )
 from controlplane.adapters.serializers import (
+    AdapterChange,
     AdapterInput,
     AdapterSerializer,
     AliasInput,
     AliasSerializer,
+    FallbackInput,
     PinInput,
+    VersionChange,
     VersionInput,
     VersionSerializer,
 )
-from controlplane.adapters.services import (
-    adapter_delete,
-    adapter_pin,
-    adapter_register,
-    alias_move,
-    alias_remove,
-    files_by_name,
-)
+from controlplane.adapters.services import adapter_register
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
-from controlplane.tenants.permissions import TenantManager, request_tenant, request_user
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent, keep_with_change
+from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
+from controlplane.tenants.roles import Permission
 
 
 def _register(request: Request, name: str, base_model: BaseModel, values: dict[str, Any]) -> Response:
-    version = adapter_register(
+    answers: list[Response] = []
+
+    def answer(version: AdapterVersion) -> None:
+        answers.append(Response(VersionSerializer(version).data, status.HTTP_201_CREATED))
+        keep_with_change(request, answers[-1])
+
+    adapter_register(
         tenant=request_tenant(request),
         name=name,
         base_model=base_model,
         files=files_by_name(values["files"]) if "files" in values else None,
         uri=values.get("uri"),
+        credential=values.get("credential", ""),
+        uploads=values.get("uploads"),
+        lineage={field: values[field] for field in FIELDS if field in values},
         created_by=request_user(request),
+        then=answer,
     )
-    return Response(VersionSerializer(version).data, status.HTTP_201_CREATED)
+    return answers[-1]
 
 
 class AdaptersApi(generics.ListAPIView[Adapter]):
-    permission_classes = (TenantManager,)
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AdapterSerializer
+    filterset_class = AdapterFilter
+    queryset = Adapter.objects.none()  # tells the schema the model
     parser_classes = (MultiPartParser, JSONParser)
 
     def get_queryset(self) -> QuerySet[Adapter]:
-        return adapter_list(tenant=request_tenant(self.request))
+        deleted = self.request.query_params.get("deleted") == "true"
+        return adapter_list(tenant=request_tenant(self.request), deleted=deleted)
 
+    @idempotent(atomic=False)
     @extend_schema(request=AdapterInput, responses={201: VersionSerializer})
     def post(self, request: Request) -> Response:
         """Registers an adapter, or the next version of one. Watch the version until ready or refused."""
@@ -71,46 +94,79 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
         return _register(request, values["name"], base_model_get(name=values["base_model"]), values)
 
 
-class AdapterApi(generics.GenericAPIView[Adapter]):
-    permission_classes = (TenantManager,)
+class _OneAdapter(ObjectApi[Adapter]):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AdapterSerializer
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(AdapterSerializer(adapter_get(tenant=request_tenant(request), name=name)).data)
+    def get_object(self) -> Adapter:
+        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
 
+
+class _OneAlias(ObjectApi[Alias]):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
+    serializer_class = AliasSerializer
+
+    def adapter(self) -> Adapter:
+        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
+
+    def get_object(self) -> Alias:
+        return alias_get(adapter=self.adapter(), name=self.kwargs["alias"])
+
+    def row_to_lock(self, found: Alias) -> Adapter:
+        return found.adapter
+
+
+class AdapterApi(_OneAdapter):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
+
+    @conditional()
+    def get(self, request: Request, name: str) -> Response:
+        return Response(AdapterSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=AdapterChange, responses=AdapterSerializer)
+    def patch(self, request: Request, name: str) -> Response:
+        """Replaces labels or notes."""
+        adapter = self.get_object()
+        data = AdapterChange(data=request.data)
+        data.is_valid(raise_exception=True)
+        adapter_update(adapter=adapter, **data.validated_data)
+        return Response(AdapterSerializer(self.get_object()).data)
+
+    @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
-        """Deletes the adapter with all versions and aliases. Usage stays."""
-        adapter_delete(adapter=adapter_get(tenant=request_tenant(request), name=name))
+        """Deletes the adapter with all versions and aliases; it may be restored for the grace time."""
+        adapter_delete(adapter=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class PinApi(generics.GenericAPIView[Adapter]):
-    permission_classes = (TenantManager,)
-    serializer_class = AdapterSerializer
+class PinApi(_OneAdapter):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
 
+    @conditional()
     @extend_schema(request=PinInput, responses=AdapterSerializer)
     def put(self, request: Request, name: str) -> Response:
         """Sets which version the bare name means."""
-        tenant = request_tenant(request)
-        adapter = adapter_get(tenant=tenant, name=name)
+        adapter = self.get_object()
         data = PinInput(data=request.data)
         data.is_valid(raise_exception=True)
         adapter_pin(adapter=adapter, number=data.validated_data["version"])
-        return Response(AdapterSerializer(adapter_get(tenant=tenant, name=name)).data)
+        return Response(AdapterSerializer(self.get_object()).data)
 
 
 class VersionsApi(generics.ListAPIView[AdapterVersion]):
-    permission_classes = (TenantManager,)
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = VersionSerializer
+    filterset_class = VersionFilter
+    queryset = AdapterVersion.objects.none()
     parser_classes = (MultiPartParser, JSONParser)
 
     def get_queryset(self) -> QuerySet[AdapterVersion]:
-        if getattr(self, "swagger_fake_view", False):
-            return AdapterVersion.objects.none()
         adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
         return version_list(adapter=adapter)
 
+    @idempotent(atomic=False)
     @extend_schema(request=VersionInput, responses={201: VersionSerializer})
     def post(self, request: Request, name: str) -> Response:
         """Registers the next version of an adapter that there is."""
@@ -120,44 +176,100 @@ class VersionsApi(generics.ListAPIView[AdapterVersion]):
         return _register(request, name, adapter.base_model, data.validated_data)
 
 
-class VersionApi(generics.GenericAPIView[AdapterVersion]):
-    permission_classes = (TenantManager,)
+class VersionApi(ObjectApi[AdapterVersion]):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = VersionSerializer
 
+    def get_object(self) -> AdapterVersion:
+        adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
+        return version_get(adapter=adapter, number=self.kwargs["number"])
+
+    @conditional()
     def get(self, request: Request, name: str, number: int) -> Response:
-        adapter = adapter_get(tenant=request_tenant(request), name=name)
-        return Response(VersionSerializer(version_get(adapter=adapter, number=number)).data)
+        return Response(VersionSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=VersionChange, responses=VersionSerializer)
+    def patch(self, request: Request, name: str, number: int) -> Response:
+        """Replaces notes or lineage."""
+        version = self.get_object()
+        data = VersionChange(data=request.data)
+        data.is_valid(raise_exception=True)
+        return Response(VersionSerializer(version_update(version=version, **data.validated_data)).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, name: str, number: int) -> Response:
+        """Deletes a version that no name means; it may be restored for the grace time."""
+        version_delete(version=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class AliasesApi(generics.ListAPIView[Alias]):
-    permission_classes = (TenantManager,)
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
     serializer_class = AliasSerializer
+    filterset_class = AliasFilter
+    queryset = Alias.objects.none()
 
     def get_queryset(self) -> QuerySet[Alias]:
-        if getattr(self, "swagger_fake_view", False):
-            return Alias.objects.none()
         return alias_list(adapter=adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"]))
 
 
-class AliasApi(generics.GenericAPIView[Alias]):
-    permission_classes = (TenantManager,)
-    serializer_class = AliasSerializer
+class AliasApi(_OneAlias):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
 
+    @conditional()
     def get(self, request: Request, name: str, alias: str) -> Response:
-        adapter = adapter_get(tenant=request_tenant(request), name=name)
-        return Response(AliasSerializer(alias_get(adapter=adapter, name=alias)).data)
+        return Response(AliasSerializer(self.get_object()).data)
 
+    @conditional()
     @extend_schema(request=AliasInput, responses=AliasSerializer)
     def put(self, request: Request, name: str, alias: str) -> Response:
-        """Points the alias at a ready version, making it if need be; in force within a second."""
-        adapter = adapter_get(tenant=request_tenant(request), name=name)
+        """Points the alias at a ready version or splits it among several, making it if need be; in force
+        within a second."""
+        adapter = self.adapter()
         data = AliasInput(data=request.data)
         data.is_valid(raise_exception=True)
-        moved = alias_move(adapter=adapter, name=alias, number=data.validated_data["version"])
-        return Response(AliasSerializer(moved).data)
+        values = data.validated_data
+        reason = values["reason"]
+        if "version" in values:
+            alias_move(adapter=adapter, name=alias, number=values["version"], reason=reason)
+        else:
+            arms = [(arm["version"], arm["percent"]) for arm in values["arms"]]
+            alias_split(adapter=adapter, name=alias, arms=arms, reason=reason)
+        return Response(AliasSerializer(self.get_object()).data)
 
+    @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, name: str, alias: str) -> Response:
-        adapter = adapter_get(tenant=request_tenant(request), name=name)
-        alias_remove(alias=alias_get(adapter=adapter, name=alias))
+        alias_remove(alias=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class FallbackApi(_OneAdapter):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
+
+    @conditional()
+    @extend_schema(request=FallbackInput, responses=AdapterSerializer)
+    def put(self, request: Request, name: str) -> Response:
+        """Sets what is served when no copy can serve what the bare name means."""
+        fallback_set(adapter=self.get_object(), alias=None, models=_models(request))
+        return Response(AdapterSerializer(self.get_object()).data)
+
+
+class AliasFallbackApi(_OneAlias):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
+
+    @conditional()
+    @extend_schema(request=FallbackInput, responses=AliasSerializer)
+    def put(self, request: Request, name: str, alias: str) -> Response:
+        """Sets what is served when no copy can serve what the alias means."""
+        row = self.get_object()
+        fallback_set(adapter=row.adapter, alias=row, models=_models(request))
+        return Response(AliasSerializer(self.get_object()).data)
+
+
+def _models(request: Request) -> list[str]:
+    data = FallbackInput(data=request.data)
+    data.is_valid(raise_exception=True)
+    return list(data.validated_data["models"])

@@ -11,18 +11,23 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.adapters.artifact_store import ByteStream, artifact_store
-from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.adapters.services import FILE_LIMITS, adapter_publish, pickle_refusal, staging_discard
-from controlplane.adapters.sources import MissingFileError, open_source
+from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemoval
+from controlplane.adapters.quotas import quota_check_bytes
+from controlplane.adapters.services import adapter_publish, staging_discard
+from controlplane.adapters.smoke import smoke_test
+from controlplane.adapters.sources import source_discard, source_fetch, source_saved
 from controlplane.adapters.steps import StepStatus, set_step
 from controlplane.adapters.tensors import check_tensors, check_values
+from controlplane.artifact_store import ByteStream, artifact_store
+from controlplane.audit.services import audit_record
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.safetensors_header import HeaderError, read_header
-from controlplane.errors import RefusedError
+from controlplane.errors import RefusedError, UnavailableError
 from controlplane.routes.services import route_lock
+from controlplane.uploads.file_names import FILE_LIMITS
+from controlplane.webhooks.outbox import event_emit
 from worker_engine.adapters.config import AdapterConfigError, LoraConfig
-from worker_engine.protocol import ADAPTER_FILES, adapter_digest
+from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 
 _CONFIG, _WEIGHTS = ADAPTER_FILES
 
@@ -52,8 +57,11 @@ class ValidationAttempt:
         config, config_sha256 = self._check_config()
         rank, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
         digest = adapter_digest({_CONFIG: config_sha256, _WEIGHTS: weights_sha256})
+        self._smoke(digest, rank)
+        self._claim(digest, sum(sizes.values()))
         self._publish(digest, rank, sum(sizes.values()), config)
         staging_discard(version=self._version)
+        source_discard(self._version.source, tenant=self._version.adapter.tenant)
 
     def _fetch(self) -> dict[str, int]:
         self._step("files", "running")
@@ -70,29 +78,19 @@ class ValidationAttempt:
 
     def _import(self) -> None:
         """Copies an import's files into the store; what a failed attempt left is replaced."""
-        source = self._version.source
+        source = source_saved(self._version.source, tenant=self._version.adapter.tenant).pinned()
         if self._version.staging:
             self._store.remove(self._version.staging)
-        self._version.staging = f"incoming/{uuid.uuid4().hex}"
-        self._update(staging=self._version.staging)
-        for name in ADAPTER_FILES:
-            try:
-                with open_source(source, name) as stream:
-                    key = f"{self._version.staging}/{name}"
-                    watched = _WatchedStream(stream, lambda _: self._beat())
-                    self._store.put(key, watched, limit=FILE_LIMITS[name])
-            except MissingFileError as error:
-                raise RefusedError(self._missing(source, name)) from error
+        self._version.staging = staging = f"incoming/{uuid.uuid4().hex}"
+        self._version.source = source.uri
+        self._update(staging=staging, source=source.uri)
 
-    def _missing(self, source: str, name: str) -> str:
-        pickle = "adapter_model.bin"
-        if name == _WEIGHTS:
-            try:
-                with open_source(source, pickle):
-                    return pickle_refusal(pickle)
-            except MissingFileError:
-                pass
-        return f"{source} holds no {name}, expected {' and '.join(ADAPTER_FILES)}"
+        def put(name: str, stream: ByteStream) -> None:
+            # An archive's bytes have arrived already; what they unpack to may still be much.
+            watched = _WatchedStream(stream, lambda _: self._beat())
+            self._store.put(f"{staging}/{name}", watched, limit=FILE_LIMITS[name])
+
+        source_fetch(source, put, progress=self._beat)
 
     def _check_config(self) -> tuple[LoraConfig, str]:
         self._step("config", "running")
@@ -123,12 +121,38 @@ class ValidationAttempt:
             rank, scalings = check_tensors(header, config, self._base_model.modules)
             self._step("tensors", "done", f"largest rank {rank}")
             self._step("values", "running")
-            check_values(stream, header, scalings=scalings, progress=self._beat)
-            self._step("values", "done")
+            changes = check_values(stream, header, scalings=scalings, progress=self._beat)
+            if changes:
+                self._step("values", "done")
+            else:
+                self._step("values", "warned", "every lora_B is zero, so the adapter changes nothing")
         return rank, digest.hexdigest()
 
-    def _publish(self, digest: str, rank: int, size: int, config: LoraConfig) -> None:
+    def _smoke(self, digest: str, rank: int) -> None:
+        """Generates with the staged files; what it costs nobody is billed for."""
+        self._step("smoke", "running")
+        version = self._version
+        name = engine_name(
+            tenant=version.adapter.tenant_id, adapter=version.adapter.name, version=version.number,
+            sha256=digest,
+        )  # fmt: skip
+        ref = AdapterRef(name, self._store.uri(version.staging), digest, rank)
+        smoke, status, detail = smoke_test(base_model=self._base_model, ref=ref, progress=self._live)
+        self._update(smoke=smoke.to_dict() if smoke else None)
+        self._step("smoke", status, detail)
+
+    def _claim(self, digest: str, size: int) -> None:
+        """Names the content before it is stored: from here on nobody removes files of this digest."""
         self._step("publish", "running")
+        with transaction.atomic():
+            quota_check_bytes(version=self._version, adding=size)
+            route_lock()
+            if ArtifactRemoval.objects.filter(pk=digest).exists():
+                raise UnavailableError("the same files of a purged version are just being removed")
+            self._update(sha256=digest, size_bytes=size)
+            self._version.sha256 = digest
+
+    def _publish(self, digest: str, rank: int, size: int, config: LoraConfig) -> None:
         version, folder = self._version, f"adapters/{digest}"
         # Before the transaction, which on SQLite holds the one write lock: a copy takes as long as the
         # files are large. Dying after it leaves files without a row under the address of their content,
@@ -150,6 +174,10 @@ class ValidationAttempt:
                 rank=rank, size_bytes=size, config=config.raw,
             )  # fmt: skip
             adapter_publish(adapter=adapter)
+            told = {"status": AdapterVersion.Status.READY, "sha256": digest, "rank": rank, "size_bytes": size}
+            audit_record(tenant=adapter.tenant_id, action="adapter_version.ready", target=version, after=told)
+            told = {"adapter": adapter.name, "version": version.number, "sha256": digest}
+            event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=told)
 
     def _step(self, name: str, status: StepStatus, detail: str = "") -> None:
         self._version.steps = set_step(self._version.steps, name, status, detail)
@@ -159,8 +187,12 @@ class ValidationAttempt:
     def _beat(self) -> None:
         """Says that this attempt lives, at most every few seconds."""
         if timezone.now() - self._beaten > timedelta(seconds=5):
-            self._beaten = timezone.now()
-            self._update(heartbeat_at=self._beaten)
+            self._live()
+
+    def _live(self) -> None:
+        """Says that this attempt lives: before something that may take a minute."""
+        self._beaten = timezone.now()
+        self._update(heartbeat_at=self._beaten)
 
     def _update(self, **values: Any) -> None:
         # An attempt that was taken for dead may wake up: the count it claimed with keeps it out.

@@ -18,20 +18,51 @@ class Adapter(models.Model):
     pinned = models.ForeignKey(
         "AdapterVersion", models.SET_NULL, null=True, blank=True, related_name="+", help_text="Bare name."
     )
+    fallback = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Served instead, in order, when the bare name's cannot be.",
+    )
+    last_number = models.PositiveIntegerField(
+        default=0, help_text="Newest version's, purged ones included: none is given twice."
+    )
+    labels = models.JSONField(default=dict, blank=True, help_text="The tenant's own words, key to value.")
+    notes = models.TextField(blank=True)
+    deleted_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        db_index=True,
+        help_text="Deleted; may be restored for the grace time.",
+    )
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    live_versions: list[AdapterVersion]
+    """Newest first, without deleted ones; on rows that `adapter_list` made, as `live_aliases`."""
+    live_aliases: list[Alias]
 
     class Meta:
         ordering = ("name",)
         constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="adapter_once")]
+        # Each list reads its own rows alone: those that there are, and those that may be restored.
+        indexes = [
+            models.Index(
+                fields=["tenant", "name"], name="adapter_listed", condition=models.Q(deleted_at=None)
+            ),
+            models.Index(
+                fields=["tenant", "name"],
+                name="adapter_deleted",
+                condition=models.Q(deleted_at__isnull=False),
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.tenant_id}/{self.name}"
 
     @property
     def default_version(self) -> AdapterVersion | None:
-        """What the bare name means now; None while no version is ready."""
-        ready = [version for version in self.versions.all() if version.status == AdapterVersion.Status.READY]
+        """What the bare name means now; None while no version is ready. Of a row that `adapter_list` made."""
+        ready = [version for version in self.live_versions if version.is_callable]
         pinned = [version for version in ready if version.pk == self.pinned_id]
         return max(pinned or ready, key=lambda version: version.number, default=None)
 
@@ -59,14 +90,32 @@ class AdapterVersion(models.Model):
     rank = models.PositiveIntegerField(null=True, blank=True, help_text="Largest LoRA rank.")
     size_bytes = models.BigIntegerField(null=True, blank=True)
     config = models.JSONField(null=True, blank=True, help_text="adapter_config.json")
+    smoke = models.JSONField(null=True, blank=True, help_text="What a generation beside the base showed.")
+    notes = models.TextField(blank=True)
+    dataset = models.CharField(max_length=500, blank=True, help_text="What it was trained on.")
+    run_url = models.CharField(max_length=500, blank=True, help_text="The training run.")
+    base_sha256 = models.CharField(
+        max_length=64, blank=True, help_text="Digest of the checkpoint that it was trained on."
+    )
+    deleted_at = models.DateTimeField(null=True, blank=True, db_index=True)
     attempts = models.PositiveIntegerField(default=0)
+    lost_attempts = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="Attempts whose process died: killed, or out of memory."
+    )
     heartbeat_at = models.DateTimeField(null=True, blank=True, help_text="Last sign of the validation.")
+    retry_at = models.DateTimeField(null=True, blank=True, help_text="Not enqueued again before that.")
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ("-number",)
         constraints = [models.UniqueConstraint(fields=["adapter", "number"], name="adapter_version_once")]
+        # Nearly all versions are ready: the others are found without reading those.
+        indexes = [
+            models.Index(
+                fields=["status", "adapter"], name="version_not_ready", condition=~models.Q(status="ready")
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.adapter}@v{self.number}"
@@ -76,20 +125,38 @@ class AdapterVersion(models.Model):
         """Ready or refused: nothing will change any more."""
         return self.status in (self.Status.READY, self.Status.REFUSED)
 
+    @property
+    def is_callable(self) -> bool:
+        """Ready and not deleted: a name may mean it."""
+        return self.status == self.Status.READY and self.deleted_at is None
+
+    @property
+    def engine_name(self) -> str:
+        """What usage events call it; only of one with a digest."""
+        tenant, adapter = self.adapter.tenant_id, self.adapter.name
+        return engine_name(tenant=tenant, adapter=adapter, version=self.number, sha256=self.sha256)
+
     def ref(self) -> AdapterRef:
         """What a worker needs to serve this version; only of a ready one."""
-        tenant, adapter = self.adapter.tenant_id, self.adapter.name
-        name = engine_name(tenant=tenant, adapter=adapter, version=self.number, sha256=self.sha256)
-        return AdapterRef(name, self.uri, self.sha256, self.rank or 0)
+        return AdapterRef(self.engine_name, self.uri, self.sha256, self.rank or 0)
 
 
 class Alias(models.Model):
-    """A name that a tenant moves between versions: `<adapter>@<alias>`."""
+    """A name that a tenant moves between versions: `<adapter>@<alias>`.
+
+    With `arms` it is split among several; `version` is then the first arm's, which stays when the split ends.
+    """
 
     adapter = models.ForeignKey(Adapter, models.CASCADE, related_name="aliases")
     name = models.CharField(max_length=63)
     version = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="aliases")
+    fallback = models.JSONField(
+        default=list, blank=True, help_text="Models to serve instead, in order, when its own cannot be."
+    )
     moved_at = models.DateTimeField(auto_now=True)
+
+    live_arms: list[AliasArm]
+    """On rows that `alias_rows` made."""
 
     class Meta:
         ordering = ("name",)
@@ -97,3 +164,69 @@ class Alias(models.Model):
 
     def __str__(self) -> str:
         return f"{self.adapter}@{self.name}"
+
+
+class AliasArm(models.Model):
+    """One side of a split alias: a version and the share of callers that get it."""
+
+    alias = models.ForeignKey(Alias, models.CASCADE, related_name="arms")
+    version = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="+")
+    percent = models.PositiveSmallIntegerField()
+
+    class Meta:
+        ordering = ("pk",)
+        constraints = [
+            models.UniqueConstraint(fields=["alias", "version"], name="alias_arm_once"),
+            models.CheckConstraint(
+                condition=models.Q(percent__gte=1, percent__lte=99), name="alias_arm_percent"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.alias}: {self.percent} % version {self.version.number}"
+
+
+class AliasChange(models.Model):
+    """One change of what an alias means, in words that outlive what they name. Rows are only ever added.
+
+    `before` and `after` are `{"version": n, "arms": [[n, percent], ...]}`, null where there was no alias.
+    """
+
+    adapter = models.ForeignKey(Adapter, models.CASCADE, related_name="alias_changes")
+    alias = models.CharField(max_length=63)
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    reason = models.CharField(max_length=1000, blank=True)
+    by = models.CharField(max_length=200, blank=True, help_text="E-mail, key or automation.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-pk",)
+        indexes = [models.Index(fields=["adapter", "alias", "-id"], name="alias_change_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.adapter}@{self.alias} #{self.pk}"
+
+
+class AdapterQuota(models.Model):
+    """How much a tenant may keep; null is unlimited. Its row is the lock under which use is counted."""
+
+    tenant = models.OneToOneField(Tenant, models.CASCADE, primary_key=True, related_name="adapter_quota")
+    adapters = models.PositiveIntegerField(null=True, blank=True)
+    versions = models.PositiveIntegerField(null=True, blank=True)
+    size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+
+    FIELDS = ("adapters", "versions", "size_bytes")
+
+    def __str__(self) -> str:
+        return f"quota of {self.tenant_id}"
+
+
+class ArtifactRemoval(models.Model):
+    """Files that no version names any more, being removed: no version may come to name them meanwhile."""
+
+    sha256 = models.CharField(max_length=64, primary_key=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.sha256

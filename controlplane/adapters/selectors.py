@@ -2,37 +2,75 @@
 
 from __future__ import annotations
 
-from django.db.models import Prefetch, QuerySet
+from collections.abc import Mapping
+from typing import Any, Final
 
-from controlplane.adapters.models import Adapter, AdapterVersion, Alias
+from django.db.models import Exists, OuterRef, Prefetch, QuerySet
+
+from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
+from controlplane.catalog.models import BaseModel
 from controlplane.errors import NotFoundError
+from controlplane.row_security.name_search import ADAPTER_NAMES, labelled, named
 from controlplane.tenants.models import Tenant
 from gateway.wire import AdapterRoute
 
-
-def adapter_list(*, tenant: Tenant) -> QuerySet[Adapter]:
-    """The tenant's adapters by name, each with its versions (newest first) and aliases."""
-    aliases = Prefetch("aliases", Alias.objects.select_related("version"))
-    adapters = Adapter.objects.filter(tenant=tenant).select_related("base_model", "pinned")
-    return adapters.prefetch_related("versions", aliases).order_by("name")
+_LONG: Final = {
+    name: (f"{name}__steps", f"{name}__smoke", f"{name}__notes") for name in ("pinned", "version")
+}
 
 
-def adapter_get(*, tenant: Tenant, name: str) -> Adapter:
+def adapter_list(*, tenant: Tenant, deleted: bool = False) -> QuerySet[Adapter]:
+    """The tenant's adapters by name, each with `live_versions` (newest first) and `live_aliases`.
+
+    `deleted`: those that may still be restored, instead of those that there are.
+    """
+    # Lists, not managers' caches: for each of those Django makes and filters a queryset.
+    # It tells each of these rows its adapter.
+    versions = Prefetch("versions", AdapterVersion.objects.filter(deleted_at=None), to_attr="live_versions")
+    rows = alias_rows().select_related(None).select_related("version")
+    aliases = Prefetch("aliases", rows, to_attr="live_aliases")
+    adapters = Adapter.objects.filter(tenant=tenant, deleted_at__isnull=not deleted)
+    # What is long, once for every row, and on no list.
+    adapters = adapters.select_related("base_model", "pinned").defer("base_model__modules", *_LONG["pinned"])
+    # The model names both itself.
+    return adapters.prefetch_related(versions, aliases).order_by("name")  # type: ignore[no-redef]
+
+
+def adapter_named(adapters: QuerySet[Adapter], part: str) -> QuerySet[Adapter]:
+    """Those of `adapters` with `part` in their name."""
+    return named(adapters, ADAPTER_NAMES, part)
+
+
+def adapter_callable(*, tenant: Tenant) -> QuerySet[Adapter]:
+    """The tenant's adapters that can be called: those with a version that is ready, by name."""
+    ready = AdapterVersion.objects.filter(
+        adapter=OuterRef("pk"), status=AdapterVersion.Status.READY, deleted_at=None
+    )
+    return adapter_list(tenant=tenant).filter(Exists(ready))
+
+
+def adapter_labelled(adapters: QuerySet[Adapter], labels: Mapping[str, str]) -> QuerySet[Adapter]:
+    """Those of `adapters` that have every one of `labels`."""
+    return labelled(adapters, ADAPTER_NAMES, labels)
+
+
+def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
     """Raises NotFoundError, also for another tenant's adapter."""
-    adapter = adapter_list(tenant=tenant).filter(name=name).first()
+    adapter = adapter_list(tenant=tenant, deleted=deleted).filter(name=name).first()
     if adapter is None:
         raise NotFoundError(f"tenant {tenant.pk} has no adapter {name!r}")
     return adapter
 
 
-def version_list(*, adapter: Adapter) -> QuerySet[AdapterVersion]:
-    """The adapter's versions, newest first."""
-    return AdapterVersion.objects.filter(adapter=adapter).select_related("adapter")
+def version_list(*, adapter: Adapter, deleted: bool = False) -> QuerySet[AdapterVersion]:
+    """The adapter's versions, newest first; `deleted`: those that may still be restored."""
+    versions = AdapterVersion.objects.filter(adapter=adapter, deleted_at__isnull=not deleted)
+    return versions.select_related("adapter")
 
 
-def version_get(*, adapter: Adapter, number: int) -> AdapterVersion:
+def version_get(*, adapter: Adapter, number: int, deleted: bool = False) -> AdapterVersion:
     """Raises NotFoundError."""
-    version = version_list(adapter=adapter).filter(number=number).first()
+    version = version_list(adapter=adapter, deleted=deleted).filter(number=number).first()
     if version is None:
         raise NotFoundError(f"adapter {adapter.name} has no version {number}")
     return version
@@ -40,7 +78,14 @@ def version_get(*, adapter: Adapter, number: int) -> AdapterVersion:
 
 def alias_list(*, adapter: Adapter) -> QuerySet[Alias]:
     """The adapter's aliases, by name."""
-    return Alias.objects.filter(adapter=adapter).select_related("version", "adapter").order_by("name")
+    return alias_rows().filter(adapter=adapter)
+
+
+def alias_rows() -> QuerySet[Alias]:
+    """Aliases by name, each with its version and `live_arms`."""
+    arms = Prefetch("arms", AliasArm.objects.select_related("version"), to_attr="live_arms")
+    aliases = Alias.objects.select_related("version", "adapter").defer(*_LONG["version"])
+    return aliases.prefetch_related(arms).order_by("name")  # type: ignore[no-redef]  # as above
 
 
 def alias_get(*, adapter: Adapter, name: str) -> Alias:
@@ -51,15 +96,56 @@ def alias_get(*, adapter: Adapter, name: str) -> Alias:
     return alias
 
 
+def alias_state(alias: Alias) -> dict[str, Any]:
+    """What the alias means now, as AliasChange writes it."""
+    arms = [[arm.version.number, arm.percent] for arm in alias.arms.select_related("version")]
+    return {"version": alias.version.number, "arms": arms}
+
+
+def alias_change_list(*, adapter: Adapter, name: str | None = None) -> QuerySet[AliasChange]:
+    """The history of one alias, or of all the adapter's, newest first; also of aliases that are gone."""
+    changes = AliasChange.objects.filter(adapter=adapter).order_by("-pk")
+    return changes if name is None else changes.filter(alias=name)
+
+
+def alias_change_newest(*, adapter: Adapter, name: str) -> AliasChange | None:
+    """The alias's newest change; None when there never was one."""
+    return alias_change_list(adapter=adapter, name=name).first()
+
+
+def model_exists(*, tenant: Tenant, model: str) -> bool:
+    """Whether `model` means something to the tenant now, as clients write it."""
+    name, at, tag = model.partition("@")
+    versions = AdapterVersion.objects.filter(
+        adapter__tenant=tenant,
+        adapter__name=name,
+        adapter__deleted_at=None,
+        status=AdapterVersion.Status.READY,
+        deleted_at=None,
+    )
+    if not at:
+        return versions.exists() or BaseModel.objects.filter(name=name).exists()
+    if (number := tag.removeprefix("v")) != tag and number.isdecimal() and len(number) < 10:
+        return versions.filter(number=int(number)).exists()
+    return versions.filter(adapter__aliases__name=tag).exists()
+
+
 def adapter_route(*, adapter: Adapter) -> AdapterRoute | None:
-    """The adapter's route entry as the rows are now; None while no version is ready."""
+    """The adapter's route entry as the rows are now; None while no version is ready, or it is deleted."""
     versions = list(version_list(adapter=adapter).filter(status=AdapterVersion.Status.READY))
-    if not versions:
+    if not versions or adapter.deleted_at is not None:
         return None
     pinned = adapter.pinned
+    aliases = list(alias_list(adapter=adapter))
+    splits = {
+        alias.name: tuple((arm.version.number, arm.percent) for arm in alias.live_arms) for alias in aliases
+    }
+    fallbacks = {"": adapter.fallback} | {alias.name: alias.fallback for alias in aliases}
     return AdapterRoute(
         base=adapter.base_model.name,
         default=pinned.number if pinned else versions[0].number,
         versions={version.number: version.ref() for version in versions},
-        aliases={alias.name: alias.version.number for alias in alias_list(adapter=adapter)},
+        aliases={alias.name: alias.version.number for alias in aliases},
+        splits={alias: arms for alias, arms in splits.items() if arms},
+        fallbacks={alias: tuple(models) for alias, models in fallbacks.items() if models},
     )

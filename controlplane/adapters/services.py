@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
 from django.db.models import Max
 
-from controlplane.adapters.artifact_store import artifact_store
-from controlplane.adapters.models import Adapter, AdapterVersion, Alias
-from controlplane.adapters.selectors import adapter_route, version_get
-from controlplane.adapters.sources import check_source_uri
+from controlplane.adapters.intake import staged
+from controlplane.adapters.lineage import FIELDS, lineage_check
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.quotas import quota_check_registration
+from controlplane.adapters.selectors import adapter_route
+from controlplane.adapters.sources import source_of, upload_uri
 from controlplane.adapters.steps import first_steps
+from controlplane.artifact_store import artifact_store
+from controlplane.audit.services import audit_record
 from controlplane.catalog.models import BaseModel
-from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.queue import enqueue
 from controlplane.routes.services import route_remove, route_set
 from controlplane.tenants.models import Tenant, User
-from worker_engine.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES
-from worker_engine.protocol import ADAPTER_FILES, SLUG_PATTERN
+from controlplane.uploads.services import uploads_take
+from worker_engine.protocol import SLUG_PATTERN
 
 VALIDATE_TASK: Final = "adapters.validate"
-FILE_LIMITS: Final = {ADAPTER_FILES[0]: MAX_CONFIG_BYTES, ADAPTER_FILES[1]: MAX_ADAPTER_BYTES}
-"""Bytes accepted of each file."""
-_PICKLE_SUFFIXES: Final = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+Registered = Callable[[AdapterVersion], None]
 
 
 def adapter_register(
@@ -37,108 +36,42 @@ def adapter_register(
     base_model: BaseModel,
     files: Mapping[str, BinaryIO] | None = None,
     uri: str | None = None,
+    credential: str = "",
+    uploads: Sequence[str] | None = None,
+    lineage: Mapping[str, str] | None = None,
     created_by: User | None = None,
+    then: Registered | None = None,
 ) -> AdapterVersion:
     """Takes in a new adapter, or the next version of one that there is, and has it validated.
 
     Args:
-        files: the two ADAPTER_FILES by name (see `files_by_name` for uploads); or
-        uri: folder that holds them: `file://` under an import root, or `s3://` in an import bucket.
+        files: a PEFT folder's files by name (see `intake.files_by_name`), or one archive of them; or
+        uri: what holds them, see `sources`; and
+        credential: name of the tenant's credential that it is read with; '' for none; or
+        uploads: ids of whole uploads: one archive, or both files.
+        lineage: what is known of `lineage.FIELDS`.
+        then: called with the version, last in the transaction that makes it.
 
     Returns:
         the version, `pending`; a Celery task makes it `ready` or `refused`.
 
     Raises:
-        InvalidInputError: the name, the files or the URI are not acceptable. Nothing is left behind.
+        InvalidInputError: the name, the files, the URI or the lineage are not acceptable. Nothing is left.
         ConflictError: the name is a base model's, or belongs to an adapter of another base model.
     """
     _check_name(tenant, name, base_model)
-    if (files is None) == (uri is None):
-        raise InvalidInputError("send either files or a uri", field="files")
-    if uri is not None:
-        return _record(tenant, name, base_model, created_by, source=check_source_uri(uri))
-    staging = f"incoming/{uuid.uuid4().hex}"
-    store = artifact_store()
-    try:
-        _check_file_names(files or {})
-        for file_name, stream in (files or {}).items():
-            store.put(f"{staging}/{file_name}", stream, limit=FILE_LIMITS[file_name])
-        return _record(tenant, name, base_model, created_by, staging=staging)
-    except BaseException:
-        # The first error is the one to tell, also where the store cannot even be cleaned.
-        with suppress(UnavailableError):
-            store.remove(staging)
-        raise
-
-
-def files_by_name(uploads: Iterable[UploadedFile[Any]]) -> dict[str, BinaryIO]:
-    """Uploads by file name, for `adapter_register`. Raises InvalidInputError on a name sent twice."""
-    files: dict[str, BinaryIO] = {}
-    for upload in uploads:
-        if (file_name := upload.name or "") in files:
-            raise InvalidInputError(f"the file {file_name} was sent twice", field="files")
-        files[file_name] = upload  # type: ignore[assignment]  # an UploadedFile reads as a binary stream
-    return files
-
-
-@transaction.atomic
-def alias_move(*, adapter: Adapter, name: str, number: int) -> Alias:
-    """Points an alias at a ready version, making it if need be; in force within a second.
-
-    Raises:
-        InvalidInputError: the alias is no slug, or reads like a version (`v3`).
-        NotFoundError: there is no such version.
-        ConflictError: the version is not ready.
-    """
-    if SLUG_PATTERN.fullmatch(name) is None:
-        raise InvalidInputError(
-            "an alias is 1-63 lower-case letters, digits and inner hyphens", field="alias"
-        )
-    if name[0] == "v" and name[1:].isdigit():
-        raise InvalidInputError(f"{name!r} reads like a version number: choose another alias", field="alias")
-    adapter = _locked(adapter)
-    version = _ready(adapter, number)
-    alias, _ = Alias.objects.update_or_create(adapter=adapter, name=name, defaults={"version": version})
-    adapter_publish(adapter=adapter)
-    return alias
-
-
-@transaction.atomic
-def alias_remove(*, alias: Alias) -> None:
-    """Removes an alias; calls by it are then told that the model is unknown."""
-    adapter = _locked(alias.adapter)
-    Alias.objects.filter(pk=alias.pk).delete()
-    adapter_publish(adapter=adapter)
-
-
-@transaction.atomic
-def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
-    """Makes the bare name mean version `number`; None: the newest ready one again.
-
-    Raises:
-        NotFoundError: there is no such version.
-        ConflictError: the version is not ready.
-    """
-    adapter = _locked(adapter)
-    adapter.pinned = None if number is None else _ready(adapter, number)
-    adapter.save(update_fields=["pinned"])
-    adapter_publish(adapter=adapter)
-    return adapter
-
-
-@transaction.atomic
-def adapter_delete(*, adapter: Adapter) -> None:
-    """Removes an adapter with its versions and aliases, and its route. Usage records stay."""
-    adapter = _locked(adapter)
-    staged = [staging for staging in adapter.versions.values_list("staging", flat=True) if staging]
-    route_remove(path=f"adapters/{adapter.tenant_id}/{adapter.name}")
-    adapter.delete()
-
-    def remove_files() -> None:
-        for staging in staged:
-            artifact_store().remove(staging)
-
-    transaction.on_commit(remove_files)
+    told: dict[str, Any] = {"created_by": created_by, "then": then, **lineage_check(lineage or {})}
+    if (files is not None) + (uri is not None) + (uploads is not None) != 1:
+        raise InvalidInputError("send either files, or a uri, or uploads", field="files")
+    if uploads is not None:
+        with transaction.atomic():
+            uploads_take(tenant=tenant, upload_ids=uploads)
+            return _take_in(tenant, name, base_model, source=upload_uri(list(uploads)), **told)
+    if files is not None:
+        with staged(files) as staging:
+            return _take_in(tenant, name, base_model, staging=staging, **told)
+    source = source_of(uri or "", tenant=tenant, credential=credential)
+    return _take_in(tenant, name, base_model, source=source.uri, **told)
 
 
 def staging_discard(*, version: AdapterVersion) -> None:
@@ -165,6 +98,10 @@ def _check_name(tenant: Tenant, name: str, base_model: BaseModel) -> None:
     if BaseModel.objects.filter(name=name).exists():
         raise ConflictError(f"{name!r} is a base model: choose another name for the adapter")
     adapter = Adapter.objects.filter(tenant=tenant, name=name).select_related("base_model").first()
+    if adapter is not None and adapter.deleted_at is not None:
+        raise ConflictError(
+            f"adapter {name!r} is deleted and keeps its name for the grace time: restore it, or purge it now"
+        )
     if adapter is not None:
         _check_base(adapter, base_model)
 
@@ -177,65 +114,47 @@ def _check_base(adapter: Adapter, base_model: BaseModel) -> None:
         )
 
 
-def _check_file_names(files: Mapping[str, BinaryIO]) -> None:
-    for file_name in files:
-        if file_name.endswith(_PICKLE_SUFFIXES):
-            raise InvalidInputError(pickle_refusal(file_name), field="files")
-    if set(files) != set(ADAPTER_FILES):
-        got = ", ".join(sorted(files)) or "none"
-        raise InvalidInputError(
-            f"send exactly the files {' and '.join(ADAPTER_FILES)}; got {got}", field="files"
-        )
-
-
-def pickle_refusal(file_name: str) -> str:
-    """Why a pickle is not taken and what to do about it."""
-    return (
-        f"{file_name} is a pickle, which can run code when it is loaded: convert it with PEFT,"
-        " model.save_pretrained(folder, safe_serialization=True), and send adapter_model.safetensors"
-    )
-
-
 @transaction.atomic
-def _record(
-    tenant: Tenant,
-    name: str,
-    base_model: BaseModel,
-    created_by: User | None,
-    *,
-    staging: str = "",
-    source: str = "",
+def _take_in(
+    tenant: Tenant, name: str, base_model: BaseModel, *, then: Registered | None, **values: Any
 ) -> AdapterVersion:
+    """`values`: of the version, by field."""
+    quota_check_registration(tenant=tenant, name=name)
     adapter, _ = Adapter.objects.get_or_create(
-        tenant=tenant, name=name, defaults={"base_model": base_model, "created_by": created_by}
+        tenant=tenant, name=name, defaults={"base_model": base_model, "created_by": values["created_by"]}
     )
     # Two registrations of one name at once: the lock makes the second count the first's version, and
     # see which base model the first chose.
-    adapter = _locked(adapter)
+    adapter = adapter_locked(adapter)
     _check_base(adapter, base_model)
     newest = adapter.versions.aggregate(newest=Max("number"))["newest"] or 0
+    adapter.last_number = max(newest, adapter.last_number) + 1
+    adapter.save(update_fields=["last_number"])
     version = AdapterVersion.objects.create(
         adapter=adapter,
-        number=newest + 1,
+        number=adapter.last_number,
         steps=first_steps(),
-        staging=staging,
-        source=source,
-        created_by=created_by,
+        **values,
     )
     enqueue(VALIDATE_TASK, version_id=version.pk)
+    lineage = {name: values[name] for name in FIELDS if values.get(name)}
+    told = {"number": version.number, "base_model": base_model.name, "source": version.source, **lineage}
+    audit_record(
+        tenant=adapter.tenant_id, action="adapter_version.register", target=version, before=None, after=told
+    )
+    if then is not None:
+        then(version)
     return version
 
 
-def _locked(adapter: Adapter) -> Adapter:
-    """The adapter, locked until the transaction's end. Raises NotFoundError when it was deleted meanwhile."""
+def adapter_locked(adapter: Adapter, *, deleted: bool = False) -> Adapter:
+    """The adapter, locked until the transaction's end: whatever changes its names holds this lock.
+
+    Raises NotFoundError when it was deleted meanwhile (`deleted`: restored or purged).
+    """
     rows = Adapter.objects.select_for_update(of=("self",)).select_related("base_model")
-    if (locked := rows.filter(pk=adapter.pk).first()) is None:
-        raise NotFoundError(f"adapter {adapter.name!r} was deleted meanwhile")
+    locked = rows.filter(pk=adapter.pk, deleted_at__isnull=not deleted).first()
+    if locked is None:
+        what = "restored or purged" if deleted else "deleted"
+        raise NotFoundError(f"adapter {adapter.name!r} was {what} meanwhile")
     return locked
-
-
-def _ready(adapter: Adapter, number: int) -> AdapterVersion:
-    version = version_get(adapter=adapter, number=number)
-    if version.status != AdapterVersion.Status.READY:
-        raise ConflictError(f"version {number} of {adapter.name} is {version.status}, not ready")
-    return version

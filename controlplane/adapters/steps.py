@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 STEPS: Final = {
     "files": "Files received",
@@ -10,11 +10,14 @@ STEPS: Final = {
     "header": "Safetensors structure",
     "tensors": "Tensors against the base model",
     "values": "Finite values",
+    "smoke": "Generation beside the base model",
     "publish": "Stored and routed",
 }
 """Name -> title, in order."""
 
-StepStatus = Literal["waiting", "running", "done", "failed"]
+StepStatus = Literal["waiting", "running", "done", "warned", "skipped", "failed"]
+"""`warned` and `skipped` keep no version from being ready; the detail says why."""
+STATUSES: Final[tuple[str, ...]] = get_args(StepStatus)
 Step = dict[str, str]
 
 

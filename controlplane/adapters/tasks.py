@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from controlplane.adapters.lifecycle import purge_expired
 from controlplane.adapters.validation import validation_resume, version_validate
 
 
@@ -12,6 +13,12 @@ from controlplane.adapters.validation import validation_resume, version_validate
 def validate(version_id: int) -> None:
     """Validates one version."""
     version_validate(version_id=version_id)
+
+
+@shared_task(name="adapters.purge", acks_late=True)
+def purge() -> None:
+    """Purges what was deleted longer ago than the grace time."""
+    purge_expired()
 
 
 @shared_task(name="adapters.resume_validation", acks_late=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from controlplane.adapters.artifact_store import ByteStream
+from controlplane.artifact_store import ByteStream
 from controlplane.catalog.safetensors_header import SafetensorsHeader
 from controlplane.errors import RefusedError
 from worker_engine.adapters.config import AdapterConfigError, LoraConfig
@@ -21,6 +21,8 @@ So numpy, which has no bfloat16, needs none.
 """
 _LARGEST: Final = 3.38e38
 """Of bfloat16: a worker keeps weights in it, scaled."""
+_INERT: Final = (Part.A.value, Part.EMBEDDING_A.value, Part.BASE_WEIGHT.value)
+"""Ends of tensors that alone change nothing: a factor of some B, a copy of the base's."""
 _CHUNK: Final = 4 << 20
 
 
@@ -64,12 +66,16 @@ def check_values(
     *,
     scalings: Mapping[str, float],
     progress: Callable[[], None],
-) -> None:
+) -> bool:
     """Reads the data part from its start and looks for NaN, infinity and what scaling makes infinite.
+
+    Returns:
+        whether the adapter changes anything: False when all that stands beside lora_A is zero.
 
     Raises:
         RefusedError: names the tensor, or says that the file ended early.
     """
+    changes = False
     for name, info in header.tensors.items():
         kind, mask = _EXPONENT[info.dtype]
         left = info.end - info.begin
@@ -80,8 +86,11 @@ def check_values(
                 raise RefusedError(f"tensor {name} holds NaN or infinite values, expected finite ones")
             if _largest(values, kind, info.dtype) * max(scalings.get(name, 1.0), 1.0) > _LARGEST:
                 raise RefusedError(f"tensor {name} overflows bfloat16 once scaled")
+            # Twice the bits: shifted out, the sign makes no zero a number.
+            changes = changes or (not name.endswith(_INERT) and bool((values << 1).any()))
             left -= len(data)
         progress()
+    return changes
 
 
 def _read(stream: ByteStream, size: int) -> bytes:

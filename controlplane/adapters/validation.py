@@ -6,19 +6,29 @@ import logging
 from datetime import timedelta
 from typing import Any, Final
 
+from celery.exceptions import SoftTimeLimitExceeded
+from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
 from controlplane.adapters.attempt import SupersededError, ValidationAttempt
+from controlplane.adapters.lifecycle import artifacts_discard
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import VALIDATE_TASK, staging_discard
+from controlplane.adapters.sources import source_discard
 from controlplane.adapters.steps import StepStatus, first_steps
-from controlplane.errors import InvalidInputError, RefusedError, UnavailableError
+from controlplane.audit.services import audit_record
+from controlplane.errors import InvalidInputError, RefusedError, UnavailableError, UnsealError
 from controlplane.queue import enqueue
+from controlplane.webhooks.outbox import event_emit
 
 logger = logging.getLogger(__name__)
 _ABANDONED: Final = timedelta(minutes=2)
 _MAX_ATTEMPTS: Final = 5
+_MAX_LOST: Final = 3
+"""Attempts whose process died. A restart of the workers may cost one; what kills three kills the next."""
+_REQUEUE: Final = timedelta(minutes=2)
+_LONGEST_WAIT: Final = timedelta(minutes=10)
 _OUTAGE: Final = timedelta(days=1)
 """How long a version waits for a store or source that does not answer."""
 
@@ -29,22 +39,26 @@ def version_validate(*, version_id: int) -> None:
     Raises:
         Exception: something that is not the adapter's fault; the version waits for another attempt.
     """
+    versions = AdapterVersion.objects.select_related("adapter__base_model", "adapter__tenant")
     # Redelivery, beat and a second worker may all call this: the conditional UPDATE lets one in.
-    claimed = AdapterVersion.objects.filter(pk=version_id, status=AdapterVersion.Status.PENDING).update(
-        status=AdapterVersion.Status.VALIDATING,
-        heartbeat_at=timezone.now(),
-        attempts=F("attempts") + 1,
-        steps=first_steps(),
-    )
-    version = AdapterVersion.objects.select_related("adapter__base_model").filter(pk=version_id).first()
+    with transaction.atomic():
+        claimed = AdapterVersion.objects.filter(pk=version_id, status=AdapterVersion.Status.PENDING).update(
+            status=AdapterVersion.Status.VALIDATING,
+            heartbeat_at=timezone.now(),
+            attempts=F("attempts") + 1,
+            steps=first_steps(),
+        )
+        version = versions.filter(pk=version_id).first()
     if not claimed or version is None:
         return
     try:
         ValidationAttempt(version).run()
     except SupersededError:
         _step_aside(version)
-    except (RefusedError, InvalidInputError) as error:
+    except (RefusedError, InvalidInputError, UnsealError) as error:
         _refuse(version, str(error))
+    except SoftTimeLimitExceeded:
+        _refuse(version, "validation took longer than it may: register it again, or upload the files")
     except UnavailableError as error:
         # Not the adapter's fault and not ours, so it counts by time, not by attempts.
         if timezone.now() - version.created_at > _OUTAGE:
@@ -67,39 +81,71 @@ def validation_resume() -> int:
 
     Also removes the staged files of settled versions whose worker died before it could.
     """
-    before = timezone.now() - _ABANDONED
-    AdapterVersion.objects.filter(status=AdapterVersion.Status.VALIDATING, heartbeat_at__lt=before).update(
-        status=AdapterVersion.Status.PENDING
-    )
+    now = timezone.now()
+    before = now - _ABANDONED
+    lost = AdapterVersion.objects.filter(status=AdapterVersion.Status.VALIDATING, heartbeat_at__lt=before)
+    for version in lost.select_related("adapter__tenant")[:1000]:
+        _give_up_or_retry(version)
     settled = [AdapterVersion.Status.READY, AdapterVersion.Status.REFUSED]
     for version in AdapterVersion.objects.filter(status__in=settled, heartbeat_at__lt=before).exclude(
         staging=""
     )[:100]:
         staging_discard(version=version)
-    recent = timezone.now() - timedelta(seconds=10)
+    recent = now - timedelta(seconds=10)
     waiting = AdapterVersion.objects.filter(status=AdapterVersion.Status.PENDING, created_at__lt=recent)
-    waiting = waiting.filter(Q(heartbeat_at=None) | Q(heartbeat_at__lt=recent))
+    waiting = waiting.filter(Q(retry_at=None) | Q(retry_at__lte=now))
     ids = list(waiting.values_list("pk", flat=True)[:1000])
+    # While the queue is long, a version waits in it once or twice, not once for each look.
+    AdapterVersion.objects.filter(pk__in=ids).update(retry_at=now + _REQUEUE)
     for version_id in ids:
         enqueue(VALIDATE_TASK, version_id=version_id)
     return len(ids)
 
 
-def _refuse(version: AdapterVersion, reason: str) -> None:
+def _give_up_or_retry(version: AdapterVersion) -> None:
+    """What becomes of a version whose attempt gives no sign any more."""
+    lost = version.lost_attempts + 1
+    if lost < _MAX_LOST:
+        claim = AdapterVersion.objects.filter(
+            pk=version.pk, status=AdapterVersion.Status.VALIDATING, attempts=version.attempts
+        )
+        claim.update(status=AdapterVersion.Status.PENDING, lost_attempts=lost, retry_at=None)
+        return
+    reached = next((step["title"] for step in version.steps if step["status"] == "running"), "the start")
+    logger.error("validation of %s was lost %d times, at %s", version, lost, reached)
+    _refuse(
+        version,
+        f"the process that validated it died {lost} times, last at {reached!r}: it seems to need more memory"
+        " or disk than there is. Send the two files instead of an archive, or a smaller adapter; if it goes"
+        " on, ask whoever runs this installation",
+        lost_attempts=lost,
+    )
+
+
+def _refuse(version: AdapterVersion, reason: str, **values: Any) -> None:
     """Records why, and leaves none of the files."""
-    if _end(version, AdapterVersion.Status.REFUSED, "failed", reason, reason=reason):
+    reason = reason.replace("\0", "\\0")  # a tensor's name may hold what PostgreSQL's text does not
+    values |= {"reason": reason, "sha256": ""}
+    if _end(version, AdapterVersion.Status.REFUSED, "failed", reason, **values):
         staging_discard(version=version)
+        source_discard(version.source, tenant=version.adapter.tenant)
+        if version.sha256:
+            artifacts_discard([version.sha256])
     else:
         _step_aside(version)
 
 
 def _wait(version: AdapterVersion, why: str) -> None:
     """Back into the queue; the step that was reached says what it waits for."""
-    detail = f"{why}; it is tried again"
-    if not _end(version, AdapterVersion.Status.PENDING, "waiting", detail, heartbeat_at=timezone.now()):
+    detail, now = f"{why}; it is tried again", timezone.now()
+    # 10 s, 20 s, 40 s, ...: a source that lets us wait does not do so at once again.
+    wait = min(timedelta(seconds=10 * 2 ** min(version.attempts - 1, 10)), _LONGEST_WAIT)
+    values = {"heartbeat_at": now, "retry_at": now + wait}
+    if not _end(version, AdapterVersion.Status.PENDING, "waiting", detail, **values):
         _step_aside(version)
 
 
+@transaction.atomic
 def _end(version: AdapterVersion, status: str, step: StepStatus, detail: str, **values: Any) -> bool:
     """Ends this attempt, if it still has the version."""
     steps = [
@@ -109,10 +155,20 @@ def _end(version: AdapterVersion, status: str, step: StepStatus, detail: str, **
     claim = AdapterVersion.objects.filter(
         pk=version.pk, status=AdapterVersion.Status.VALIDATING, attempts=version.attempts
     )
-    return bool(claim.update(status=status, steps=steps, **values))
+    ended = bool(claim.update(status=status, steps=steps, **values))
+    if ended and status == AdapterVersion.Status.REFUSED:
+        tenant = version.adapter.tenant_id
+        told: dict[str, Any] = {"status": status, "reason": detail}
+        audit_record(tenant=tenant, action="adapter_version.refuse", target=version, after=told)
+        told = {"adapter": version.adapter.name, "version": version.number, "reason": detail}
+        event_emit(tenant=tenant, type="adapter.version.refused", data=told)
+    return ended
 
 
 def _step_aside(version: AdapterVersion) -> None:
-    """Removes only what is this attempt's alone: an import's copy, or an upload whose version is gone."""
-    if version.source or not AdapterVersion.objects.filter(pk=version.pk).exists():
+    """Removes only what is this attempt's alone: an import's copy, or the files of a version that is gone."""
+    is_gone = not AdapterVersion.objects.filter(pk=version.pk).exists()
+    if version.source or is_gone:
         staging_discard(version=version)
+    if is_gone and version.sha256:
+        artifacts_discard([version.sha256])

@@ -1,3 +1,5 @@
+"""The billing app."""
+
 from __future__ import annotations
 
 from django.apps import AppConfig
@@ -5,3 +7,6 @@ from django.apps import AppConfig
 
 class BillingConfig(AppConfig):
     name = "controlplane.billing"
+
+    def ready(self) -> None:
+        from controlplane.billing import checks  # noqa: F401  # registers by being imported

@@ -32,17 +32,17 @@ class UsageCsvRenderer(BaseRenderer):
             sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
             writer.writerow([*names, *sums, "price", "currency", "unpriced"])
             for row in data["rows"]:
-                groups = [_cell(row["group"][name]) for name in names]
+                groups = [cell(row["group"][name]) for name in names]
                 price = "" if row["price"] is None else row["price"]
                 flag = "true" if row["unpriced"] else "false"
                 writer.writerow([*groups, *(row[name] for name in sums), price, data["currency"], flag])
         else:
             writer.writerow(["code", "detail", "attr"])
             for error in data["errors"]:
-                writer.writerow([error["code"], _cell(error["detail"]), error["attr"]])
+                writer.writerow([error["code"], cell(error["detail"]), error["attr"]])
         return text.getvalue().encode()
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Text that a spreadsheet does not take for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text

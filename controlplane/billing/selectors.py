@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import datetime as dt
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 
-from controlplane.billing.models import Price, PriceBook
+from controlplane.billing import items
+from controlplane.billing.ledger.selectors import balance
+from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm, UsagePosting
+from controlplane.billing.price_list import PriceList, call_unit
+from controlplane.billing.quantities import adapter_name, call_items
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.metering.models import UsageRollup
-from controlplane.metering.selectors import rollup_list
+from controlplane.metering.selectors import SummedUse, hour_list, rollup_list, use_summed
 from controlplane.tenants.models import Tenant
-from worker_engine.protocol import EngineName, ProtocolError
 
-GROUPS: Final = ("tenant", "day", "adapter", "version", "alias", "key", "base", "status")
+GROUPS: Final = (
+    "tenant", "day", "hour", "project", "adapter", "version", "alias", "arm", "key", "base", "backend",
+    "status",
+)  # fmt: skip
 """What a report may be grouped by. `adapter` is the adapter's name, `version` its engine name."""
+_COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
 _MAX_DAYS: Final = 366
+_MAX_DAYS_BY_HOUR: Final = 31
+_MOST_SPANS: Final = 4
+"""Spans between changes of prices that are asked for one by one; of more, each day is."""
 _NANO: Final = Decimal(10) ** -9
+_UNBOOKED_DAYS: Final = 3
+"""Days whose usage is booked every few minutes; what comes later is booked the night after."""
+_CALL_ITEMS: Final = frozenset(items.PER) - items.TIMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +42,8 @@ class UsageRow:
     """Usage of one group.
 
     Attributes:
-        group: value of each `group_by` name; days as YYYY-MM-DD, "" for no adapter or alias.
+        group: value of each `group_by` name; days as YYYY-MM-DD, hours as YYYY-MM-DDTHH:00Z, "" for no
+            adapter or alias.
         prompt_tokens: with the cached ones.
         price: in the book's currency, as decimal text; None when any token here has no price.
     """
@@ -70,8 +83,13 @@ class _Sum:
     unpriced: bool = False
 
     def add(self, other: _Sum) -> None:
-        for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+        # Once for each row of a report: written out, a tenth of a loop over the fields.
+        self.requests += other.requests
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
+        self.completion_tokens += other.completion_tokens
+        self.nano += other.nano
+        self.unpriced |= other.unpriced
 
     def row(self, group: dict[str, str]) -> UsageRow:
         price = None if self.unpriced else f"{Decimal(self.nano) * _NANO:.9f}"
@@ -81,8 +99,8 @@ class _Sum:
 
 
 def price_book_list() -> QuerySet[PriceBook]:
-    """Every price book with its prices, by name."""
-    return PriceBook.objects.prefetch_related("prices").order_by("name")
+    """Every price book with its terms and prices, by name."""
+    return PriceBook.objects.prefetch_related("prices", "hosting_prices", "terms").order_by("name")
 
 
 def price_book_get(*, name: str) -> PriceBook:
@@ -94,80 +112,158 @@ def price_book_get(*, name: str) -> PriceBook:
 
 
 def price_book_default() -> PriceBook | None:
-    """The book that prices every tenant; None before there is one."""
+    """Everyone's book, from today or a later day on; None before there is one."""
     return PriceBook.objects.filter(is_default=True).first()
 
 
+def price_list(*, book: PriceBook) -> QuerySet[Price]:
+    """The book's prices of calls, in the order in which they were added."""
+    return Price.objects.filter(book=book).order_by("id")
+
+
+def hosting_price_list(*, book: PriceBook) -> QuerySet[HostingPrice]:
+    """The book's prices of time, in the order in which they were added."""
+    return HostingPrice.objects.filter(book=book).order_by("id")
+
+
+def term_list(*, book: PriceBook) -> QuerySet[PriceBookTerm]:
+    """When the book holds, and for whom."""
+    return PriceBookTerm.objects.filter(book=book).order_by("id")
+
+
+def term_get(*, book: PriceBook, term_id: int) -> PriceBookTerm:
+    """Raises NotFoundError."""
+    term = PriceBookTerm.objects.select_related("book").filter(book=book, pk=term_id).first()
+    if term is None:
+        raise NotFoundError(f"book {book.name!r} has no term {term_id}")
+    return term
+
+
 def usage_report(
-    *, tenant: Tenant | None, start: dt.date, end: dt.date, group_by: Sequence[str] = ("day",)
+    *,
+    tenant: Tenant | None,
+    start: dt.date,
+    end: dt.date,
+    group_by: Sequence[str] = ("day",),
+    project: str | None = None,
 ) -> UsageReport:
     """Usage from `start` to `end`, UTC days, both included, at the prices of each day.
 
     Args:
         tenant: whose usage; None for all tenants' together, which only staff may see.
+        project: slug of the one whose usage alone counts; None for all.
 
     Raises:
-        InvalidInputError: days in the wrong order or more than a year apart, or an unknown group.
+        InvalidInputError: days in the wrong order or more than a year apart (a month by the hour), or an
+            unknown group.
     """
-    if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MAX_DAYS):
-        raise InvalidInputError(f"end must be 0 to {_MAX_DAYS - 1} days after start", field="end")
+    most = _MAX_DAYS_BY_HOUR if "hour" in group_by else _MAX_DAYS
+    if not dt.timedelta(0) <= end - start < dt.timedelta(days=most):
+        raise InvalidInputError(f"end must be 0 to {most - 1} days after start", field="end")
     if unknown := [name for name in group_by if name not in GROUPS]:
         raise InvalidInputError(
             f"cannot group by {unknown[0]!r}; groups are {', '.join(GROUPS)}", field="group_by"
         )
     names = tuple(dict.fromkeys(group_by))
-    book = price_book_default()
-    prices = _PriceList(book)
+    prices = PriceList.load()
     groups: dict[tuple[str, ...], _Sum] = defaultdict(_Sum)
     total = _Sum()
-    for rollup in rollup_list(tenant=tenant.pk if tenant else None, start=start, end=end):
-        amount = _priced(rollup, prices)
-        groups[tuple(_group_value(rollup, name) for name in names)].add(amount)
+    for use in _used(tenant.pk if tenant else None, start, end, project, names, prices):
+        groups[tuple(_group_value(use, name) for name in names)].add(_priced(use, prices))
+    for amount in groups.values():
         total.add(amount)
     rows = tuple(groups[values].row(dict(zip(names, values, strict=True))) for values in sorted(groups))
-    return UsageReport(start, end, names, book.currency if book else "USD", rows, total.row({}))
+    return UsageReport(start, end, names, prices.currency(), rows, total.row({}))
 
 
-class _PriceList:
-    """A book's prices in memory: by (base, adapter), in order of their days."""
+def _used(
+    tenant: str | None, start: dt.date, end: dt.date, project: str | None, names: tuple[str, ...],
+    prices: PriceList,
+) -> Iterator[SummedUse]:  # fmt: skip
+    """Usage added up as far as what is asked and what prices depend on let it be: of a month in which no
+    price changes, and none is an adapter's own, the database adds up days and adapters."""
+    spans = prices.spans(start=start, end=end)
+    by_day = bool({"day", "hour"} & set(names)) or len(spans) > _MOST_SPANS
+    columns = (*_priced_by(prices), *(_COLUMNS.get(name, name) for name in names))
+    sums: Callable[..., QuerySet[Any]] = hour_list if "hour" in names else rollup_list
+    for first, last in [(start, end)] if by_day else spans:
+        rollups = sums(tenant=tenant, start=first, end=last)
+        if project is not None:
+            rollups = rollups.filter(project=project)
+        yield from use_summed(rollups, by=columns, on=None if by_day else first)
 
-    def __init__(self, book: PriceBook | None) -> None:
-        self._prices: dict[tuple[str, str], list[Price]] = defaultdict(list)
-        for price in Price.objects.filter(book=book).order_by("effective_from") if book else ():
-            self._prices[price.base_model, price.adapter].append(price)
 
-    def on(self, day: dt.date, *, base_model: str, adapter: str) -> Price | None:
-        """The adapter's own price on `day`, else the base model's, else None."""
-        for key in ((base_model, adapter), (base_model, "")):
-            prices = self._prices.get(key, [])
-            if reached := bisect_right(prices, day, key=lambda price: price.effective_from):
-                return prices[reached - 1]
-        return None
+def _priced_by(prices: PriceList) -> tuple[str, ...]:
+    """Columns, besides day and tenant, that a price depends on."""
+    return ("base_model", *sorted(prices.varies_by()))
 
 
-def _priced(rollup: UsageRollup, prices: _PriceList) -> _Sum:
+def spent_nano(
+    *, tenant: str, key_id: str | None, start: dt.date, end: dt.date, prices: PriceList | None = None
+) -> int:
+    """Nano-units that a tenant (or one of its keys) used from `start` to `end`, UTC days, both included.
+
+    What has no price counts nothing: gateways let no such model through where there is a budget. Time of
+    hosting counts for the tenant as far as it is booked; no key has any. `prices` are read where none are
+    given.
+    """
+    found = calls_nano(tenant=tenant, key_id=key_id, start=start, end=end, prices=prices or PriceList.load())
+    return found if key_id is not None else found + hosting_booked_nano(tenant=tenant, start=start, end=end)
+
+
+def calls_nano(*, tenant: str, key_id: str | None, start: dt.date, end: dt.date, prices: PriceList) -> int:
+    """The part of `spent_nano` that is of calls, by the sums of usage: what is ingested is in it."""
+    rollups = rollup_list(tenant=tenant, start=start, end=end)
+    if key_id is not None:
+        rollups = rollups.filter(key_id=key_id)
+    return sum(_priced(use, prices).nano for use in use_summed(rollups, by=_priced_by(prices)))
+
+
+def hosting_booked_nano(*, tenant: str, start: dt.date, end: dt.date) -> int:
+    """The part of it that is time of hosting: what is booked, some minutes after each hour."""
+    return _booked_nano(tenant, start, end, items.TIMED)
+
+
+def prepaid_left_nano(*, tenant: str, today: dt.date, prices: PriceList) -> int:
+    """What a tenant paid in advance, and its credits that hold on `today` (UTC), less all that it used and
+    that is on no invoice; negative where it used more.
+
+    The books follow usage by some minutes: of the last days what is not booked yet counts as well. What is
+    booked while this reads counts twice, until it is read again.
+    """
+    start, end = today - dt.timedelta(days=_UNBOOKED_DAYS), today + dt.timedelta(days=1)
+    booked = _booked_nano(tenant, start, end, _CALL_ITEMS)
+    used = calls_nano(tenant=tenant, key_id=None, start=start, end=end, prices=prices)
+    return balance(tenant=tenant, today=today, currency=prices.currency()).available - (used - booked)
+
+
+def _booked_nano(tenant: str, start: dt.date, end: dt.date, of: Collection[str]) -> int:
+    rows = UsagePosting.objects.filter(tenant=tenant, day__range=(start, end), item__in=of)
+    return int(rows.aggregate(total=Sum("amount_nano"))["total"] or 0)
+
+
+def _priced(rollup: UsageRollup | SummedUse, prices: PriceList) -> _Sum:
     amount = _Sum(rollup.requests, rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens)
-    adapter = _adapter_name(rollup.adapter)
-    own = f"{rollup.tenant}/{adapter}" if adapter else ""
-    price = prices.on(rollup.day, base_model=rollup.base_model, adapter=own)
+    price = prices.call(
+        tenant=rollup.tenant, day=rollup.day, base_model=rollup.base_model,
+        adapter=adapter_name(rollup.adapter), backend=rollup.backend,
+    )  # fmt: skip
     if price is None:
         # What used no token costs nothing at any price.
         amount.unpriced = bool(rollup.prompt_tokens or rollup.completion_tokens)
         return amount
-    amount.nano = (
-        (rollup.prompt_tokens - rollup.cached_tokens) * price.input_nano
-        + rollup.cached_tokens * price.cached_input_nano
-        + rollup.completion_tokens * price.output_nano
-    )
+    amount.nano = sum(quantity * call_unit(price, item) for item, quantity in call_items(rollup))
     return amount
 
 
-def _group_value(rollup: UsageRollup, name: str) -> str:
+def _group_value(rollup: SummedUse, name: str) -> str:
     match name:
         case "day":
             return rollup.day.isoformat()
+        case "hour":
+            return f"{rollup.day.isoformat()}T{rollup.hour:02}:00Z"
         case "adapter":
-            return _adapter_name(rollup.adapter)
+            return adapter_name(rollup.adapter)
         case "version":
             return rollup.adapter
         case "key":
@@ -176,10 +272,3 @@ def _group_value(rollup: UsageRollup, name: str) -> str:
             return rollup.base_model
         case _:
             return str(getattr(rollup, name))
-
-
-def _adapter_name(engine_name: str) -> str:
-    try:
-        return EngineName.parse(engine_name).adapter if engine_name else ""
-    except ProtocolError:
-        return engine_name

@@ -7,17 +7,23 @@ import re
 
 from django.db import transaction
 
-from controlplane.billing.models import Price, PriceBook
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm
+from controlplane.billing.rates import rates_publish
+from controlplane.billing.terms import everyone_switch
 from controlplane.errors import ConflictError, InvalidInputError
 
 
 @transaction.atomic
 def price_book_create(*, name: str, currency: str = "USD", is_default: bool = False) -> PriceBook:
-    """Makes a price book; the first one, or one made so, is the default.
+    """Makes a price book. The first one is everyone's for all days; one made so is everyone's from today
+    (UTC) on, and what came before keeps its price.
 
     Raises:
         InvalidInputError: no name, or a currency that is not three capital letters.
-        ConflictError: the name is taken.
+        ConflictError: the name is taken, or it would be everyone's in another currency, or before another
+            book that is planned to be.
     """
     if not name.strip():
         raise InvalidInputError("a price book needs a name", field="name")
@@ -25,10 +31,14 @@ def price_book_create(*, name: str, currency: str = "USD", is_default: bool = Fa
         raise InvalidInputError("currency is an ISO 4217 code such as USD", field="currency")
     if PriceBook.objects.filter(name=name.strip()).exists():
         raise ConflictError(f"there is a price book {name.strip()!r} already")
-    is_default = is_default or not PriceBook.objects.filter(is_default=True).exists()
+    is_default = is_default or not PriceBookTerm.objects.filter(tenant="").exists()
+    book = PriceBook(name=name.strip(), currency=currency)
+    book.save()
     if is_default:
-        PriceBook.objects.filter(is_default=True).update(is_default=False)
-    return PriceBook.objects.create(name=name.strip(), currency=currency, is_default=is_default)
+        everyone_switch(book=book)
+        rates_publish()
+    audit_record(tenant="", action="price_book.create", target=book, after=snapshot(book))
+    return book
 
 
 @transaction.atomic
@@ -40,27 +50,91 @@ def price_set(
     input_nano: int,
     cached_input_nano: int,
     output_nano: int,
+    request_nano: int = 0,
     adapter: str = "",
+    backend: str = "",
 ) -> Price:
     """Adds a price, in force from `effective_from` (a UTC day) until a later one.
 
     Args:
         adapter: `<tenant>/<adapter>`, or "" for the base model and every adapter without its own price.
+        backend: a kind of backend, or "" for all that have no price of their own.
         input_nano: nano-units of the book's currency per prompt token; so for the other two.
+        request_nano: the same per attempt that did not end in an error.
 
     Raises:
-        InvalidInputError: an amount is negative or the adapter is not `<tenant>/<adapter>`.
+        InvalidInputError: an amount is negative, there is no base model or a slash in it, or the adapter is
+            not `<tenant>/<adapter>`.
         ConflictError: there is a price from that day: prices are added, never changed.
     """
-    amounts = {"input_nano": input_nano, "cached_input_nano": cached_input_nano, "output_nano": output_nano}
-    for field, amount in amounts.items():
-        if not 0 <= amount < 1 << 62:
-            raise InvalidInputError(f"{field} must be a whole number of nano-units, 0 or more", field=field)
-    if adapter and adapter.count("/") != 1:
-        raise InvalidInputError("adapter must read <tenant>/<adapter>", field="adapter")
-    key = {"book": book, "base_model": base_model, "adapter": adapter, "effective_from": effective_from}
+    amounts = {
+        "input_nano": input_nano, "cached_input_nano": cached_input_nano, "output_nano": output_nano,
+        "request_nano": request_nano,
+    }  # fmt: skip
+    _check_amounts(amounts)
+    if not base_model:
+        raise InvalidInputError("say which base_model the price is for", field="base_model")
+    _check_subject(base_model, adapter)
+    key = {
+        "book": book, "base_model": base_model, "adapter": adapter, "backend": backend,
+        "effective_from": effective_from,
+    }  # fmt: skip
     if Price.objects.filter(**key).exists():
         raise ConflictError(
             f"{adapter or base_model} has a price from {effective_from} on already: set one from another day"
         )
-    return Price.objects.create(**key, **amounts)
+    price = Price.objects.create(**key, **amounts)
+    rates_publish()
+    audit_record(tenant="", action="price.set", target=price, after=snapshot(price))
+    return price
+
+
+@transaction.atomic
+def hosting_price_set(
+    *,
+    book: PriceBook,
+    kind: str,
+    effective_from: dt.date,
+    nano: int,
+    base_model: str = "",
+    adapter: str = "",
+    backend: str = "",
+) -> HostingPrice:
+    """Adds a price of time, in force from `effective_from` (a UTC day) until a later one.
+
+    Args:
+        kind: one of HostingPrice.Kind.
+        nano: nano-units of the book's currency per hour, of storage per GB (1e9 bytes) and hour.
+        base_model, adapter, backend: what it is for; "" for all that have no price of their own.
+
+    Raises:
+        InvalidInputError: the amount is negative, the kind unknown, or the adapter not `<tenant>/<adapter>`.
+        ConflictError: there is a price from that day: prices are added, never changed.
+    """
+    if kind not in HostingPrice.Kind.values:
+        raise InvalidInputError(f"kind must be one of {', '.join(HostingPrice.Kind.values)}", field="kind")
+    _check_amounts({"nano": nano})
+    _check_subject(base_model, adapter)
+    key = {
+        "book": book, "kind": kind, "base_model": base_model, "adapter": adapter, "backend": backend,
+        "effective_from": effective_from,
+    }  # fmt: skip
+    if HostingPrice.objects.filter(**key).exists():
+        raise ConflictError(f"{kind} has a price from {effective_from} on already: set one from another day")
+    price = HostingPrice.objects.create(**key, nano=nano)
+    audit_record(tenant="", action="hosting_price.set", target=price, after=snapshot(price))
+    return price
+
+
+def _check_amounts(amounts: dict[str, int]) -> None:
+    for field, amount in amounts.items():
+        if not 0 <= amount < 1 << 62:
+            raise InvalidInputError(f"{field} must be a whole number of nano-units, 0 or more", field=field)
+
+
+def _check_subject(base_model: str, adapter: str) -> None:
+    # Rates are published under paths of these names.
+    if "/" in base_model:
+        raise InvalidInputError("base_model must have no slash: it is a name", field="base_model")
+    if adapter and not all((*adapter.split("/", 1), adapter.count("/") == 1)):
+        raise InvalidInputError("adapter must read <tenant>/<adapter>", field="adapter")

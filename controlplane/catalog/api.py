@@ -10,47 +10,182 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.catalog.models import BaseModel
-from controlplane.catalog.selectors import base_model_get, base_model_list
-from controlplane.catalog.services import base_model_register
-from controlplane.tenants.permissions import StaffOrTenantReads
+from controlplane.catalog.digests import digest_request
+from controlplane.catalog.filters import BaseModelFilter
+from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
+from controlplane.catalog.selectors import base_model_get, base_model_list, variant_get
+from controlplane.catalog.services import (
+    base_model_register,
+    base_model_update,
+    variant_create,
+    variant_remove,
+)
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff, tenant_reads_staff_writes
+from controlplane.tenants.roles import Permission
+
+
+class VariantSerializer(serializers.ModelSerializer[Variant]):
+    class Meta:
+        model = Variant
+        fields = ("name", "dtype", "quantization", "notes", "created_at")
+
+
+class PlaceSerializer(serializers.Serializer[Any]):
+    """One copy of the base on compute; its id stands as `endpoint` in usage."""
+
+    id = serializers.CharField()
+    kind = serializers.CharField()
 
 
 class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
+    variants = VariantSerializer(many=True)
+    copies = PlaceSerializer(many=True, help_text="Where it is deployed.")
+
     class Meta:
         model = BaseModel
-        fields = ("name", "architecture", "max_model_len", "dtype", "max_lora_rank", "created_at")
+        fields = (
+            "name", "architecture", "max_model_len", "dtype", "licence", "max_lora_rank", "checkpoint_sha256",
+            "variants", "copies", "created_at",
+        )  # fmt: skip
+
+
+class CheckpointFileSerializer(serializers.ModelSerializer[CheckpointFile]):
+    class Meta:
+        model = CheckpointFile
+        fields = ("name", "size", "sha256")
+
+
+class CheckpointSerializer(serializers.ModelSerializer[BaseModel]):
+    files = CheckpointFileSerializer(many=True)
+
+    class Meta:
+        model = BaseModel
+        fields = ("source", "digest_status", "digest_reason", "checkpoint_sha256", "files")
+
+
+class BaseModelChange(serializers.Serializer[Any]):
+    """What is left out stays."""
+
+    licence = serializers.CharField(max_length=100, required=False, allow_blank=True)
+    max_lora_rank = serializers.IntegerField(min_value=1, max_value=512, required=False)
+
+
+class VariantInput(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=63)
+    dtype = serializers.CharField(max_length=20)
+    quantization = serializers.CharField(max_length=40, default="", allow_blank=True)
+    source = serializers.CharField(max_length=500)  # type: ignore[assignment]  # a field of ours
+    notes = serializers.CharField(max_length=2000, default="", allow_blank=True)
 
 
 class BaseModelInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=63)
     source = serializers.CharField(  # type: ignore[assignment]  # a field of ours, not DRF's attribute
-        max_length=500, help_text="Absolute folder with config.json and safetensors."
+        max_length=500,
+        help_text="Folder with config.json and safetensors: absolute path, s3://... or hf://owner/name@revision.",
     )
     served_name = serializers.CharField(
         max_length=200, required=False, help_text="What the copies call it; the name when left out."
     )
 
+    licence = serializers.CharField(max_length=100, default="", allow_blank=True)
+
 
 class BaseModelsApi(generics.ListAPIView[BaseModel]):
-    permission_classes = (StaffOrTenantReads,)
+    permission_classes = (tenant_reads_staff_writes(Permission.MODELS_READ),)
     serializer_class = BaseModelSerializer
+    filterset_class = BaseModelFilter
 
     def get_queryset(self) -> QuerySet[BaseModel]:
         return base_model_list()
 
+    @idempotent(atomic=False)
     @extend_schema(request=BaseModelInput, responses={201: BaseModelSerializer})
     def post(self, request: Request) -> Response:
-        """Registers a checkpoint folder (staff)."""
+        """Registers a checkpoint (staff); a task takes its files' digests."""
         data = BaseModelInput(data=request.data)
         data.is_valid(raise_exception=True)
         base_model = base_model_register(**data.validated_data)
         return Response(BaseModelSerializer(base_model).data, status.HTTP_201_CREATED)
 
 
-class BaseModelApi(generics.GenericAPIView[BaseModel]):
-    permission_classes = (StaffOrTenantReads,)
+class BaseModelApi(ObjectApi[BaseModel]):
+    permission_classes = (tenant_reads_staff_writes(Permission.MODELS_READ),)
     serializer_class = BaseModelSerializer
 
+    def get_object(self) -> BaseModel:
+        return base_model_get(name=self.kwargs["name"])
+
+    @conditional()
     def get(self, request: Request, name: str) -> Response:
-        return Response(BaseModelSerializer(base_model_get(name=name)).data)
+        return Response(BaseModelSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=BaseModelChange, responses=BaseModelSerializer)
+    def patch(self, request: Request, name: str) -> Response:
+        """Replaces the licence or the rank limit (staff)."""
+        base_model = self.get_object()
+        data = BaseModelChange(data=request.data)
+        data.is_valid(raise_exception=True)
+        base_model_update(base_model=base_model, **data.validated_data)
+        return Response(BaseModelSerializer(self.get_object()).data)
+
+
+class CheckpointApi(ObjectApi[BaseModel]):
+    permission_classes = (Staff,)
+    serializer_class = CheckpointSerializer
+
+    def get_object(self) -> BaseModel:
+        return base_model_get(name=self.kwargs["name"])
+
+    @conditional()
+    def get(self, request: Request, name: str) -> Response:
+        """Where the checkpoint lies, and the digests of its files."""
+        return Response(CheckpointSerializer(self.get_object()).data)
+
+    @idempotent()
+    @extend_schema(request=None, responses=CheckpointSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Has every file read anew."""
+        digest_request(base_model=self.get_object())
+        return Response(CheckpointSerializer(self.get_object()).data)
+
+
+class VariantsApi(generics.ListAPIView[Variant]):
+    permission_classes = (tenant_reads_staff_writes(Permission.MODELS_READ),)
+    serializer_class = VariantSerializer
+    queryset = Variant.objects.none()
+
+    def get_queryset(self) -> QuerySet[Variant]:
+        return Variant.objects.filter(base_model=base_model_get(name=self.kwargs["name"])).order_by("name")
+
+    @idempotent()
+    @extend_schema(request=VariantInput, responses={201: VariantSerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Records another form of the weights (staff)."""
+        base_model = base_model_get(name=name)
+        data = VariantInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        variant = variant_create(base_model=base_model, **data.validated_data)
+        return Response(VariantSerializer(variant).data, status.HTTP_201_CREATED)
+
+
+class VariantApi(ObjectApi[Variant]):
+    permission_classes = (tenant_reads_staff_writes(Permission.MODELS_READ),)
+    serializer_class = VariantSerializer
+
+    def get_object(self) -> Variant:
+        return variant_get(base_model=base_model_get(name=self.kwargs["name"]), name=self.kwargs["variant"])
+
+    @conditional()
+    def get(self, request: Request, name: str, variant: str) -> Response:
+        return Response(VariantSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, name: str, variant: str) -> Response:
+        """Forgets a variant (staff)."""
+        variant_remove(variant=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,16 +1,19 @@
-"""Reads what a Hugging Face checkpoint folder says of itself: config.json and safetensors headers."""
+"""Reads what a checkpoint in Hugging Face form says of itself: config.json and safetensors headers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, Final
 
+from controlplane.catalog.checkpoint_sources import CheckpointSource
+from controlplane.catalog.checkpoint_sources.base import refusal
 from controlplane.catalog.safetensors_header import SafetensorsHeader, TensorInfo, read_header
-from controlplane.errors import InvalidInputError
 
 _MAX_JSON_BYTES: Final = 64 << 20
+_INDEX: Final = "model.safetensors.index.json"
 _WEIGHT: Final = ".weight"
 _EMBEDDING: Final = "model.embed_tokens"
 _HEAD: Final = "lm_head"
@@ -30,20 +33,22 @@ class Checkpoint:
     modules: dict[str, tuple[int, ...]]
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Reads a folder; of the weights only the headers.
+def read_checkpoint(source: CheckpointSource) -> Checkpoint:
+    """Reads a checkpoint; of the weights only the headers.
 
     Raises:
-        InvalidInputError: the folder lacks a file or one is not what it should be.
+        InvalidInputError: it lacks a file, or one is not what it should be.
+        UnavailableError: the source does not answer.
     """
-    config = _json(folder / "config.json")
+    sizes = source.sizes()
+    config, where = _json(source, sizes, "config.json"), _path(source, "config.json")
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or not architectures:
-        raise _refusal(f"{folder / 'config.json'} names no architecture")
+        raise refusal(f"{where} names no architecture")
     length = config.get("max_position_embeddings")
     if not isinstance(length, int) or length < 1:
-        raise _refusal(f"{folder / 'config.json'} must give max_position_embeddings, a positive integer")
-    tensors = _tensors(folder)
+        raise refusal(f"{where} must give max_position_embeddings, a positive integer")
+    tensors = _tensors(source, sizes)
     modules = {
         name.removesuffix(_WEIGHT): info.shape
         for name, info in sorted(tensors.items())
@@ -52,50 +57,54 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if _EMBEDDING in modules and (config.get("tie_word_embeddings") or _HEAD not in modules):
         modules[_HEAD] = modules[_EMBEDDING]
     if not any(len(shape) == 2 and ".layers." in path for path, shape in modules.items()):
-        raise _refusal(f"{folder} holds no linear layer: its weights must be full-precision safetensors")
+        raise refusal(f"{source.uri} holds no linear layer: its weights must be full-precision safetensors")
     dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
     return Checkpoint(str(architectures[0]), length, str(dtype), modules)
 
 
-def _tensors(folder: Path) -> dict[str, TensorInfo]:
-    index = folder / "model.safetensors.index.json"
+def _tensors(source: CheckpointSource, sizes: Mapping[str, int]) -> dict[str, TensorInfo]:
     names = ["model.safetensors"]
-    if index.exists():
-        weight_map = _json(index).get("weight_map")
+    if _INDEX in sizes:
+        weight_map, where = _json(source, sizes, _INDEX).get("weight_map"), _path(source, _INDEX)
         if not isinstance(weight_map, dict) or not weight_map:
-            raise _refusal(f"{index} has no weight_map")
+            raise refusal(f"{where} has no weight_map")
         names = sorted({str(name) for name in weight_map.values()})
+        for name in names:
+            if PurePosixPath(name).name != name:
+                raise refusal(f"{where} names {name!r}, which is not a file beside it")
     tensors: dict[str, TensorInfo] = {}
     for name in names:
-        if Path(name).name != name:
-            raise _refusal(f"{index} names {name!r}, which is not a file beside it")
-        tensors.update(_header(folder / name).tensors)
+        tensors.update(_header(source, sizes, name).tensors)
     return tensors
 
 
-def _header(path: Path) -> SafetensorsHeader:
+def _header(source: CheckpointSource, sizes: Mapping[str, int], name: str) -> SafetensorsHeader:
+    path = _path(source, name)
+    if name not in sizes:
+        raise refusal(f"cannot read {path}: there is no such file; give a folder with safetensors")
     try:
-        with path.open("rb") as stream:
-            return read_header(stream, size=path.stat().st_size)
-    except OSError as error:
-        raise _refusal(f"cannot read {path}: {error.strerror}; give a folder with safetensors") from error
+        with source.open(name) as stream:
+            return read_header(stream, size=sizes[name])
     except ValueError as error:
-        raise _refusal(f"{path} is not a safetensors file: {error}") from error
+        raise refusal(f"{path} is not a safetensors file: {error}") from error
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(source: CheckpointSource, sizes: Mapping[str, int], name: str) -> dict[str, Any]:
+    path = _path(source, name)
+    if name not in sizes:
+        raise refusal(f"cannot read {path}: there is no such file")
+    if sizes[name] > _MAX_JSON_BYTES:
+        raise refusal(f"{path} is larger than {_MAX_JSON_BYTES} bytes")
+    with source.open(name) as stream:
+        data = stream.read(_MAX_JSON_BYTES)
     try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise _refusal(f"{path} is larger than {_MAX_JSON_BYTES} bytes")
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise _refusal(f"cannot read {path}: {error.strerror}") from error
+        value = json.loads(data)
     except ValueError as error:
-        raise _refusal(f"{path} is not JSON: {error}") from error
+        raise refusal(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise _refusal(f"{path} must hold an object")
+        raise refusal(f"{path} must hold an object")
     return value
 
 
-def _refusal(message: str) -> InvalidInputError:
-    return InvalidInputError(message, field="source")
+def _path(source: CheckpointSource, name: str) -> str:
+    return f"{source.uri.rstrip('/')}/{name}"

@@ -8,14 +8,27 @@ from django.db import models
 class BaseModel(models.Model):
     """A checkpoint that adapters are trained on, with what is needed to validate them without it."""
 
+    class Digest(models.TextChoices):
+        PENDING = "pending"
+        RUNNING = "running"
+        DONE = "done"
+        FAILED = "failed"
+
     name = models.CharField(max_length=63, unique=True)
     served_name = models.CharField(max_length=200, help_text="What the copies call it.")
-    source = models.CharField(max_length=500, help_text="Folder of the checkpoint in Hugging Face form.")
+    source = models.CharField(
+        max_length=500, help_text="Absolute folder, s3://bucket/prefix/ or hf://owner/name@commit."
+    )
+    licence = models.CharField(max_length=100, blank=True, help_text="SPDX identifier, or a name.")
     architecture = models.CharField(max_length=100)
     max_model_len = models.PositiveIntegerField(help_text="Tokens of context.")
     dtype = models.CharField(max_length=20)
     modules = models.JSONField(help_text="Linear module path -> [out features, in features].")
     max_lora_rank = models.PositiveIntegerField(default=64)
+    checkpoint_sha256 = models.CharField(max_length=64, blank=True, help_text="digests.checkpoint_digest")
+    digest_status = models.CharField(max_length=10, choices=Digest.choices, default=Digest.PENDING)
+    digest_reason = models.CharField(max_length=1000, blank=True)
+    digest_beat_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -23,3 +36,38 @@ class BaseModel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class CheckpointFile(models.Model):
+    """One file of a checkpoint, with its content's digest."""
+
+    base_model = models.ForeignKey(BaseModel, models.CASCADE, related_name="files")
+    name = models.CharField(max_length=255)
+    size = models.BigIntegerField()
+    sha256 = models.CharField(max_length=64)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [models.UniqueConstraint(fields=["base_model", "name"], name="checkpoint_file_once")]
+
+    def __str__(self) -> str:
+        return f"{self.base_model}/{self.name}"
+
+
+class Variant(models.Model):
+    """Another form of a base model's weights, such as a quantized one. Adapters are the base's."""
+
+    base_model = models.ForeignKey(BaseModel, models.CASCADE, related_name="variants")
+    name = models.CharField(max_length=63)
+    dtype = models.CharField(max_length=20)
+    quantization = models.CharField(max_length=40, blank=True, help_text="'' for none.")
+    source = models.CharField(max_length=500)
+    notes = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [models.UniqueConstraint(fields=["base_model", "name"], name="variant_once")]
+
+    def __str__(self) -> str:
+        return f"{self.base_model}:{self.name}"

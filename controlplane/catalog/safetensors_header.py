@@ -15,6 +15,9 @@ from typing import Any, Final, Protocol
 MAX_HEADER_BYTES: Final = 16 << 20
 """A real header takes about 100 bytes a tensor."""
 
+_MAX_DIMENSIONS: Final = 8
+"""A million of them would take hours to multiply."""
+
 DTYPE_BYTES: Final[Mapping[str, int]] = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
     "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8,
@@ -105,6 +108,8 @@ def _tensor(name: str, entry: object) -> TensorInfo:
             raise HeaderError(f"tensor {name!r} must have dtype, shape and data_offsets")
     if dtype not in DTYPE_BYTES:
         raise HeaderError(f"tensor {name!r} has unknown dtype {dtype!r}")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise HeaderError(f"tensor {name!r} has {len(shape)} dimensions, expected at most {_MAX_DIMENSIONS}")
     if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in shape):
         raise HeaderError(f"tensor {name!r} has shape {shape!r}, expected non-negative integers")
     expected = math.prod(shape) * DTYPE_BYTES[dtype]

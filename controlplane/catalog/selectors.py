@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
-from controlplane.catalog.models import BaseModel
+from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import NotFoundError
 
 
 def base_model_list() -> QuerySet[BaseModel]:
     """Every base model, by name."""
-    return BaseModel.objects.order_by("name")
+    return BaseModel.objects.prefetch_related("variants", "copies").order_by("name")
 
 
 def base_model_get(*, name: str) -> BaseModel:
     """Raises NotFoundError naming those that there are."""
-    base_model = BaseModel.objects.filter(name=name).first()
+    base_model = base_model_list().filter(name=name).first()
     if base_model is None:
         known = ", ".join(BaseModel.objects.values_list("name", flat=True)) or "none yet"
         raise NotFoundError(f"there is no base model {name!r}; there are: {known}")
     return base_model
+
+
+def variant_get(*, base_model: BaseModel, name: str) -> Variant:
+    """Raises NotFoundError."""
+    variant = Variant.objects.filter(base_model=base_model, name=name).first()
+    if variant is None:
+        raise NotFoundError(f"base model {base_model.name} has no variant {name!r}")
+    return variant

@@ -10,3 +10,6 @@ class ConsoleConfig(AppConfig):
 
     name = "controlplane.console"
     verbose_name = "Console"
+
+    def ready(self) -> None:
+        from controlplane.console import account_events  # noqa: F401  # its receivers register by being imported

@@ -9,22 +9,32 @@ from urllib.parse import urlsplit
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError, NotFoundError
+from controlplane.errors import (
+    ConflictError,
+    ControlPlaneError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+)
+from controlplane.row_security.scope import EVERYTHING, scope_set
+from controlplane.tenants.access import Access, user_access
 from controlplane.tenants.models import User
-from controlplane.tenants.selectors import tenant_of, tenants_of
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import tenants_of
 
 SESSION_TENANT = "tenant"
 """Session key of the tenant last looked at; the address alone says whose page a page is."""
 
 
-def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
     """Sends visitors to the login page, also from within an htmx request."""
 
     @wraps(view)
-    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if isinstance(request.user, User):
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request") != "true":
@@ -36,24 +46,72 @@ def signed_in(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     return wrapper
 
 
-def tenant_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Hands the view the tenant that its address names, to members only.
+def tenant_page(
+    read: Permission, write: Permission | None = None
+) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Hands the view the tenant that its address names, to members whose role has the permission.
 
     Another's tenant and one that does not exist are the same 404, so that ids cannot be probed.
+
+    Args:
+        read, write: what GET needs, and what POST does; `write` may be left out where they are the same.
     """
+    needs = {"GET": read, "HEAD": read, "POST": write or read}
+
+    def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @signed_in
+        @wraps(view)
+        def wrapper(request: HttpRequest, tenant: str, **kwargs: Any) -> HttpResponseBase:
+            assert isinstance(request.user, User)
+            access = user_access(user=request.user, preferred=tenant)
+            if access is None:
+                return render(request, "console/no_access.html", {"slug": tenant}, status=404)
+            return _page_of(request, access, needs.get(str(request.method), read), view, kwargs)
+
+        wrapper.permissions = needs  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
+
+
+def _page_of(
+    request: HttpRequest,
+    access: Access,
+    needed: Permission,
+    view: Callable[..., HttpResponseBase],
+    arguments: dict[str, Any],
+) -> HttpResponseBase:
+    if request.session.get(SESSION_TENANT) != access.tenant.pk:
+        request.session[SESSION_TENANT] = access.tenant.pk
+    request.access, request.tenant = access, access.tenant  # type: ignore[attr-defined]
+    if not access.may(needed):
+        return render(request, "console/not_permitted.html", {"needed": needed}, status=403)
+    try:
+        return view(request, access.tenant, **arguments)
+    except NotFoundError as error:
+        raise Http404(str(error)) from error
+    except ForbiddenError as error:
+        return render(request, "console/not_permitted.html", {"reason": str(error)}, status=403)
+
+
+def page_access(request: HttpRequest) -> Access:
+    """What who looks at a tenant's page may do there; only below `tenant_page`."""
+    access: Access = request.access  # type: ignore[attr-defined]
+    return access
+
+
+def staff_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """A page of the operator's, about no tenant: for staff. To others it does not exist."""
 
     @signed_in
     @wraps(view)
-    def wrapper(request: HttpRequest, tenant: str, **kwargs: Any) -> HttpResponse:
+    def wrapper(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         assert isinstance(request.user, User)
-        found = tenant_of(user=request.user, preferred=tenant)
-        if found is None:
-            return render(request, "console/no_access.html", {"slug": tenant}, status=404)
-        if request.session.get(SESSION_TENANT) != found.pk:
-            request.session[SESSION_TENANT] = found.pk
-        request.tenant = found  # type: ignore[attr-defined]
+        if not request.user.is_staff:
+            raise Http404
+        scope_set(tenant=EVERYTHING)
         try:
-            return view(request, found, **kwargs)
+            return view(request, **kwargs)
         except NotFoundError as error:
             raise Http404(str(error)) from error
 
@@ -64,19 +122,25 @@ def tenant_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
 def entry(request: HttpRequest) -> HttpResponse:
     """`/`: on to the tenant last looked at; who has none is told what to do."""
     assert isinstance(request.user, User)
-    preferred = tenant_of(user=request.user, preferred=request.session.get(SESSION_TENANT))
-    tenant = preferred or tenant_of(user=request.user)
-    if tenant is None:
+    preferred = user_access(user=request.user, preferred=request.session.get(SESSION_TENANT))
+    access = preferred or user_access(user=request.user)
+    if access is None:
         return render(request, "console/no_tenant.html")
-    return redirect("console:home", tenant=tenant.pk)
+    return redirect("console:home", tenant=access.tenant.pk)
 
 
 def shell(request: HttpRequest) -> dict[str, object]:
-    """Context of every page: the tenant, those to switch to, the theme, the script nonce."""
+    """Context of every page: the tenant, what its member may do, those to switch to, the theme, the nonce.
+
+    `may` holds each permission's name with an underscore for its dot: `{% if may.keys_write %}`.
+    """
     user, tenant = getattr(request, "user", None), getattr(request, "tenant", None)
+    access: Access | None = getattr(request, "access", None)
     theme = request.COOKIES.get("theme")
     return {
         "tenant": tenant,
+        "role": access.role if access else "",
+        "may": {name.replace(".", "_"): True for name in access.permissions} if access else {},
         "tenants": tenants_of(user=user) if tenant and isinstance(user, User) else (),
         "theme": theme if theme in ("light", "dark") else "",
         "csp_nonce": getattr(request, "csp_nonce", ""),
@@ -88,7 +152,7 @@ def field_errors(error: ControlPlaneError, *, conflict_field: str) -> dict[str, 
     match error:
         case InvalidInputError():
             return {error.field or conflict_field: str(error)}
-        case ConflictError() | NotFoundError():
+        case ConflictError() | NotFoundError() | ForbiddenError():
             return {conflict_field: str(error)}
         case _:
             return {"form": str(error)}

@@ -5,59 +5,124 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.catalog.selectors import base_model_get
+from controlplane.deployments.filters import CopyFilter
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_get, copy_list
 from controlplane.deployments.services import copy_register, copy_remove
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
+from gateway.wire import SageMakerTarget
+
+
+class SageMakerOutput(serializers.ModelSerializer[Copy]):
+    adapters = serializers.CharField(source="adapter_naming")
+
+    class Meta:
+        model = Copy
+        fields = ("region", "endpoint", "component", "adapters", "api")
 
 
 class CopySerializer(serializers.ModelSerializer[Copy]):
     base_model = serializers.CharField(source="base_model.name")
+    sagemaker = serializers.SerializerMethodField()
+    deployment = serializers.CharField(
+        source="deployment.name",
+        allow_null=True,
+        read_only=True,
+        help_text="Whose it is; null: registered by hand.",
+    )
 
     class Meta:
         model = Copy
-        fields = ("id", "base_model", "kind", "url", "created_at")
+        fields = (
+            "id",
+            "base_model",
+            "kind",
+            "url",
+            "loads_adapters",
+            "sagemaker",
+            "deployment",
+            "created_at",
+        )
+
+    @extend_schema_field(SageMakerOutput(allow_null=True))
+    def get_sagemaker(self, copy: Copy) -> Any:
+        return SageMakerOutput(copy).data if copy.kind == Copy.Kind.SAGEMAKER else None
+
+
+class SageMakerInput(serializers.Serializer[Any]):
+    region = serializers.CharField(max_length=30)
+    endpoint = serializers.CharField(max_length=63)
+    component = serializers.CharField(max_length=63, default="", allow_blank=True)
+    adapters = serializers.ChoiceField(
+        choices=Copy.AdapterNaming.choices,
+        default=Copy.AdapterNaming.COMPONENTS,
+        help_text="components: an inference component each; reference: the bundled worker; name: LMI.",
+    )
+    api = serializers.ChoiceField(choices=Copy.Api.choices, default=Copy.Api.INVOCATIONS)
 
 
 class CopyInput(serializers.Serializer[Any]):
     base_model = serializers.CharField(max_length=63)
     kind = serializers.ChoiceField(choices=Copy.Kind.choices)
-    url = serializers.CharField(max_length=500, help_text="Base URL without /v1.")
+    url = serializers.CharField(
+        max_length=500,
+        default="",
+        allow_blank=True,
+        help_text="Base URL without /v1. Of kind sagemaker it may be left out: then the region's own.",
+    )
+    loads_adapters = serializers.BooleanField(
+        default=False, help_text="openai_http: vLLM may be told to load an adapter that it does not know."
+    )
+    sagemaker = SageMakerInput(required=False, help_text="Needed for kind sagemaker.")
 
 
 class CopiesApi(generics.ListAPIView[Copy]):
     permission_classes = (Staff,)
     serializer_class = CopySerializer
+    filterset_class = CopyFilter
 
     def get_queryset(self) -> QuerySet[Copy]:
         return copy_list()
 
+    @idempotent()
     @extend_schema(request=CopyInput, responses={201: CopySerializer})
     def post(self, request: Request) -> Response:
-        """Puts a server into the route table; the same URL again returns its copy."""
+        """Puts a server into the route table; the same place again returns its copy."""
         data = CopyInput(data=request.data)
         data.is_valid(raise_exception=True)
-        base_model = base_model_get(name=data.validated_data["base_model"])
+        values = data.validated_data
+        target = values.get("sagemaker")
         copy = copy_register(
-            base_model=base_model, kind=data.validated_data["kind"], url=data.validated_data["url"]
+            base_model=base_model_get(name=values["base_model"]),
+            kind=values["kind"],
+            url=values["url"],
+            loads_adapters=values["loads_adapters"],
+            sagemaker=None if target is None else SageMakerTarget(**target),
         )
         return Response(CopySerializer(copy).data, status.HTTP_201_CREATED)
 
 
-class CopyApi(generics.GenericAPIView[Copy]):
+class CopyApi(ObjectApi[Copy]):
     permission_classes = (Staff,)
     serializer_class = CopySerializer
 
-    def get(self, request: Request, copy_id: str) -> Response:
-        return Response(CopySerializer(copy_get(copy_id=copy_id)).data)
+    def get_object(self) -> Copy:
+        return copy_get(copy_id=self.kwargs["copy_id"])
 
+    @conditional()
+    def get(self, request: Request, copy_id: str) -> Response:
+        return Response(CopySerializer(self.get_object()).data)
+
+    @conditional()
     @extend_schema(responses={204: None})
     def delete(self, request: Request, copy_id: str) -> Response:
-        copy_remove(copy=copy_get(copy_id=copy_id))
+        copy_remove(copy=self.get_object())
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,23 +1,56 @@
-"""Reads of copies."""
+"""Reads of copies, targets and deployments."""
 
 from __future__ import annotations
 
 from django.db.models import QuerySet
 
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.models import Copy
+from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
 from controlplane.errors import NotFoundError
 
 
 def copy_list(*, base_model: BaseModel | None = None) -> QuerySet[Copy]:
     """All copies, or one base model's, oldest first."""
-    copies = Copy.objects.select_related("base_model")
+    copies = Copy.objects.select_related("base_model", "deployment")
     return copies.filter(base_model=base_model) if base_model else copies
 
 
 def copy_get(*, copy_id: str) -> Copy:
     """Raises NotFoundError."""
-    copy = Copy.objects.select_related("base_model").filter(pk=copy_id).first()
+    copy = Copy.objects.select_related("base_model", "deployment").filter(pk=copy_id).first()
     if copy is None:
         raise NotFoundError(f"there is no copy {copy_id!r}")
     return copy
+
+
+def target_get(*, name: str) -> Target:
+    """Raises NotFoundError naming those that there are."""
+    target = Target.objects.filter(name=name).first()
+    if target is None:
+        known = ", ".join(Target.objects.values_list("name", flat=True)) or "none yet"
+        raise NotFoundError(f"there is no target {name!r}; there are: {known}")
+    return target
+
+
+def deployment_list() -> QuerySet[Deployment]:
+    """Those that there are, by name, also while they are being removed."""
+    rows = Deployment.objects.filter(removed_at=None).select_related("target", "base_model")
+    return rows.prefetch_related("copies").order_by("name", "pk")
+
+
+def deployment_get(*, name: str) -> Deployment:
+    """Raises NotFoundError, also when it has been removed."""
+    deployment = deployment_list().filter(name=name).first()
+    if deployment is None:
+        raise NotFoundError(f"there is no deployment {name!r}")
+    return deployment
+
+
+def placement_list(*, deployment: Deployment) -> QuerySet[Placement]:
+    """Adapters on a deployment, by engine name."""
+    return Placement.objects.filter(deployment=deployment).order_by("engine_name")
+
+
+def step_list(*, deployment: Deployment) -> QuerySet[DeploymentStep]:
+    """What was done with a deployment, newest first."""
+    return DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")

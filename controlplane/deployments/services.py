@@ -2,58 +2,171 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from django.db import transaction
+from django.db.models import QuerySet
 
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.models import Copy
-from controlplane.errors import InvalidInputError
+from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.placement.selectors import homes_of
+from controlplane.deployments.scaling.selectors import hold_seconds
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set
-from gateway.wire import BaseRoute, CopyRoute
+from controlplane.webhooks.outbox import event_emit
+from gateway.wire import BaseRoute, CopyRoute, SageMakerTarget
+
+REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
+"""An AWS region's name."""
+_NAME: Final = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+"""What SageMaker takes as the name of an endpoint or inference component."""
 
 
 @transaction.atomic
-def copy_register(*, base_model: BaseModel, kind: str, url: str) -> Copy:
-    """Tells the gateways of a server for `base_model`; the same URL again returns the copy it has.
+def copy_register(
+    *,
+    base_model: BaseModel,
+    kind: str,
+    url: str,
+    loads_adapters: bool = False,
+    sagemaker: SageMakerTarget | None = None,
+    deployment: Deployment | None = None,
+) -> Copy:
+    """Tells the gateways of a server for `base_model`; the same place again returns the copy it has.
+
+    Args:
+        deployment: whose a new copy is; one that there is stays whose it was.
 
     Raises:
-        InvalidInputError: the kind is unknown or the URL is not one.
+        InvalidInputError: the kind is unknown, or what it needs is missing or malformed.
     """
     if kind not in Copy.Kind.values:
         raise InvalidInputError(f"kind must be one of {', '.join(Copy.Kind.values)}", field="kind")
-    url = _base_url(url)
+    if loads_adapters and kind != Copy.Kind.OPENAI_HTTP:
+        raise InvalidInputError("loads_adapters is for copies of kind openai_http", field="loads_adapters")
+    if (kind == Copy.Kind.SAGEMAKER) != (sagemaker is not None):
+        raise InvalidInputError(
+            "sagemaker is for copies of kind sagemaker, and needed there", field="sagemaker"
+        )
+    place = _place(sagemaker)
+    place["url"] = base_url(url) if url or sagemaker is None else ""
+    how: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
+    if sagemaker is not None:
+        how |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
     # The base's row is the lock under which its copies change: the published list is always whole.
     BaseModel.objects.select_for_update().get(pk=base_model.pk)
+    known = Copy.objects.filter(base_model=base_model, **place).first()
+    before = None if known is None else snapshot(known)
     copy, _ = Copy.objects.update_or_create(
         base_model=base_model,
-        url=url,
-        defaults={"kind": kind},
-        create_defaults={"id": f"copy-{secrets.token_hex(4)}", "kind": kind},
+        **place,
+        defaults=how,
+        create_defaults={"id": f"copy-{secrets.token_hex(4)}", "deployment": deployment, **how},
     )
     _publish(base_model)
+    audit_record(tenant="", action="copy.register", target=copy, before=before, after=snapshot(copy))
+    if before is None:
+        _emit("deployment.copy.added", base_model)
     return copy
 
 
 @transaction.atomic
-def copy_remove(*, copy: Copy) -> None:
-    """Takes a server out of the route table; running streams end by themselves."""
+def copy_remove(*, copy: Copy, by_deployment: bool = False) -> None:
+    """Takes a server out of the route table; running streams end by themselves.
+
+    Raises:
+        ConflictError: it is a deployment's, which alone may take it (`by_deployment`).
+    """
+    if copy.deployment_id is not None and not by_deployment:
+        raise ConflictError(
+            f"{copy.pk} is a copy of deployment {copy.deployment}, which would bring it back: remove "
+            f"or change that"
+        )
     base_model = BaseModel.objects.select_for_update().get(pk=copy.base_model_id)
-    Copy.objects.filter(pk=copy.pk).delete()
+    if Copy.objects.filter(pk=copy.pk).delete()[0]:
+        audit_record(tenant="", action="copy.remove", target=copy, before=snapshot(copy))
+        _emit("deployment.copy.removed", base_model)
     _publish(base_model)
 
 
+def _emit(event: str, base_model: BaseModel) -> None:
+    """To every tenant that wants to know; where a copy stands is the operator's affair alone."""
+    told = {"base_model": base_model.name, "copies": _copies(base_model).count()}
+    event_emit(tenant=None, type=event, data=told)
+
+
+def base_publish(base_model: BaseModel) -> None:
+    """Tells gateways anew where a base model is, whether its requests may be held, and where its adapters
+    have been placed."""
+    BaseModel.objects.select_for_update().get(pk=base_model.pk)
+    _publish(base_model)
+
+
+def homes_publish(base_model: BaseModel) -> None:
+    """`base_publish`, if gateways have been told of other homes than there are."""
+    copies = set(_copies(base_model).values_list("pk", flat=True))
+    known = route_base(base_model=base_model.name)
+    if homes_of(base_model_id=base_model.pk, copies=copies) != ({} if known is None else known.homes):
+        base_publish(base_model)
+
+
 def _publish(base_model: BaseModel) -> None:
-    copies = tuple(CopyRoute(copy.pk, copy.kind, copy.url) for copy in base_model.copies.all())
-    entry = BaseRoute(base_model.served_name, base_model.max_model_len, copies)
+    copies = tuple(_route(copy) for copy in _copies(base_model))
+    held = hold_seconds(base_model_id=base_model.pk)
+    homes = homes_of(base_model_id=base_model.pk, copies={copy.id for copy in copies})
+    entry = BaseRoute(base_model.served_name, base_model.max_model_len, copies, held, homes)
     route_set(path=f"bases/{base_model.name}", entry=entry)
 
 
-def _base_url(text: str) -> str:
+def _copies(base_model: BaseModel) -> QuerySet[Copy]:
+    """As they are now: `base_model` may carry those that it had when it was read."""
+    return Copy.objects.filter(base_model_id=base_model.pk)
+
+
+def _route(copy: Copy) -> CopyRoute:
+    target = None
+    if copy.kind == Copy.Kind.SAGEMAKER:
+        target = SageMakerTarget(copy.region, copy.endpoint, copy.component, copy.adapter_naming, copy.api)
+    return CopyRoute(copy.pk, copy.kind, copy.url, copy.loads_adapters, target)
+
+
+def _place(target: SageMakerTarget | None) -> dict[str, str]:
+    """The columns that say where on SageMaker a copy stands; empty for other kinds."""
+    if target is None:
+        return {"region": "", "endpoint": "", "component": ""}
+    if REGION.fullmatch(target.region) is None:
+        raise _wrong("region", "a region such as eu-central-1", target.region)
+    if _NAME.fullmatch(target.endpoint) is None:
+        raise _wrong("endpoint", "1-63 letters, digits and inner hyphens", target.endpoint)
+    if target.component and _NAME.fullmatch(target.component) is None:
+        raise _wrong("component", "1-63 letters, digits and inner hyphens", target.component)
+    if target.adapters not in Copy.AdapterNaming.values:
+        raise _wrong("adapters", f"one of {', '.join(Copy.AdapterNaming.values)}", target.adapters)
+    if target.api not in Copy.Api.values:
+        raise _wrong("api", f"one of {', '.join(Copy.Api.values)}", target.api)
+    if target.adapters == Copy.AdapterNaming.COMPONENTS and not target.component:
+        text = "adapters as components need the base model's component; without one use reference or name"
+        raise InvalidInputError(text, field="sagemaker.adapters")
+    return {"region": target.region, "endpoint": target.endpoint, "component": target.component}
+
+
+def _wrong(name: str, wanted: str, given: str) -> InvalidInputError:
+    return InvalidInputError(f"sagemaker.{name} must be {wanted}, got {given!r}", field=f"sagemaker.{name}")
+
+
+def base_url(text: str, *, field: str = "url") -> str:
+    """An HTTP server's base URL without `/v1`. Raises InvalidInputError on anything else."""
     parts = urlsplit(text.strip().rstrip("/").removesuffix("/v1"))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise InvalidInputError(f"url must be like http://host:port, got {text!r}", field="url")
+        raise InvalidInputError(f"{field} must be like http://host:port, got {text!r}", field=field)
     if parts.username or parts.password:
-        raise InvalidInputError("url must carry no credentials: workers take the fleet token", field="url")
+        raise InvalidInputError(
+            f"{field} must carry no credentials: workers take the fleet token", field=field
+        )
     return parts.geturl()

@@ -13,8 +13,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_UPLOADS: Final = re.compile(r"/(?:api/v1|t/[^/]+)/adapters(?:/.*)?")
-"""Paths, of REST and of the web UI, to which adapters' files are sent."""
+_UPLOADS: Final = re.compile(r"POST /(?:api/v1|t/[^/]+)/adapters(?:/.*)?|PATCH /api/v1/uploads/[^/]+")
+"""Where adapters' files are sent to, by REST and by the web UI."""
 
 
 class BodyLimit:
@@ -28,7 +28,9 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        limit = self._upload_limit if _UPLOADS.fullmatch(scope["path"]) else self._limit
+        limit = (
+            self._upload_limit if _UPLOADS.fullmatch(f"{scope['method']} {scope['path']}") else self._limit
+        )
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if not declared.isdigit() or int(declared) > limit:
             await _refuse(send, limit)

@@ -1,30 +1,21 @@
-"""How the errors that are ours stand in the OpenAPI schema."""
+"""How errors stand in the OpenAPI schema: one shape for all of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from drf_standardized_errors.openapi_serializers import ClientErrorEnum, ServerErrorEnum
+from drf_standardized_errors.openapi_serializers import ClientErrorEnum, ServerErrorEnum, ValidationErrorEnum
 from rest_framework import serializers
 
 
-class Error409Serializer(serializers.Serializer[Any]):
-    code = serializers.CharField(default="conflict")
-    detail = serializers.CharField()
-    attr = serializers.CharField(allow_null=True)
+class ErrorSerializer(serializers.Serializer[Any]):
+    code = serializers.CharField(help_text="A word for programs, as `invalid`, `not_found` or `in_progress`.")
+    detail = serializers.CharField(help_text="What is wrong and what to do about it.")
+    attr = serializers.CharField(allow_null=True, help_text="The field, header or parameter meant.")
 
 
-class ErrorResponse409Serializer(serializers.Serializer[Any]):
-    type = serializers.ChoiceField(choices=ClientErrorEnum.choices)
-    errors = Error409Serializer(many=True)  # type: ignore[assignment]  # a field, not DRF's property
-
-
-class Error503Serializer(serializers.Serializer[Any]):
-    code = serializers.CharField(default="unavailable")
-    detail = serializers.CharField()
-    attr = serializers.CharField(allow_null=True)
-
-
-class ErrorResponse503Serializer(serializers.Serializer[Any]):
-    type = serializers.ChoiceField(choices=ServerErrorEnum.choices)
-    errors = Error503Serializer(many=True)  # type: ignore[assignment]  # a field, not DRF's property
+class ErrorResponseSerializer(serializers.Serializer[Any]):
+    type = serializers.ChoiceField(
+        choices=[*ValidationErrorEnum.choices, *ClientErrorEnum.choices, *ServerErrorEnum.choices]
+    )
+    errors = ErrorSerializer(many=True)  # type: ignore[assignment]  # a field, not DRF's property

@@ -6,7 +6,10 @@ from drf_standardized_errors.handler import ExceptionHandler
 from rest_framework import exceptions, status
 
 from controlplane.errors import (
+    ChecksumError,
     ConflictError,
+    ForbiddenError,
+    InProgressError,
     InvalidInputError,
     NotFoundError,
     UnavailableError,
@@ -21,6 +24,13 @@ class Conflict(exceptions.APIException):
     default_code = "conflict"
 
 
+class InProgress(Conflict):
+    """409 with Retry-After: the same request is being worked on."""
+
+    default_code = "in_progress"
+    wait = 1
+
+
 class Unavailable(exceptions.APIException):
     """503: a dependency does not answer; retry."""
 
@@ -29,20 +39,56 @@ class Unavailable(exceptions.APIException):
     default_code = "unavailable"
 
 
+class PreconditionFailed(exceptions.APIException):
+    """412: the object is no longer the one that `If-Match` names."""
+
+    status_code = status.HTTP_412_PRECONDITION_FAILED
+    default_detail = (
+        "The object was changed meanwhile: read it again and repeat the change on what it is now."
+    )
+    default_code = "precondition_failed"
+
+
+class PreconditionRequired(exceptions.APIException):
+    """428: this change replaces the whole object, so it must say which state it replaces."""
+
+    status_code = status.HTTP_428_PRECONDITION_REQUIRED
+    default_detail = (
+        "Send If-Match with the ETag of what you read, or If-Match: * to replace whatever there is."
+    )
+    default_code = "precondition_required"
+
+
+class ChecksumMismatch(exceptions.APIException):
+    """460, tus's own: the bytes are not those whose checksum was sent."""
+
+    status_code = 460
+    default_detail = "The bytes do not have the checksum that was sent with them: send them again."
+    default_code = "checksum_mismatch"
+
+
 class ErrorHandler(ExceptionHandler):
     """drf-standardized-errors' handler, which also knows `controlplane.errors`."""
 
     def convert_known_exceptions(self, exc: Exception) -> Exception:
         match exc:
+            case ChecksumError():
+                return ChecksumMismatch(str(exc))
             case InvalidInputError():
                 text = str(exc)
                 return exceptions.ValidationError({exc.field: [text]} if exc.field else [text])
+            case ForbiddenError():
+                return exceptions.PermissionDenied(str(exc))
             case NotFoundError():
                 return exceptions.NotFound(str(exc))
+            case InProgressError():
+                return InProgress(str(exc))
             case ConflictError():
                 return Conflict(str(exc))
             case UnavailableError():
                 return Unavailable(str(exc))
+            case OverflowError():  # a number of more than 64 bits in a path, which SQLite cannot look up
+                return exceptions.NotFound("nothing has a number as large as that")
             case _:
                 known: Exception = super().convert_known_exceptions(exc)
                 return known

@@ -2,6 +2,9 @@
 
 Delivered, then committed, then acknowledged: whatever dies in between, the entries come again, and the
 unique constraint of `UsageEventRow` makes the second time change nothing.
+
+While the database writes a batch, a thread reads and checks the next one: the two wait for different
+processes.
 """
 
 from __future__ import annotations
@@ -10,7 +13,10 @@ import datetime as dt
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import redis
@@ -18,12 +24,21 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
-from controlplane.metering.services import StreamEntry, usage_ingest
+from controlplane.metering.event_rows import StreamEntry
+from controlplane.metering.services import CheckedEntries, entries_check, usage_write
 from gateway.wire import USAGE_GROUP, USAGE_STREAM
 
 logger = logging.getLogger(__name__)
-_BATCH: Final = 1000
+_BATCH: Final = 10_000
 _BLOCK_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What was taken from the stream in one go."""
+
+    ids: list[bytes]
+    checked: CheckedEntries
 
 
 class UsageIngester:
@@ -45,16 +60,52 @@ class UsageIngester:
         )
         self._consumer = consumer or f"{socket.gethostname()}-{os.getpid()}"
         self._claim_idle_ms = int(claim_idle.total_seconds() * 1000)
+        self._taken: deque[_Batch] = deque()
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Ingests until `stopped()`; raises RedisError or django.db.Error, after which call it again."""
-        while not stopped():
-            if not self.ingest_abandoned():
-                self.ingest_new(block_ms=_BLOCK_MS)
+        """Ingests until `stopped()`; raises RedisError or django.db.Error, after which call it again.
+
+        What was taken and not written by then is written first when it is called again: nobody else would
+        get it before `claim_idle` is over.
+        """
+        self._ingest_taken()
+        with ThreadPoolExecutor(1, thread_name_prefix="read-ahead") as reader:
+            ahead = reader.submit(self._take)
+            while not stopped():
+                ahead.result()
+                batches = len(self._taken)
+                ahead = reader.submit(self._take)
+                self._ingest_taken(batches)
+            ahead.result()
+            self._ingest_taken()
 
     def ingest_new(self, *, block_ms: int | None = None) -> int:
         """Ingests up to a batch of entries that nobody has seen; returns how many came."""
+        return self._ingest(self._read_new(block_ms=block_ms))
 
+    def ingest_abandoned(self) -> int:
+        """Ingests entries that a consumer took and never acknowledged, this one's own included."""
+        return self._ingest(self._read_abandoned())
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._redis.close()
+
+    def _take(self) -> None:
+        """In the thread that reads ahead."""
+        self._taken.append(self._read())
+
+    def _ingest_taken(self, batches: int | None = None) -> None:
+        """The oldest `batches`, all unless told; one that fails is the first still."""
+        for _ in range(len(self._taken) if batches is None else batches):
+            self._ingest(self._taken[0])
+            self._taken.popleft()
+
+    def _read(self) -> _Batch:
+        abandoned = self._read_abandoned()
+        return abandoned if abandoned.ids else self._read_new(block_ms=_BLOCK_MS)
+
+    def _read_new(self, *, block_ms: int | None = None) -> _Batch:
         def read() -> Any:
             return self._redis.xreadgroup(
                 USAGE_GROUP, self._consumer, {USAGE_STREAM: ">"}, count=_BATCH, block=block_ms
@@ -62,38 +113,25 @@ class UsageIngester:
 
         reply = self._with_group(read)
         streams = reply.items() if isinstance(reply, dict) else reply or ()
-        entries = [entry for _, found in streams for entry in _flat(found)]
-        return self._ingest(entries)
+        return _batch([entry for _, found in streams for entry in _flat(found)])
 
-    def ingest_abandoned(self) -> int:
-        """Ingests entries that a consumer took and never acknowledged, this one's own included."""
-
+    def _read_abandoned(self) -> _Batch:
         def claim() -> Any:
             return self._redis.xautoclaim(
                 USAGE_STREAM, USAGE_GROUP, self._consumer, self._claim_idle_ms, count=_BATCH
             )
 
-        return self._ingest(_flat(self._with_group(claim)[1]))
+        return _batch(_flat(self._with_group(claim)[1]))
 
-    def close(self) -> None:
-        """Closes the connection."""
-        self._redis.close()
-
-    def _ingest(self, entries: list[tuple[bytes, dict[bytes, bytes] | None]]) -> int:
-        if not entries:
+    def _ingest(self, batch: _Batch) -> int:
+        if not batch.ids:
             return 0
-        usage_ingest(
-            entries=[
-                StreamEntry(stream_id.decode(), (fields or {}).get(b"event", b""))
-                for stream_id, fields in entries
-            ]
-        )
-        ids = [stream_id for stream_id, _ in entries]
+        usage_write(checked=batch.checked)
         with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.xack(USAGE_STREAM, USAGE_GROUP, *ids)
-            pipeline.xdel(USAGE_STREAM, *ids)
+            pipeline.xack(USAGE_STREAM, USAGE_GROUP, *batch.ids)
+            pipeline.xdel(USAGE_STREAM, *batch.ids)
             pipeline.execute()
-        return len(entries)
+        return len(batch.ids)
 
     def _with_group(self, call: Callable[[], Any]) -> Any:
         """The group goes with the stream when Redis loses its data: then it is made anew."""
@@ -108,6 +146,13 @@ class UsageIngester:
             if not str(error).startswith("BUSYGROUP"):
                 raise
         return call()
+
+
+def _batch(entries: list[tuple[bytes, dict[bytes, bytes] | None]]) -> _Batch:
+    checked = entries_check(
+        entries=[StreamEntry(name.decode(), (fields or {}).get(b"event", b"")) for name, fields in entries]
+    )
+    return _Batch([name for name, _ in entries], checked)
 
 
 def _flat(entries: Any) -> list[tuple[bytes, dict[bytes, bytes] | None]]:

@@ -1,18 +1,26 @@
-"""Usage events as they came, their sums by day, and what could not be read."""
+"""Usage events as they came, their sums by hour and day, and what could not be read."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
+
+from controlplane.tenants.models import ServiceAccount
 
 NAME = 200
 """Longest text that an event's name-like field may hold."""
 
 
 class UsageEventRow(models.Model):
-    """One attempt of one request. Rows are only ever added. Names, not keys: they outlive what they name."""
+    """One attempt of one request. Rows are only ever added. Names, not keys: they outlive what they name.
+
+    On PostgreSQL the table is partitioned by `day` (`controlplane.metering.partitions`).
+    """
 
     event_id = models.UUIDField()
     day = models.DateField(help_text="UTC day of the UUIDv7 `event_id`.")
+    hour = models.SmallIntegerField(help_text="UTC hour of that day.", db_default=0)
     tenant = models.CharField(max_length=NAME)
     project = models.CharField(max_length=NAME)
     key_id = models.CharField(max_length=NAME)
@@ -42,13 +50,21 @@ class UsageEventRow(models.Model):
                 fields=["day", "tenant", "request_id", "attempt"], name="usage_event_once"
             )
         ]
+        indexes = [
+            # Requests by split aliases alone: a rollout compares the arms of one every few seconds.
+            models.Index(
+                fields=["tenant", "adapter", "started_at"],
+                condition=models.Q(arm__gt=""),
+                name="usage_event_arm",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.tenant} {self.request_id}"
 
 
-class UsageRollup(models.Model):
-    """Sums of a day's events that agree in everything a report may group by."""
+class _Sums(models.Model):
+    """Sums of events that agree in everything a report may group by."""
 
     day = models.DateField()
     tenant = models.CharField(max_length=NAME)
@@ -56,6 +72,7 @@ class UsageRollup(models.Model):
     key_id = models.CharField(max_length=NAME)
     adapter = models.CharField(max_length=NAME, help_text="Engine name; '' for the base alone.")
     alias = models.CharField(max_length=NAME)
+    arm = models.CharField(max_length=NAME, default="", db_default="")
     base_model = models.CharField(max_length=NAME)
     backend = models.CharField(max_length=NAME)
     status = models.CharField(max_length=20)
@@ -63,33 +80,178 @@ class UsageRollup(models.Model):
     prompt_tokens = models.BigIntegerField()
     cached_tokens = models.BigIntegerField()
     completion_tokens = models.BigIntegerField()
+    estimated_requests = models.BigIntegerField(
+        default=0, db_default=0, help_text="Of the requests, those whose backend reported no usage."
+    )
 
-    DIMENSIONS = ("day", "tenant", "project", "key_id", "adapter", "alias", "base_model", "backend", "status")
-    SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+    DIMENSIONS: ClassVar[tuple[str, ...]] = (
+        "day", "tenant", "project", "key_id", "adapter", "alias", "arm", "base_model", "backend", "status"
+    )  # fmt: skip
+    SUMS: ClassVar[tuple[str, ...]] = (
+        "requests", "prompt_tokens", "cached_tokens", "completion_tokens", "estimated_requests"
+    )  # fmt: skip
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.tenant} {self.adapter or self.base_model}"
+
+
+class UsageRollup(_Sums):
+    """A UTC day's sums. They stay when the events are dropped."""
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
                 # The tenant first: a report reads one tenant's range of days.
                 fields=[
-                    "tenant", "day", "project", "key_id", "adapter", "alias", "base_model", "backend",
+                    "tenant", "day", "project", "key_id", "adapter", "alias", "arm", "base_model", "backend",
                     "status",
                 ],
                 name="usage_rollup_once",
             )
         ]  # fmt: skip
 
-    def __str__(self) -> str:
-        return f"{self.day} {self.tenant} {self.adapter or self.base_model}"
+
+class UsageHour(_Sums):
+    """A UTC hour's sums, for reports by the hour and in other time zones than UTC."""
+
+    hour = models.SmallIntegerField(help_text="UTC hour of the day.")
+
+    DIMENSIONS: ClassVar[tuple[str, ...]] = (*_Sums.DIMENSIONS, "hour")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=[
+                    "tenant", "day", "hour", "project", "key_id", "adapter", "alias", "arm", "base_model",
+                    "backend", "status",
+                ],
+                name="usage_hour_once",
+            )
+        ]  # fmt: skip
 
 
 class DeadUsageEvent(models.Model):
     """A stream entry that is no usage event, kept with the reason so that nobody's usage disappears."""
 
     stream_id = models.CharField(max_length=50, unique=True)
+    tenant = models.CharField(
+        max_length=NAME, blank=True, default="", db_default="", help_text="That it names; '' if unreadable."
+    )
     payload = models.TextField()
     reason = models.TextField()
     received_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
         return self.stream_id
+
+
+class UsageSource(models.Model):
+    """What a service account's keys with scope `usage:write` may report beyond their own project's usage."""
+
+    service_account = models.OneToOneField(ServiceAccount, models.CASCADE, related_name="usage_source")
+    tenants = models.JSONField(
+        null=True, blank=True, help_text="List of tenants, with all their projects; null for every tenant."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("pk",)
+
+    def __str__(self) -> str:
+        return str(self.service_account)
+
+
+class HostingKind(models.TextChoices):
+    """What is counted while it is there, and what `quantity` is of it."""
+
+    COPY = "copy", "copies of a base model that gateways may call"
+    GPU = "gpu", "accelerators that a deployment holds"
+    INSTANCE = "instance", "machines of an endpoint"
+    ADAPTER = "adapter", "adapter versions, in a tier"
+    STORAGE = "storage", "bytes of adapters' files"
+    OPTIMIZATION = "optimization", "machines of an optimization job"
+
+
+class _Hosted(models.Model):
+    """What time is counted of. Names, not keys: they outlive what they name."""
+
+    kind = models.CharField(max_length=12, choices=HostingKind.choices)
+    tenant = models.CharField(max_length=NAME, blank=True, help_text="'' for the operator's own.")
+    base_model = models.CharField(max_length=NAME, blank=True)
+    adapter = models.CharField(max_length=NAME, blank=True, help_text="Engine name.")
+    deployment = models.CharField(max_length=NAME, blank=True)
+    tier = models.CharField(max_length=10, blank=True, help_text="Of an adapter: `placed` or `stored`.")
+    instance_type = models.CharField(max_length=40, blank=True)
+
+    DIMENSIONS: ClassVar[tuple[str, ...]] = (
+        "kind", "tenant", "base_model", "adapter", "deployment", "tier", "instance_type"
+    )  # fmt: skip
+
+    class Meta:
+        abstract = True
+
+
+class HostingSpan(_Hosted):
+    """From when to when something was there. Its seconds up to `counted_to` are in the sums by hour."""
+
+    subject = models.CharField(
+        max_length=NAME, help_text="What of its kind it is; two are never open at once."
+    )
+    quantity = models.BigIntegerField()
+    started_at = models.BigIntegerField(help_text="Unix seconds.")
+    ended_at = models.BigIntegerField(null=True, blank=True, help_text="Null while it is there.")
+    counted_to = models.BigIntegerField(help_text="Unix seconds.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["kind", "subject"], condition=models.Q(ended_at=None), name="hosting_span_open_once"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(counted_to__gte=models.F("started_at")), name="hosting_span_counted"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["counted_to"],
+                condition=models.Q(ended_at=None) | models.Q(counted_to__lt=models.F("ended_at")),
+                name="hosting_span_uncounted",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}"
+
+
+class HostingHour(_Hosted):
+    """A UTC hour's quantity times seconds of all spans that agree in the rest."""
+
+    day = models.DateField()
+    hour = models.SmallIntegerField(help_text="UTC hour of the day.")
+    quantity_seconds = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=[
+                    "tenant", "day", "hour", "kind", "base_model", "adapter", "deployment", "tier",
+                    "instance_type",
+                ],
+                name="hosting_hour_once",
+            )
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.hour}:00 {self.kind} {self.tenant}"
+
+
+class HostingLook(models.Model):
+    """When it was last looked what is there. One row."""
+
+    at = models.BigIntegerField(help_text="Unix seconds.")
+
+    def __str__(self) -> str:
+        return str(self.at)

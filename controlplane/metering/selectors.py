@@ -3,13 +3,84 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 
-from controlplane.metering.models import UsageRollup
+from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
 
 
 def rollup_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageRollup]:
     """Rollups of the UTC days `start` to `end`, both included: a tenant's, or (None) all tenants'."""
     rollups = UsageRollup.objects.filter(day__range=(start, end))
     return rollups if tenant is None else rollups.filter(tenant=tenant)
+
+
+def hour_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageHour]:
+    """As `rollup_list`, by the hour."""
+    hours = UsageHour.objects.filter(day__range=(start, end))
+    return hours if tenant is None else hours.filter(tenant=tenant)
+
+
+class SummedUse(NamedTuple):
+    """Sums of the rows that agree in what was asked for; the rest of the names are empty."""
+
+    day: dt.date
+    tenant: str
+    hour: int = 0
+    project: str = ""
+    key_id: str = ""
+    adapter: str = ""
+    alias: str = ""
+    arm: str = ""
+    base_model: str = ""
+    backend: str = ""
+    status: str = ""
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+
+_SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+
+
+def use_summed(
+    sums: QuerySet[UsageRollup] | QuerySet[UsageHour], *, by: Iterable[str], on: dt.date | None = None
+) -> Iterator[SummedUse]:
+    """`sums` added up by the database, by tenant and the columns `by`: a report of a few columns reads a
+    part of the rows, and none of them as a model's object.
+
+    Args:
+        on: the day that the sums are said to be of; None to add up each day for itself.
+    """
+    columns = list(dict.fromkeys((*(("day",) if on is None else ()), "tenant", *by)))
+    totals = {f"total_{name}": Sum(name) for name in _SUMS}
+    names = (*columns, *_SUMS)
+    # A row is made once for each of tens of thousands: by place, which takes a third of the time by name.
+    known = {**SummedUse._field_defaults, "day": on}
+    place = {name: names.index(name) if name in names else None for name in SummedUse._fields}
+    take = [(index, known.get(name)) for name, index in place.items()]
+    rows = sums.order_by().values(*columns).annotate(**totals).values_list(*columns, *totals)
+    for row in rows.iterator(chunk_size=2000):
+        yield SummedUse._make([value if index is None else row[index] for index, value in take])
+
+
+def arm_attempts(*, tenant: str, alias: str, adapter: str, since: dt.datetime) -> QuerySet[UsageEventRow]:
+    """A split alias's attempts on one arm, `adapter` being its engine name, that began since then."""
+    # `arm` as the partial index has it, so that the index serves on SQLite too.
+    rows = UsageEventRow.objects.filter(tenant=tenant, adapter=adapter, arm__gt="", alias=alias)
+    # The days besides: PostgreSQL then looks at their partitions alone. A gateway's clock may be off.
+    rows = rows.filter(day__gte=since.astimezone(dt.UTC).date() - dt.timedelta(days=1))
+    return rows.filter(started_at__gte=int(since.timestamp() * 1000))
+
+
+def copy_attempts(
+    *, copies: Iterable[str], since: dt.datetime, until: dt.datetime | None = None
+) -> QuerySet[UsageEventRow]:
+    """Attempts that copies of these ids were asked for from `since` on, and before `until`."""
+    # The days besides, as in `arm_attempts`.
+    rows = UsageEventRow.objects.filter(day__gte=since.astimezone(dt.UTC).date() - dt.timedelta(days=1))
+    rows = rows.filter(endpoint__in=sorted(copies), started_at__gte=int(since.timestamp() * 1000))
+    return rows if until is None else rows.filter(started_at__lt=int(until.timestamp() * 1000))

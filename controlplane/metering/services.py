@@ -1,153 +1,165 @@
-"""Writes usage events: rows, rollups and dead letters in one transaction."""
+"""Writes usage events: rows, sums and dead letters in one transaction."""
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-import uuid
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from django.db import IntegrityError, connection, transaction
-from django.db.models import CharField
+from django.conf import settings
+from django.db import DataError, transaction
 from django.utils import timezone
 
-from controlplane.metering.models import NAME, DeadUsageEvent, UsageEventRow, UsageRollup
-from gateway.wire import UsageEvent, WireError
+from controlplane.metering.event_rows import EventRow, StreamEntry, event_row, named_day
+from controlplane.metering.insert import events_insert
+from controlplane.metering.known_names import reasons_unknown
+from controlplane.metering.models import DeadUsageEvent, UsageEventRow
+from controlplane.metering.partitions import events_drop, partitions_ensure
+from controlplane.tenants.services import api_keys_touch
+from gateway.wire import WireError
 
 logger = logging.getLogger(__name__)
-_STATUSES: Final = ("ok", "error", "cancelled", "interrupted")
-_MAX_TOKENS: Final = 1 << 40
-_MAX_MS: Final = 1e12
-_KEY = tuple[dt.date, str, str, int]
-_TEXT_FIELDS: Final = tuple(
-    field.name for field in UsageEventRow._meta.get_fields() if isinstance(field, CharField)
-)
+_BACK: Final = 3
+"""Days on which an event of a wrong clock may have been counted when it came first."""
+_AHEAD: Final = 3
+"""Days whose partitions are made before they begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class StreamEntry:
-    """One entry of the usage stream; `event` is JSON of a UsageEvent, or should be."""
+class CheckedEntries:
+    """Entries of the stream, and what is to be written for them; `rows` are those of `living`."""
 
-    stream_id: str
-    event: bytes
+    entries: Sequence[StreamEntry]
+    living: list[StreamEntry]
+    rows: list[EventRow]
+    dead: list[DeadUsageEvent]
 
 
 def usage_ingest(*, entries: Sequence[StreamEntry]) -> int:
-    """Writes what is new among `entries`; returns how many events that was.
+    """Writes what is new among `entries`; returns how many events that was."""
+    return usage_write(checked=entries_check(entries=entries))
 
-    What is no usage event goes to the dead letters. Two ingesters that meet the same new event collide
-    on the unique constraint; the loser starts again and finds it there.
+
+def entries_check(*, entries: Sequence[StreamEntry]) -> CheckedEntries:
+    """Without the database: what each entry becomes.
+
+    What is no usage event goes to the dead letters, and so does one of a day whose events were dropped:
+    nobody could tell any longer whether it is new.
     """
-    rows: dict[_KEY, UsageEventRow] = {}
+    living: list[StreamEntry] = []
+    rows: list[EventRow] = []
     dead: list[DeadUsageEvent] = []
+    oldest = keep_from().isoformat()
     for entry in entries:
         try:
-            row = _row(entry.event)
-        except (WireError, RecursionError) as error:
+            row = event_row(entry)
+        except WireError as error:
             dead.append(_dead(entry, str(error)))
+            continue
+        if row.day < oldest:
+            dead.append(
+                _dead(entry, f"its day {row.day} is older than GRAFTWORK_USAGE_KEEP_DAYS", row.tenant)
+            )
         else:
-            rows.setdefault(_key(row), row)
-    for attempt in range(5):
-        try:
-            return _write(rows, dead)
-        except IntegrityError:
-            if attempt == 4:
-                raise
-    raise AssertionError("unreachable")
+            living.append(entry)
+            rows.append(row)
+    return CheckedEntries(entries, living, rows, dead)
+
+
+def usage_write(*, checked: CheckedEntries) -> int:
+    """Writes what is new of it; returns how many events that was.
+
+    Events of a tenant or a base model that there is not are dead, until they are replayed. Should the
+    database refuse a value, that event alone is dead, not those that came with it.
+    """
+    entries = checked.entries
+    rows, dead = _known(checked)
+    partitions_ensure({dt.date.fromisoformat(day) for day in {row.day for row in rows}})
+    try:
+        count = _write(rows, dead)
+    except DataError as error:
+        if len(entries) == 1:
+            return _write([], [_dead(entries[0], f"the database refuses it: {error}")])
+    else:
+        api_keys_touch(used=_last_uses(rows))
+        return count
+    half = len(entries) // 2
+    return usage_ingest(entries=entries[:half]) + usage_ingest(entries=entries[half:])
+
+
+def _known(checked: CheckedEntries) -> tuple[list[EventRow], list[DeadUsageEvent]]:
+    rows: list[EventRow] = []
+    dead, unknown = list(checked.dead), Counter[str]()
+    for entry, row, reason in zip(checked.living, checked.rows, reasons_unknown(checked.rows), strict=True):
+        if reason:
+            unknown[reason] += 1
+            dead.append(_dead(entry, reason, row.tenant, told=True))
+        else:
+            rows.append(row)
+    # Not each: a tenant that is missing comes with thousands.
+    for reason, count in unknown.items():
+        logger.warning("%d usage entries are dead: %s", count, reason)
+    return rows, dead
+
+
+def usage_partitions_prepare(*, today: dt.date | None = None) -> None:
+    """Makes the partitions of the coming days, so that none is made while events wait for it."""
+    first = today or _today()
+    partitions_ensure({first + dt.timedelta(days=ahead) for ahead in range(_AHEAD + 1)})
+
+
+def usage_drop_old(*, today: dt.date | None = None) -> int:
+    """Drops the events of days that are no longer kept; returns how many days. Sums stay."""
+    return events_drop(before=keep_from(today=today))
+
+
+def keep_from(*, today: dt.date | None = None) -> dt.date:
+    """The first UTC day whose events are kept."""
+    return (today or _today()) - dt.timedelta(days=settings.GRAFTWORK.usage_keep_days)
+
+
+def _today() -> dt.date:
+    return timezone.now().astimezone(dt.UTC).date()
 
 
 @transaction.atomic
-def _write(rows: dict[_KEY, UsageEventRow], dead: list[DeadUsageEvent]) -> int:
-    found = UsageEventRow.objects.filter(
-        day__in={row.day for row in rows.values()},
-        tenant__in={row.tenant for row in rows.values()},
-        request_id__in=[row.request_id for row in rows.values()],
-    )
-    known = {_key(row) for row in found.only("day", "tenant", "request_id", "attempt")}
-    # In one order everywhere, so that two ingesters with the same events never wait for each other.
-    fresh = [row for key, row in sorted(rows.items()) if key not in known]
-    UsageEventRow.objects.bulk_create(fresh)
-    _add_to_rollups(fresh)
+def _write(rows: Sequence[EventRow], dead: Sequence[DeadUsageEvent]) -> int:
+    count = events_insert(_without_known(rows))
     DeadUsageEvent.objects.bulk_create(dead, ignore_conflicts=True)
-    return len(fresh)
+    return count
 
 
-def _add_to_rollups(rows: Sequence[UsageEventRow]) -> None:
-    sums: dict[tuple[str | dt.date, ...], list[int]] = {}
+def _without_known(rows: Sequence[EventRow]) -> list[EventRow]:
+    """Less those of a wrong clock that were counted on another of the last few days, when they came first."""
+    return [row for row in rows if named_day(row) == row.day or not _is_known(row)]
+
+
+def _is_known(row: EventRow) -> bool:
+    day = dt.date.fromisoformat(row.day)
+    return UsageEventRow.objects.filter(
+        day__in=[day - dt.timedelta(days=back) for back in range(_BACK)],
+        tenant=row.tenant, request_id=row.request_id, attempt=row.attempt,
+    ).exists()  # fmt: skip
+
+
+def _last_uses(rows: Iterable[EventRow]) -> dict[str, dt.datetime]:
+    """The newest of each key's calls."""
+    newest: dict[str, int] = {}
+    now = time.time_ns() // 1_000_000
     for row in rows:
-        key = tuple(getattr(row, name) for name in UsageRollup.DIMENSIONS)
-        amounts = (1, row.prompt_tokens, row.cached_tokens, row.completion_tokens)
-        sums[key] = [old + new for old, new in zip(sums.get(key, (0, 0, 0, 0)), amounts, strict=True)]
-    # In one order everywhere, so that two ingesters never wait for each other's rows.
-    values = [(*key, *amounts) for key, amounts in sorted(sums.items(), key=lambda item: str(item[0]))]
-    if values:
-        with connection.cursor() as cursor:
-            cursor.executemany(_rollup_sql(), values)
+        newest[row.key_id] = max(min(row.started_at, now), newest.get(row.key_id, 0))
+    return {key: dt.datetime.fromtimestamp(at / 1000, dt.UTC) for key, at in newest.items()}
 
 
-def _rollup_sql() -> str:
-    # The ORM's upsert overwrites; this one adds. The same text serves SQLite and PostgreSQL.
-    table = UsageRollup._meta.db_table
-    columns = (*UsageRollup.DIMENSIONS, *UsageRollup.SUMS)
-    added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in UsageRollup.SUMS)
-    return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"  # noqa: S608
-        f" ON CONFLICT ({', '.join(UsageRollup.DIMENSIONS)}) DO UPDATE SET {added}"
-    )
-
-
-def _row(data: bytes) -> UsageEventRow:
-    event = UsageEvent.from_json(data)
-    values = asdict(event)
-    for name in _TEXT_FIELDS:
-        # Half a surrogate pair is a text to Python and to no database.
-        if len(values[name]) > NAME or "\0" in values[name] or not _is_unicode(values[name]):
-            raise WireError(f"usage event field {name} must be at most {NAME} characters without NUL")
-    if event.status not in _STATUSES:
-        raise WireError(f"usage event status must be one of {', '.join(_STATUSES)}, got {event.status!r}")
-    for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
-        if isinstance(values[name], bool) or not 0 <= values[name] < _MAX_TOKENS:
-            raise WireError(f"usage event field {name} must be 0 or more, got {values[name]!r}")
-    if event.cached_tokens > event.prompt_tokens:
-        raise WireError("usage event field cached_tokens must not exceed prompt_tokens")
-    if not 0 <= event.attempt < 1 << 31 or not 0 <= event.started_at < 1 << 62:
-        raise WireError("usage event fields attempt and started_at must be 0 or more")
-    # Compared, not converted: a JSON integer may be too large for a float, and NaN is below nothing.
-    if not -_MAX_MS < event.duration_ms < _MAX_MS or not -_MAX_MS < (event.ttft_ms or 0.0) < _MAX_MS:
-        raise WireError("usage event fields duration_ms and ttft_ms must be finite, below 1e12")
-    return UsageEventRow(**{**values, "day": _day(event.event_id)})
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _day(event_id: str) -> dt.date:
-    """UTC day of a UUIDv7: the gateway's, so that a late event still counts on the day it happened."""
-    try:
-        value = uuid.UUID(event_id)
-    except ValueError as error:
-        raise WireError(f"usage event field event_id must be a UUID, got {event_id!r}") from error
-    if value.version != 7:
-        raise WireError(f"usage event field event_id must be a UUID of version 7, got {event_id!r}")
-    seconds = (value.int >> 80) / 1000
-    if seconds > (timezone.now() + dt.timedelta(days=1)).timestamp():
-        raise WireError(f"usage event {event_id} lies in the future: check the gateway's clock")
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).date()
-
-
-def _dead(entry: StreamEntry, reason: str) -> DeadUsageEvent:
+def _dead(entry: StreamEntry, reason: str, tenant: str = "", *, told: bool = False) -> DeadUsageEvent:
     # PostgreSQL stores no NUL in text.
     payload = entry.event.decode(errors="backslashreplace").replace("\0", "\\x00")
-    logger.warning("usage entry %s is dead: %s", entry.stream_id, reason)
-    return DeadUsageEvent(stream_id=entry.stream_id, payload=payload, reason=reason.replace("\0", "\\x00"))
-
-
-def _key(row: UsageEventRow) -> _KEY:
-    return row.day, row.tenant, row.request_id, row.attempt
+    if not told:
+        logger.warning("usage entry %s is dead: %s", entry.stream_id, reason)
+    return DeadUsageEvent(
+        stream_id=entry.stream_id, tenant=tenant, payload=payload, reason=reason.replace("\0", "\\x00")
+    )

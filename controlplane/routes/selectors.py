@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import Final
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import Q, Subquery, TextField
+from django.db.models.functions import Cast
 
 from controlplane.routes.models import RouteCounter, RouteDelta, RouteEntryRow
-from gateway.wire import RouteChange, RouteTable
+from gateway.wire import AdapterRoute, BaseRoute, RouteChange, RouteTable
+from worker_engine.protocol import AdapterRef, EngineName
+
+_PIECE: Final = 1_000
+"""Rows of a snapshot that are read at a time."""
 
 
 def route_version() -> int | None:
@@ -17,9 +25,50 @@ def route_version() -> int | None:
     return RouteCounter.objects.values_list("version", flat=True).first()
 
 
+def route_base(*, base_model: str) -> BaseRoute | None:
+    """What gateways have been told of a base model; None while it has no entry."""
+    entry = RouteEntryRow.objects.filter(path=f"bases/{base_model}").values_list("entry", flat=True).first()
+    return None if entry is None else BaseRoute.from_dict(entry)
+
+
 def route_adapter_exists(*, name: str) -> bool:
     """Whether any tenant has a published adapter of this name."""
     return RouteEntryRow.objects.filter(path__startswith="adapters/", path__endswith=f"/{name}").exists()
+
+
+def route_adapters_of(*, base_model: str) -> Iterator[AdapterRoute]:
+    """Every adapter of a base model that may be called."""
+    rows = RouteEntryRow.objects.filter(path__startswith="adapters/", entry__base=base_model)
+    for entry in rows.order_by("path").values_list("entry", flat=True).iterator(chunk_size=2000):
+        yield AdapterRoute.from_dict(entry)
+
+
+def route_refs(*, base_model: str, names: Iterable[str]) -> dict[str, AdapterRef]:
+    """Of engine names those that a route leads to, with their references.
+
+    Raises:
+        ProtocolError: one is no engine name.
+    """
+    wanted = set(names)
+    parsed = [EngineName.parse(name) for name in wanted]
+    paths = {f"adapters/{name.tenant}/{name.adapter}" for name in parsed}
+    rows = RouteEntryRow.objects.filter(path__in=paths, entry__base=base_model)
+    found: dict[str, AdapterRef] = {}
+    for entry in rows.values_list("entry", flat=True):
+        refs = AdapterRoute.from_dict(entry).versions.values()
+        found |= {ref.name: ref for ref in refs if ref.name in wanted}
+    return found
+
+
+def route_adapters_changed(*, base_model: str, after: int) -> bool:
+    """Whether an adapter of `base_model` may have come, changed or gone since version `after`."""
+    newer = RouteDelta.objects.filter(version__gt=after)
+    # A gap: old changes are forgotten after a day, and a renumbering says nothing of what changed.
+    if not RouteDelta.objects.filter(version=after).exists() and not newer.filter(version=after + 1).exists():
+        return True
+    # A removal names no base.
+    about = Q(entry__base=base_model) | Q(entry__isnull=True)
+    return newer.filter(about, path__startswith="adapters/").exists()
 
 
 def route_paths(*, paths: Iterable[str]) -> set[str]:
@@ -36,16 +85,38 @@ def route_changes_after(*, version: int, limit: int = 500) -> list[RouteChange]:
     ]
 
 
-@transaction.atomic
 def route_table() -> RouteTable:
-    """The whole table, exactly as of its version: the counter's lock keeps changes out meanwhile."""
-    version = RouteCounter.objects.select_for_update().values_list("version", flat=True).first()
-    table: dict[str, Any] = {"version": version or 0, "keys": {}, "tenants": {}, "bases": {}, "adapters": {}}
-    for row in RouteEntryRow.objects.order_by("path").iterator():
-        kind, _, name = row.path.partition("/")
-        if kind == "adapters":
-            tenant, _, name = name.partition("/")
-            table[kind].setdefault(tenant, {})[name] = row.entry
-        else:
-            table[kind][name] = row.entry
-    return RouteTable.from_json(json.dumps(table))
+    """The whole table, exactly as of its version."""
+    return RouteTable.from_snapshot(route_snapshot()[1])
+
+
+def route_snapshot(*, paced: bool = False) -> tuple[int, str]:
+    """The table's version, and `RouteTable.snapshot()` of it, made of the rows as they are stored.
+
+    At 100,000 adapters this takes seconds, which no change may have to wait for: one statement meets one
+    state of all rows, so nothing is locked.
+
+    Args:
+        paced: rest after each piece as long as it took, so that what is urgent finds the processors free.
+    """
+    counter = RouteCounter.objects.values("version")[:1]
+    rows = RouteEntryRow.objects.order_by("path").annotate(
+        text=Cast("entry", TextField()), version=Subquery(counter)
+    )
+    lines: list[str] = []
+    version: int | None = None
+    # In a transaction PostgreSQL makes rows as they are asked for; outside of one, all of them at once.
+    # SQLite does so anyway, and a transaction there would be the one that may write.
+    with transaction.atomic() if connection.vendor == "postgresql" else nullcontext():
+        found = rows.values_list("path", "text", "version").iterator(chunk_size=_PIECE)
+        begun = time.perf_counter()
+        for path, text, stated in found:
+            version = stated
+            lines.append(f'{{"path": {json.dumps(path)}, "entry": {text}}}')
+            if paced and len(lines) % _PIECE == 0:
+                time.sleep(time.perf_counter() - begun)
+                begun = time.perf_counter()
+    if version is None:
+        version = route_version() or 0
+    head = json.dumps({"version": version})
+    return version, "\n".join([head, *lines, head, ""])

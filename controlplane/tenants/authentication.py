@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
 
+from django.utils import timezone
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
+from controlplane.audit.origin import Actor
+from controlplane.http.addresses import request_address
+from controlplane.http.throttling import take
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import api_key_verify
+from controlplane.tenants.services import api_keys_touch
+from gateway.addresses import Networks
+
+_NOTED_EVERY: Final = timedelta(minutes=1)
+_GUESSES: Final = 60
+"""Wrong keys a minute from one address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +33,9 @@ class KeyHolder:
     is_staff: bool = False
     pk: None = None
 
+    def audit_actor(self) -> Actor:
+        return Actor("key", self.public_id, f"gw_{self.public_id}_...")
+
 
 class ApiKeyAuthentication(authentication.BaseAuthentication):
     """`Authorization: Bearer gw_<public id>_<secret>`; `request.auth` is the ApiKey."""
@@ -31,8 +46,22 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
             return None
         api_key = api_key_verify(text=text.strip())
         if api_key is None:
+            # Guesses are counted where they come from; a right key is never refused for others' wrong ones.
+            if wait := take(f"guess:{request_address(request)}", per_minute=_GUESSES):
+                raise exceptions.Throttled(wait)
             raise exceptions.AuthenticationFailed("this API key is unknown, revoked or expired: make another")
+        if api_key.allowed_networks is not None:
+            _check_address(request, Networks(api_key.allowed_networks))
+        now = timezone.now()
+        if api_key.last_used_at is None or now - api_key.last_used_at > _NOTED_EVERY:
+            api_keys_touch(used={api_key.pk: now})
         return KeyHolder(api_key.pk), api_key
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="graftwork"'
+
+
+def _check_address(request: Request, networks: Networks) -> None:
+    address = request_address(request)
+    if address not in networks:
+        raise exceptions.PermissionDenied(f"this API key may not be used from {address or 'this address'}")

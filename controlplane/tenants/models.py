@@ -1,4 +1,4 @@
-"""Tenants, the people in them, and their API keys."""
+"""Tenants, their projects, the people and programs in them, and their API keys."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from django.contrib.auth.models import PermissionsMixin
 from django.db import models
 from django.db.models.functions import Lower
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from controlplane.audit.origin import Actor
+from controlplane.tenants.roles import Role
 
 
 class Tenant(models.Model):
@@ -18,9 +22,30 @@ class Tenant(models.Model):
     name = models.CharField(max_length=200)
     cache_salt = models.CharField(max_length=64, help_text="Hex; keeps prefix caches of tenants apart.")
     created_at = models.DateTimeField(auto_now_add=True)
+    disabled_at = models.DateTimeField(null=True, blank=True, help_text="To be deleted; nobody gets in.")
 
     def __str__(self) -> str:
         return self.id
+
+
+class Project(models.Model):
+    """A part of a tenant; its slug stands in usage events, so it never changes."""
+
+    DEFAULT = "default"
+    """Made with each tenant; what a key belongs to unless told."""
+
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="projects")
+    slug = models.CharField(max_length=63)
+    name = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("slug",)
+        constraints = [models.UniqueConstraint(fields=["tenant", "slug"], name="project_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}/{self.slug}"
 
 
 class UserManager(BaseUserManager["User"]):
@@ -43,6 +68,9 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_staff = models.BooleanField(default=False)
     is_active = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now)
+    session_epoch = models.PositiveIntegerField(
+        default=0, editable=False, help_text="Counted up to end all of the user's sessions."
+    )
     tenants = models.ManyToManyField(Tenant, through="Membership", related_name="users")
 
     objects: ClassVar[UserManager] = UserManager()
@@ -55,17 +83,23 @@ class User(AbstractBaseUser, PermissionsMixin):
     def __str__(self) -> str:
         return self.email
 
+    def audit_actor(self) -> Actor:
+        return Actor("staff" if self.is_staff else "user", str(self.pk), self.email)
+
+    def _get_session_auth_hash(self, secret: str | None = None) -> str:
+        """What a session must prove to be this user's still: changes with the password and the epoch."""
+        salt = "controlplane.tenants.models.User.get_session_auth_hash"
+        value = f"{self.password}${self.session_epoch}"
+        return salted_hmac(salt, value, secret=secret, algorithm="sha256").hexdigest()
+
 
 class Membership(models.Model):
     """A user's place in a tenant."""
 
-    class Role(models.TextChoices):
-        OWNER = "owner"
-        MEMBER = "member"
-
     user = models.ForeignKey(User, models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="memberships")
-    role = models.CharField(max_length=10, choices=Role.choices, default=Role.OWNER)
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
+    created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "tenant"], name="membership_once")]
@@ -74,26 +108,66 @@ class Membership(models.Model):
         return f"{self.user_id} in {self.tenant_id}"
 
 
+class ServiceAccount(models.Model):
+    """A program of a project's, which holds keys; disabling it ends them all."""
+
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="service_accounts")
+    project = models.ForeignKey(Project, models.RESTRICT, related_name="service_accounts")
+    name = models.CharField(max_length=63)
+    role = models.CharField(
+        max_length=10, choices=Role.choices, help_text="What its keys with scope `manage` may do."
+    )
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    disabled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="service_account_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}/{self.name}"
+
+
 class ApiKey(models.Model):
-    """`gw_<public_id>_<secret>`; of the secret only its SHA-256 is kept."""
+    """`gw_<public_id>_<secret>`; of the secret only its SHA-256 is kept.
+
+    After a rotation the secret before is right too, until `old_secret_until`.
+    """
+
+    PLAYGROUND = "playground"
+    """Name of the short-lived keys that the web UI makes for a member's browser."""
 
     class Scope(models.TextChoices):
         INFERENCE = "inference"
         MANAGE = "manage"
+        USAGE = "usage"
+        USAGE_WRITE = "usage:write"
 
     public_id = models.CharField(max_length=16, primary_key=True)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=100)
-    project = models.CharField(max_length=63, default="default")
+    project = models.ForeignKey(Project, models.RESTRICT, related_name="api_keys")
+    service_account = models.ForeignKey(
+        ServiceAccount, models.RESTRICT, null=True, blank=True, related_name="api_keys"
+    )
     secret_sha256 = models.CharField(max_length=64)
-    scopes = models.JSONField(help_text="List of `inference`, `manage`.")
+    old_secret_sha256 = models.CharField(max_length=64, blank=True, default="")
+    old_secret_until = models.DateTimeField(null=True, blank=True)
+    rotated_at = models.DateTimeField(null=True, blank=True)
+    scopes = models.JSONField(help_text="List of `inference`, `manage`, `usage`, `usage:write`.")
+    allowed_models = models.JSONField(null=True, blank=True, help_text="List of names; null for all.")
+    allowed_endpoints = models.JSONField(null=True, blank=True, help_text="Paths below /v1/; null for all.")
+    allowed_networks = models.JSONField(null=True, blank=True, help_text="CIDRs; null for everywhere.")
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, help_text="To the minute; null for never.")
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ("-created_at", "public_id")
+        indexes = [models.Index(fields=["tenant", "-created_at", "public_id"], name="api_key_newest")]
 
     def __str__(self) -> str:
         return f"gw_{self.public_id}_..."
@@ -102,3 +176,8 @@ class ApiKey(models.Model):
     def is_live(self) -> bool:
         """Neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())
+
+    @property
+    def old_secret_is_live(self) -> bool:
+        """Whether the secret before the last rotation is right still."""
+        return self.is_live and self.old_secret_until is not None and self.old_secret_until > timezone.now()

@@ -1,4 +1,4 @@
-"""Reads of tenants, members and keys."""
+"""Reads of tenants, members, projects, service accounts and keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import hmac
 from django.db.models import QuerySet
 
 from controlplane.errors import NotFoundError
-from controlplane.tenants.models import ApiKey, Tenant, User
+from controlplane.row_security.name_search import API_KEY_NAMES, named
+from controlplane.row_security.scope import scope_set
+from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant, User
+from gateway.wire import KEY_PREFIX
 
 
 def tenant_list() -> QuerySet[Tenant]:
@@ -25,17 +28,8 @@ def tenant_get(*, slug: str) -> Tenant:
 
 
 def tenants_of(*, user: User) -> QuerySet[Tenant]:
-    """The tenants that `user` belongs to, by id."""
-    return Tenant.objects.filter(memberships__user=user).order_by("id")
-
-
-def tenant_of(*, user: User, preferred: str | None = None) -> Tenant | None:
-    """The tenant that `user` acts for: `preferred` if a member of it, or, with none given, the first.
-
-    None when the user is a member of no tenant, or not of `preferred`.
-    """
-    tenants = tenants_of(user=user)
-    return (tenants.filter(pk=preferred) if preferred else tenants).first()
+    """The tenants that `user` belongs to, without disabled ones, by id."""
+    return Tenant.objects.filter(memberships__user=user, disabled_at=None).order_by("id")
 
 
 def user_list() -> QuerySet[User]:
@@ -43,14 +37,45 @@ def user_list() -> QuerySet[User]:
     return User.objects.prefetch_related("memberships").order_by("email")
 
 
+def project_list(*, tenant: Tenant) -> QuerySet[Project]:
+    """The tenant's projects, by slug, archived ones too."""
+    return Project.objects.filter(tenant=tenant)
+
+
+def project_get(*, tenant: Tenant, slug: str) -> Project:
+    """Raises NotFoundError, also for another tenant's project."""
+    project = project_list(tenant=tenant).filter(slug=slug).first()
+    if project is None:
+        raise NotFoundError(f"tenant {tenant.pk} has no project {slug!r}")
+    return project
+
+
+def service_account_list(*, tenant: Tenant) -> QuerySet[ServiceAccount]:
+    """The tenant's service accounts, by name, disabled ones too."""
+    return ServiceAccount.objects.filter(tenant=tenant).select_related("project")
+
+
+def service_account_get(*, tenant: Tenant, name: str) -> ServiceAccount:
+    """Raises NotFoundError, also for another tenant's account."""
+    account = service_account_list(tenant=tenant).filter(name=name).first()
+    if account is None:
+        raise NotFoundError(f"tenant {tenant.pk} has no service account {name!r}")
+    return account
+
+
 def api_key_list(*, tenant: Tenant) -> QuerySet[ApiKey]:
     """The tenant's keys, newest first, revoked ones too."""
-    return ApiKey.objects.filter(tenant=tenant).select_related("created_by")
+    return ApiKey.objects.filter(tenant=tenant).select_related("project", "service_account", "created_by")
+
+
+def api_key_named(keys: QuerySet[ApiKey], part: str) -> QuerySet[ApiKey]:
+    """Those of `keys` with `part` in their name, in whatever case."""
+    return named(keys, API_KEY_NAMES, part)
 
 
 def api_key_get(*, tenant: Tenant, public_id: str) -> ApiKey:
     """Raises NotFoundError, also for another tenant's key."""
-    api_key = ApiKey.objects.filter(tenant=tenant, pk=public_id).first()
+    api_key = api_key_list(tenant=tenant).filter(pk=public_id).first()
     if api_key is None:
         raise NotFoundError(f"tenant {tenant.pk} has no key {public_id!r}")
     return api_key
@@ -60,8 +85,19 @@ def api_key_verify(*, text: str) -> ApiKey | None:
     """The live key that `text` (`gw_<public id>_<secret>`) proves, or None."""
     prefix, _, rest = text.partition("_")
     public_id, _, secret = rest.partition("_")
-    api_key = ApiKey.objects.select_related("tenant").filter(pk=public_id).first()
+    scope_set(key=public_id)
+    api_key = ApiKey.objects.filter(pk=public_id).first()
     digest = hashlib.sha256(secret.encode()).hexdigest()
     expected = api_key.secret_sha256 if api_key else "0" * 64
-    matches = hmac.compare_digest(digest, expected) and prefix == "gw"
-    return api_key if api_key and matches and api_key.is_live else None
+    matches = hmac.compare_digest(digest, expected)
+    if api_key and api_key.old_secret_is_live:
+        matches |= hmac.compare_digest(digest, api_key.old_secret_sha256)
+    if api_key is None or not (matches and prefix == KEY_PREFIX and api_key.is_live):
+        return None
+    # Only now may its tenant, and whose key it is, be asked for.
+    scope_set(tenant=api_key.tenant_id)
+    proven = ApiKey.objects.select_related("tenant", "project", "service_account").get(pk=public_id)
+    if proven.tenant.disabled_at is not None:
+        scope_set(tenant="")
+        return None
+    return proven

@@ -43,14 +43,14 @@ document.addEventListener("change", (event) => {
   }
 });
 
-// A form sent twice by a double click would do its work twice.
+// A form sent twice by a double click would do its work twice. By attribute: a control may be called "dataset".
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("[data-once]")) return;
-  if (event.target.dataset.sent) event.preventDefault();
-  event.target.dataset.sent = "yes";
+  if (event.target.hasAttribute("data-sent")) event.preventDefault();
+  event.target.setAttribute("data-sent", "yes");
 });
 window.addEventListener("pageshow", () => {
-  for (const form of document.querySelectorAll("[data-once][data-sent]")) delete form.dataset.sent;
+  for (const form of document.querySelectorAll("[data-once][data-sent]")) form.removeAttribute("data-sent");
 });
 
 function chooseTheme(theme) {

@@ -1,4 +1,8 @@
 // The register form: dropping files, listing them, and the progress of the upload.
+import { forget, RefusedError, upload } from "./tus.js";
+import { toast, toastText } from "./toast.js";
+
+const WANTED = /^adapter_config\.json$|^adapter_model\.|\.(zip|tgz|tar\.gz|bin|pt|pth|ckpt)$/i;
 const UNITS = ["B", "kB", "MB", "GB"];
 
 /** `bytes` for people: 3.7 MB. */
@@ -52,13 +56,59 @@ document.addEventListener("htmx:afterSettle", () => {
   if (input) list(input);
 });
 
-document.addEventListener("htmx:xhr:progress", (event) => {
-  const part = event.target.closest?.("[data-upload]")?.querySelector("[data-progress]");
-  const { loaded, total, lengthComputable } = event.detail;
-  if (!part || !lengthComputable || !total) return;
+/** Shows how much of a form's upload is done. */
+function show(form, loaded, total) {
+  const part = form.querySelector("[data-progress]");
   part.hidden = false;
   part.querySelector("progress").value = (100 * loaded) / total;
   part.querySelector("[data-progress-text]").textContent = `${size(loaded)} / ${size(total)}`;
+}
+
+// Files beyond a few MB go ahead of their form, piece by piece; the form then names the uploads.
+document.addEventListener("htmx:confirm", async (event) => {
+  const form = event.target;
+  if (!form.matches?.("form[data-upload]") || form.elements.source.value !== "files") return;
+  const input = form.querySelector("[data-dropzone] input[type=file]");
+  const files = [...input.files].filter((file) => WANTED.test(file.name));
+  const total = files.reduce((sum, file) => sum + file.size, 0);
+  // Not by `form.dataset`: a form's controls stand before its own properties, and one is called "dataset".
+  const own = (name) => form.getAttribute(`data-${name}`);
+  if (total < Number(own("resumable"))) return;
+  event.preventDefault();
+  const button = form.querySelector("[type=submit]");
+  const csrf = form.elements.csrfmiddlewaretoken.value;
+  const server = { url: own("uploads"), tenant: own("tenant"), csrf };
+  button.disabled = true;
+  try {
+    const ids = [];
+    let before = 0;
+    for (const file of files) {
+      ids.push(await upload(file, server, (sent) => show(form, before + sent, total)));
+      before += file.size;
+    }
+    for (const old of form.querySelectorAll("input[name=uploads]")) old.remove();
+    for (const id of ids) {
+      const field = Object.assign(document.createElement("input"), { type: "hidden", name: "uploads", value: id });
+      form.append(field);
+    }
+    input.disabled = true;
+    // A registration that is refused for its name may take the same uploads again; one that is taken, not.
+    form.addEventListener("htmx:afterRequest", (after) => {
+      input.disabled = false;
+      if (after.detail.xhr.status === 204) for (const file of files) forget(file, server);
+    }, { once: true });
+    event.detail.issueRequest(true);
+  } catch (error) {
+    toast("error", error instanceof RefusedError ? error.message : toastText("lost"));
+  } finally {
+    button.disabled = false;
+  }
+});
+
+document.addEventListener("htmx:xhr:progress", (event) => {
+  const form = event.target.closest?.("[data-upload]");
+  const { loaded, total, lengthComputable } = event.detail;
+  if (form && lengthComputable && total && !form.querySelector("input[name=uploads]")) show(form, loaded, total);
 });
 document.addEventListener("htmx:afterRequest", (event) => {
   const part = event.target.closest?.("[data-upload]")?.querySelector("[data-progress]");

@@ -75,3 +75,9 @@ def test_the_application_is_bounded() -> None:
     assert answer(application, "/api/v1/keys", [], declared=b"5000000000") == (413, 0)
     status, taken = answer(application, "/api/v1/keys", [bytes(1 << 20)] * 8)
     assert (status, taken) == (413, 3)
+
+
+def test_pieces_of_uploads_are_sent_by_patch_alone() -> None:
+    app = BodyLimit(inner, limit=10, upload_limit=100)
+    assert answer(app, "/api/v1/uploads/x", [b"x" * 50], declared=b"50")[0] == 413
+    assert answer(app, "/api/v1/adapters", [b"x" * 50], declared=b"50")[0] == 200

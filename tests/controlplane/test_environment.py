@@ -19,6 +19,8 @@ from controlplane.errors import SettingsError
         ("GRAFTWORK_GATEWAY_URL", "http://localhost:8001"),
         ("GRAFTWORK_ARTIFACT_STORE", "ftp://host/x"),
         ("GRAFTWORK_IMPORT_ROOTS", "relative"),
+        ("GRAFTWORK_API_RATE", "0"),
+        ("GRAFTWORK_API_RATE", "many"),
     ],
 )
 def test_unknown_and_malformed_settings_are_named(name: str, value: str) -> None:
@@ -34,6 +36,14 @@ def test_a_database_url_is_decoded() -> None:
     database = Environment.from_env(env).database()
     assert (database["USER"], database["PASSWORD"], database["HOST"]) == ("u", "p@w", "db")
     assert (database["PORT"], database["NAME"], database["OPTIONS"]) == ("6000", "n", {"sslmode": "require"})
+
+
+def test_connections_are_kept_where_their_number_is_said() -> None:
+    env = {"GRAFTWORK_SECRET_KEY": "x", "GRAFTWORK_DATABASE_URL": "postgresql://u@db/n?sslmode=require"}
+    kept = Environment.from_env(env | {"GRAFTWORK_DATABASE_CONNECTIONS": "7"}).database()["OPTIONS"]
+    assert (kept["sslmode"], kept["pool"]["max_size"]) == ("require", 7)
+    sqlite = {"GRAFTWORK_SECRET_KEY": "x", "GRAFTWORK_DATABASE_CONNECTIONS": "7"}
+    assert "pool" not in Environment.from_env(sqlite).database().get("OPTIONS", {})
 
 
 def test_secrets_stay_out_of_texts() -> None:

@@ -107,18 +107,19 @@ def test_an_upload_becomes_ready_or_refused(server: httpx.Client) -> None:
 def test_beat_finds_validations_whose_message_or_worker_was_lost(
     start: Start, tenant: Tenant, base_model: BaseModel, redis_url: str, tmp_path: Path
 ) -> None:
-    versions = [
-        adapter_register(
-            tenant=tenant,
-            name=name,
-            base_model=base_model,
-            files={file: BytesIO(data) for file, data in adapter_files().items()},
-        )
-        for name in ("message-lost", "worker-died")
-    ]
     with redis.Redis.from_url(redis_url) as client:
-        assert client.llen("graftwork") == 2
-        client.flushall()
+        others = client.llen("graftwork.long")
+        versions = [
+            adapter_register(
+                tenant=tenant,
+                name=name,
+                base_model=base_model,
+                files={file: BytesIO(data) for file, data in adapter_files().items()},
+            )
+            for name in ("message-lost", "worker-died")
+        ]
+        assert client.llen("graftwork.long") == others + 2
+        client.flushdb()
     old = timezone.now() - dt.timedelta(minutes=3)
     AdapterVersion.objects.update(created_at=old)
     AdapterVersion.objects.filter(pk=versions[1].pk).update(status="validating", attempts=1, heartbeat_at=old)

@@ -1,4 +1,4 @@
-"""The database-bound tests once more, on PostgreSQL."""
+"""The database-bound tests once more, on PostgreSQL: requests as the web process's role (see conftest)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,34 @@ import pytest
 
 from tests.conftest import ROOT
 
-TESTS = ("routes", "metering", "billing", "adapters/test_races.py")
+TESTS = (
+    "adapters/test_hostile_files.py",
+    "adapters/test_lifecycle.py",
+    "adapters/test_lineage.py",
+    "adapters/test_quotas.py",
+    "adapters/test_races.py",
+    "audit",
+    "billing",
+    "catalog",
+    "console/test_account_events.py",
+    "console/test_forms.py",
+    "console/test_lifecycle_pages.py",
+    "console/test_login.py",
+    "console/test_pages.py",
+    "http",
+    "limits",
+    "members",
+    "metering",
+    "operations",
+    "rollouts/test_rollouts.py",
+    "routes",
+    "row_security",
+    "tenants",
+    "test_admin.py",
+    "test_isolation.py",
+    "uploads/test_uploads.py",
+    "webhooks",
+)
 
 
 @pytest.fixture
@@ -28,6 +55,7 @@ def postgres_url() -> str:
     return url
 
 
+@pytest.mark.timeout(1800)
 def test_routes_ingest_and_report_on_postgresql(postgres_url: str) -> None:
     folders = [str(ROOT / "tests" / "controlplane" / name) for name in TESTS]
     result = subprocess.run(

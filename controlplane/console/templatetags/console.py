@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from typing import Any
 
 from django import template
 from django.contrib.staticfiles.storage import staticfiles_storage
+from django.forms import BoundField
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -31,6 +34,22 @@ def tone(status: str) -> str:
 
 
 @register.filter
+def meaning(state: dict[str, Any] | None) -> str:
+    """What an alias means or meant, of an AliasChange."""
+    if state is None:
+        return "–"
+    if state["arms"]:
+        return ", ".join(f"v{number}: {percent} %" for number, percent in state["arms"])
+    return f"v{state['version']}"
+
+
+@register.filter
+def cost(mean_logprob: float) -> str:
+    """A mean log-probability as nats a token, more being worse."""
+    return f"{-mean_logprob:.2f}"
+
+
+@register.filter
 def amount(value: int) -> str:
     """A count, grouped in thousands."""
     return f"{value:,}"
@@ -47,6 +66,12 @@ def compact(value: int) -> str:
 
 
 @register.filter
+def as_json(value: object) -> str:
+    """JSON as a person reads it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+@register.filter
 def money(price: str | None, currency: str) -> str:
     """A price to four significant digits, at least cents; "" when there is none."""
     if price is None:
@@ -58,6 +83,15 @@ def money(price: str | None, currency: str) -> str:
 
 
 @register.filter
+def exact(nano: int, currency: str) -> str:
+    """Nano-units with every digit that says something, at least cents: `1.515 USD` is `$1.515`."""
+    whole, _, rest = f"{Decimal(nano).scaleb(-9):,.9f}".partition(".")
+    text = f"{whole}.{rest.rstrip('0'):0<2}"
+    sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
+    return f"{sign}{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{sign}{text} {currency}"
+
+
+@register.filter
 def size(value: int | None) -> str:
     """Bytes as kB, MB or GB."""
     if value is None:
@@ -66,3 +100,10 @@ def size(value: int | None) -> str:
         if value >= limit:
             return f"{value / limit:.1f} {suffix}"
     return f"{value} B"
+
+
+@register.filter
+def as_input(field: BoundField) -> SafeString:
+    """A form's field with our look, or without it for what is ticked."""
+    input_type = getattr(field.field.widget, "input_type", "")
+    return field.as_widget(attrs={} if input_type in ("checkbox", "radio") else {"class": "input"})

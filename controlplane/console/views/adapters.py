@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from typing import Any, Final
+from urllib.parse import quote
+
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -9,36 +14,60 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.adapters.models import AdapterVersion
-from controlplane.adapters.selectors import adapter_get, adapter_list, alias_get, version_get
-from controlplane.adapters.services import (
+from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove
+from controlplane.adapters.intake import files_by_name
+from controlplane.adapters.lifecycle import (
     adapter_delete,
-    adapter_pin,
-    adapter_register,
-    alias_move,
-    alias_remove,
-    files_by_name,
+    adapter_purge,
+    adapter_restore,
+    adapter_update,
 )
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.selectors import (
+    adapter_get,
+    adapter_list,
+    adapter_named,
+    alias_get,
+    version_get,
+)
+from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.pages import field_errors, tenant_page
+from controlplane.console.paging import page_of, searched
 from controlplane.console.snippets import snippets
+from controlplane.credentials.selectors import credential_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.roles import Permission
+
+DELETED_SHOWN: Final = 50
 
 
 @require_GET
-@tenant_page
+@tenant_page(Permission.ADAPTERS_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The list; while something is being validated its table asks for itself again."""
-    rows = [(item, next(iter(item.versions.all()), None)) for item in adapter_list(tenant=tenant)]
+    """A page of the list; while something on it is being validated its table asks for itself again."""
+    adapters, search = adapter_list(tenant=tenant), searched(request)
+    page = page_of(request, adapter_named(adapters, search) if search else adapters)
+    rows = [(item, next(iter(item.live_versions), None)) for item in page.rows]
     busy = any(newest is not None and not newest.is_settled for _adapter, newest in rows)
     is_poll = request.headers.get("HX-Target") == "adapter-rows"
     template = "console/adapters/rows.html" if is_poll else "console/adapters/index.html"
-    return render(request, template, {"rows": rows, "busy": busy})
+    context = {"rows": rows, "busy": busy, "page": page, "search": search, "query": request.GET.urlencode()}
+    if not is_poll:
+        context["deleted"] = deleted_adapters(tenant)
+    return render(request, template, context)
+
+
+def deleted_adapters(tenant: Tenant) -> list[tuple[Adapter, dt.datetime]]:
+    """What may be restored, each with the time until which it may; the first DELETED_SHOWN by name."""
+    grace = dt.timedelta(days=settings.GRAFTWORK.adapter_grace_days)
+    deleted = adapter_list(tenant=tenant, deleted=True)[:DELETED_SHOWN]
+    return [(item, item.deleted_at + grace) for item in deleted if item.deleted_at]
 
 
 @require_http_methods(["GET", "POST"])
-@tenant_page
+@tenant_page(Permission.ADAPTERS_WRITE)
 def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The form, and the registration by files or by URI."""
     values = {
@@ -46,6 +75,11 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "base_model": request.GET.get("base", ""),
         "source": "files",
         "uri": "",
+        "hub_id": "",
+        "revision": "",
+        "credential": "",
+        "dataset": "",
+        "run_url": "",
     }
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -60,6 +94,7 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
                 return HttpResponse(status=204, headers={"HX-Redirect": url})
             return redirect(url)
     context = {"values": values, "errors": errors, "bases": base_model_list()}
+    context["credentials"] = credential_list(tenant=tenant)
     is_htmx = request.headers.get("HX-Request") == "true"
     template = "console/adapters/form.html" if is_htmx else "console/adapters/register.html"
     return render(request, template, context, status=422 if errors else 200)
@@ -71,19 +106,35 @@ def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> A
         raise InvalidInputError(
             _("choose the base model that the adapter was trained on"), field="base_model"
         )
-    by_uri = values["source"] == "uri"
     return adapter_register(
         tenant=tenant,
         name=values["name"].strip(),
         base_model=base_model_get(name=values["base_model"]),
-        files=None if by_uri else files_by_name(request.FILES.getlist("files")),
-        uri=values["uri"] if by_uri else None,
         created_by=request.user,
+        lineage={field: values[field].strip() for field in ("dataset", "run_url")},
+        **_source(request, values),
     )
 
 
+def _source(request: HttpRequest, values: dict[str, str]) -> dict[str, Any]:
+    """What the form was filled in for, as `adapter_register` takes it."""
+    match values["source"]:
+        case "hub":
+            if not values["hub_id"].strip():
+                raise InvalidInputError(_("name the repository, as owner/name"), field="hub_id")
+            revision = quote(values["revision"].strip(), safe="")
+            uri = f"hf://{values['hub_id'].strip()}" + (f"@{revision}" if revision else "")
+            return {"uri": uri, "credential": values["credential"]}
+        case "uri":
+            return {"uri": values["uri"], "credential": values["credential"]}
+        case _ if uploads := request.POST.getlist("uploads"):
+            return {"uploads": uploads}
+        case _:
+            return {"files": files_by_name(request.FILES.getlist("files"))}
+
+
 @require_GET
-@tenant_page
+@tenant_page(Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """One adapter."""
     return render(request, "console/adapters/detail.html", _detail_context(tenant, name))
@@ -91,7 +142,7 @@ def detail(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 
 def _detail_context(tenant: Tenant, name: str) -> dict[str, object]:
     adapter = adapter_get(tenant=tenant, name=name)
-    versions = list(adapter.versions.all())
+    versions = adapter.live_versions
     ready = [version for version in versions if version.status == AdapterVersion.Status.READY]
     return {
         "adapter": adapter,
@@ -99,12 +150,14 @@ def _detail_context(tenant: Tenant, name: str) -> dict[str, object]:
         "newest": versions[0] if versions else None,
         "ready": ready,
         "default": adapter.default_version,
+        "labels_text": ", ".join(f"{key}={value}" for key, value in adapter.labels.items()),
+        "notes_text": adapter.notes,
         "snippets": snippets(adapter.name),
     }
 
 
 @require_GET
-@tenant_page
+@tenant_page(Permission.ADAPTERS_READ)
 def version_status(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
     """The steps of one validation; once it has settled the whole page is asked for anew."""
     version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
@@ -117,7 +170,7 @@ def version_status(request: HttpRequest, tenant: Tenant, name: str, number: int)
 
 
 @require_POST
-@tenant_page
+@tenant_page(Permission.ADAPTERS_WRITE)
 def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Makes or moves an alias."""
     adapter = adapter_get(tenant=tenant, name=name)
@@ -133,16 +186,17 @@ def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 
 
 @require_POST
-@tenant_page
+@tenant_page(Permission.ADAPTERS_WRITE)
 def alias_delete(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
     """Removes an alias."""
-    alias_remove(alias=alias_get(adapter=adapter_get(tenant=tenant, name=name), name=alias))
+    found = alias_get(adapter=adapter_get(tenant=tenant, name=name), name=alias)
+    alias_remove(alias=found)
     messages.success(request, _("Alias %(alias)s is removed.") % {"alias": alias})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
 @require_POST
-@tenant_page
+@tenant_page(Permission.ADAPTERS_WRITE)
 def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Says what the bare name means: one version, or the newest ready one."""
     adapter, number = adapter_get(tenant=tenant, name=name), request.POST.get("number", "")
@@ -156,12 +210,59 @@ def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 
 
 @require_POST
-@tenant_page
+@tenant_page(Permission.ADAPTERS_WRITE)
 def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
-    """Removes the adapter; its usage records stay."""
+    """Deletes the adapter; it may be restored for a while."""
     adapter_delete(adapter=adapter_get(tenant=tenant, name=name))
     messages.success(request, _("Adapter %(name)s is deleted.") % {"name": name})
     return redirect("console:adapters", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def restore(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Brings a deleted adapter back."""
+    adapter = adapter_get(tenant=tenant, name=name, deleted=True)
+    try:
+        adapter_restore(adapter=adapter)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+        return redirect("console:adapters", tenant=tenant.pk)
+    messages.success(request, _("Adapter %(name)s is back.") % {"name": name})
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Removes a deleted adapter for good."""
+    adapter_purge(adapter=adapter_get(tenant=tenant, name=name, deleted=True))
+    messages.success(request, _("Adapter %(name)s is gone for good.") % {"name": name})
+    return redirect("console:adapters", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Replaces labels and notes."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")[:10_000]
+    try:
+        labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
+        adapter_update(adapter=adapter, labels=labels, notes=notes)
+    except ControlPlaneError as error:
+        context = _detail_context(tenant, name)
+        context |= {"labels_error": str(error), "labels_text": text, "notes_text": notes}
+        return render(request, "console/adapters/detail.html", context, status=422)
+    messages.success(request, _("Saved."))
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidInputError(_("write labels as key=value, with commas between"), field="labels")
+    return key.strip(), value.strip()
 
 
 def _number(text: str) -> int:

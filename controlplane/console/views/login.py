@@ -1,14 +1,53 @@
-"""Logging in."""
+"""Logging in: by e-mail and password, or by the operator's identity provider."""
 
 from __future__ import annotations
 
-from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView
+import logging
+from typing import Any
+
+from allauth.account.views import LoginView
+from allauth.socialaccount.providers.openid_connect import views as openid_connect
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+from redis.exceptions import RedisError
+from requests.exceptions import RequestException
+
+logger = logging.getLogger(__name__)
 
 
-class Login(LoginView):
-    """E-mail and password; who is in already goes on."""
+class Login(LoginView):  # type: ignore[misc]
+    """allauth's, which counts attempts in Redis and asks for the second factor where there is one."""
 
-    template_name = "console/login.html"
-    authentication_form = AuthenticationForm
-    redirect_authenticated_user = True
+    template_name = "account/login.html"
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except RedisError as error:
+            # Uncounted attempts would be unbounded ones.
+            logger.warning("nobody can log in: attempts cannot be counted: %s", error)
+            return render(request, "account/unavailable.html", status=503)
+
+
+@never_cache
+@require_POST
+def sso(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """On to the identity provider, by a page of ours in between.
+
+    The policy lets a form's answer lead to this server only; a page may go on to another.
+    """
+    try:
+        response: HttpResponse = openid_connect.login(request, provider_id)
+    except RequestException as error:
+        logger.warning("the identity provider cannot be asked: %s", error)
+        return render(request, "account/unavailable.html", {"sso": True}, status=503)
+    if response.status_code != 302:
+        return response
+    return render(request, "account/to_provider.html", {"url": response["Location"]})
+
+
+def nothing(request: HttpRequest, **_arguments: str) -> HttpResponse:
+    """Stands where allauth would let people sign up, or change the address that they are invited by."""
+    raise Http404("there is no such page here")

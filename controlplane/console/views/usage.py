@@ -4,56 +4,57 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
-from typing import Final
+from decimal import Decimal
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
-from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from controlplane.billing.selectors import UsageReport, usage_report
+from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
 from controlplane.console.pages import tenant_page
 from controlplane.errors import InvalidInputError
+from controlplane.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
-
-PRESETS: Final = (7, 30, 90)
-DEFAULT_DAYS: Final = 30
+from controlplane.tenants.roles import Permission
 
 
 @require_GET
-@tenant_page
+@tenant_page(Permission.USAGE_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The range's chart and table."""
     error = ""
     try:
-        start, end = _range(request)
+        start, end = range_asked(request)
         days = usage_report(tenant=tenant, start=start, end=end, group_by=("day",))
     except InvalidInputError as wrong:
         error = str(wrong)
-        start, end = _last_days(DEFAULT_DAYS)
+        start, end = last_days(DEFAULT_DAYS)
         days = usage_report(tenant=tenant, start=start, end=end, group_by=("day",))
     models = usage_report(tenant=tenant, start=start, end=end, group_by=("base", "adapter"))
+    limits = tenant_limits_get(tenant=tenant)
     context = {
         "start": start,
         "end": end,
-        "presets": [(n, _last_days(n) == (start, end)) for n in PRESETS],
+        "presets": [(n, last_days(n) == (start, end)) for n in PRESETS],
         "error": error,
         "total": days.total,
         "currency": days.currency,
         "rows": sorted(models.rows, key=lambda row: -(row.prompt_tokens + row.completion_tokens)),
         "chart": _series(days),
+        "limits": limits if any(getattr(limits, name) is not None for name in limits.AMOUNTS) else None,
+        "budget": None if limits.budget_nano is None else f"{limits.budget_nano * Decimal('1e-9'):f}",
     }
     return render(request, "console/usage.html", context, status=422 if error else 200)
 
 
 @require_GET
-@tenant_page
+@tenant_page(Permission.USAGE_READ)
 def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The range as CSV, a line a day, base model, adapter and key."""
     groups = ("day", "base", "adapter", "key", "status")
     try:
-        start, end = _range(request)
+        start, end = range_asked(request)
         report = usage_report(tenant=tenant, start=start, end=end, group_by=groups)
     except InvalidInputError as error:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
@@ -68,22 +69,6 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         amounts = [getattr(row, name) for name in sums]
         writer.writerow([*(row.group[group] for group in groups), *amounts, price, report.currency])
     return response
-
-
-def _last_days(count: int) -> tuple[dt.date, dt.date]:
-    today = timezone.now().date()
-    return today - dt.timedelta(days=count - 1), today
-
-
-def _range(request: HttpRequest) -> tuple[dt.date, dt.date]:
-    if not request.GET.get("start") and not request.GET.get("end"):
-        days = request.GET.get("days", "")
-        return _last_days(int(days) if days in map(str, PRESETS) else DEFAULT_DAYS)
-    try:
-        start, end = (dt.date.fromisoformat(request.GET.get(name, "")) for name in ("start", "end"))
-    except ValueError as error:
-        raise InvalidInputError(_("give both days as YYYY-MM-DD"), field="start") from error
-    return start, end
 
 
 def _series(report: UsageReport) -> dict[str, object]:

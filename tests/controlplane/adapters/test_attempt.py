@@ -12,10 +12,11 @@ from django.db import connection
 from django.utils import timezone
 
 from controlplane.adapters import attempt
-from controlplane.adapters.artifact_store.local import LocalStore
-from controlplane.adapters.models import AdapterVersion
-from controlplane.adapters.services import adapter_delete, adapter_register
+from controlplane.adapters.lifecycle import adapter_delete, adapter_purge, adapter_restore
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import validation_resume, version_validate
+from controlplane.artifact_store.local import LocalStore
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import UnavailableError
 from controlplane.routes.selectors import route_table
@@ -98,18 +99,37 @@ def test_an_attempt_taken_for_dead_changes_nothing_when_it_wakes(
     before = route_table().version
     version.refresh_from_db()
     assert (version.status, version.attempts) == ("ready", 2)
-    assert {step["status"] for step in version.steps} == {"done"}
+    assert {step["status"] for step in version.steps} == {"done", "skipped"}
     assert route_table().version == before
 
 
-def test_an_adapter_deleted_during_validation_stays_away(
-    version: AdapterVersion, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_an_adapter_purged_during_validation_stays_away(
+    version: AdapterVersion, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    def purge() -> None:
+        adapter_delete(adapter=version.adapter)
+        adapter_purge(adapter=version.adapter)
+
+    around_copy(monkeypatch, *((purge, nothing) if where == "before" else (nothing, purge)))
+    if where == "before":
+        with pytest.raises(FileNotFoundError):
+            version_validate(version_id=version.pk)
+    else:
+        version_validate(version_id=version.pk)
+    assert not AdapterVersion.objects.exists()
+    assert route_table().adapters.get("acme", {}) == {}
+    assert files_in(tmp_path / "artifacts") == []
+
+
+def test_an_adapter_deleted_during_validation_is_ready_once_restored(
+    version: AdapterVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     around_copy(monkeypatch, nothing, lambda: adapter_delete(adapter=version.adapter))
     version_validate(version_id=version.pk)
-    assert not AdapterVersion.objects.exists()
     assert route_table().adapters.get("acme", {}) == {}
-    assert all(name.startswith("adapters/") for name in files_in(tmp_path / "artifacts"))
+    adapter_restore(adapter=Adapter.objects.get())
+    assert set(route_table().adapters["acme"]["pirate"].versions) == {1}
 
 
 def test_a_store_that_does_not_answer_costs_no_attempts_until_a_day_has_passed(
@@ -169,5 +189,5 @@ def test_an_attempt_that_wakes_while_another_runs_leaves_it_the_version(
     around_copy(monkeypatch, nothing, another_claims)
     version_validate(version_id=version.pk)
     version.refresh_from_db()
-    assert (version.status, version.sha256) == ("validating", "")
+    assert (version.status, version.uri) == ("validating", "")
     assert "acme" not in route_table().adapters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.adapters.services import adapter_register, alias_move
+from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
@@ -25,7 +26,7 @@ from tests.controlplane.conftest import adapter_files
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """Results, or the ConflictError raised, of calls that run in threads at once."""
 
     def run(call: Callable[[], Any]) -> Any:

@@ -14,10 +14,10 @@ from django.test import Client
 from moto.server import ThreadedMotoServer
 from pytest_django import Settings
 
-from controlplane.adapters.artifact_store import artifact_store
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
+from controlplane.artifact_store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError, UnavailableError
 from controlplane.tenants.models import Tenant

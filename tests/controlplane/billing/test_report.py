@@ -7,17 +7,31 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from controlplane.billing.selectors import usage_report
+from controlplane.billing.models import PriceBook
+from controlplane.billing.price_list import PriceList, call_unit
+from controlplane.billing.quantities import adapter_name, call_items
+from controlplane.billing.selectors import spent_nano, usage_report
 from controlplane.billing.services import price_book_create, price_set
+from controlplane.billing.terms import term_create
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.metering.services import StreamEntry, usage_ingest
+from controlplane.metering.event_rows import StreamEntry
+from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
+from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
+from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import usage_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MARCH_1, MARCH_2 = dt.date(2026, 3, 1), dt.date(2026, 3, 2)
 ADAPTER = "t_acme.a_pirate.v2.0123456789ab"
+
+
+@pytest.fixture(autouse=True)
+def names(db: None) -> None:
+    known("tiny-base", tenants=("globex",))
 
 
 @pytest.fixture
@@ -28,7 +42,13 @@ def usage(tenant: Tenant) -> Tenant:
         usage_event("3", day=MARCH_2, adapter=ADAPTER, status="cancelled"),
         usage_event("4", tenant="globex", prompt_tokens=1000),
     ]
-    usage_ingest(entries=[StreamEntry(event.request_id, event.to_json().encode()) for event in events])
+    arrived = int(dt.datetime(2026, 3, 3, tzinfo=dt.UTC).timestamp() * 1000)
+    usage_ingest(
+        entries=[
+            StreamEntry(f"{arrived}-{number}", event.to_json().encode())
+            for number, event in enumerate(events)
+        ]
+    )
     return tenant
 
 
@@ -81,6 +101,27 @@ def test_every_group_and_another_tenants_usage_stays_out(usage: Tenant) -> None:
     }
 
 
+def test_a_report_reads_sums_alone(usage: Tenant) -> None:
+    """However many events there are, a page that shows usage reads none of them."""
+    set_price(book=price_book_create(name="standard"))
+    with CaptureQueriesContext(connection) as queries:
+        before = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter"))
+    events = UsageEventRow._meta.db_table
+    assert not [query["sql"] for query in queries if events in query["sql"]]
+    UsageEventRow.objects.all().delete()
+    assert usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter")) == before
+
+
+def test_hours_sum_to_their_day(usage: Tenant) -> None:
+    set_price(book=price_book_create(name="standard"))
+    hours = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("hour", "arm", "backend"))
+    days = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2)
+    assert hours.total == days.total
+    assert {row.group["hour"] for row in hours.rows} == {f"{day}T12:00Z" for day in (MARCH_1, MARCH_2)}
+    with pytest.raises(InvalidInputError, match="0 to 30 days"):
+        usage_report(tenant=usage, start=MARCH_1, end=MARCH_1 + dt.timedelta(days=31), group_by=["hour"])
+
+
 def test_bad_ranges_groups_and_amounts_are_refused(tenant: Tenant) -> None:
     with pytest.raises(InvalidInputError, match="after start"):
         usage_report(tenant=tenant, start=MARCH_2, end=MARCH_1)
@@ -92,6 +133,18 @@ def test_bad_ranges_groups_and_amounts_are_refused(tenant: Tenant) -> None:
     set_price(book=book)
     with pytest.raises(ConflictError, match="another day"):
         set_price(book=book)
+
+
+@pytest.mark.parametrize("by", ["key", "day", "hour"])
+def test_a_report_reaches_to_the_last_day_that_there_is(tenant: Tenant, by: str) -> None:
+    last = dt.date.max
+    book = price_book_create(name="standard")
+    set_price(book=book)
+    set_price(last, book=book)
+    assert usage_report(tenant=tenant, start=last, end=last, group_by=(by,)).rows == ()
+    before = last - dt.timedelta(days=2)
+    pieces = [(before, last - dt.timedelta(days=1)), (last, last)]
+    assert PriceList.load().spans(start=before, end=last) == pieces
 
 
 def test_all_tenants_together_by_tenant_and_day(usage: Tenant) -> None:
@@ -107,3 +160,62 @@ def test_all_tenants_together_by_tenant_and_day(usage: Tenant) -> None:
     assert own is not None
     assert foreign is not None
     assert Decimal(own) + Decimal(foreign) == Decimal(fleet.total.price or 0)
+
+
+def test_what_is_added_up_before_it_is_priced_comes_to_the_same(usage: Tenant) -> None:
+    """By whatever prices depend on: nothing, a day, an adapter, a backend, who failed; each held against the
+    sum over the days' own rows."""
+    book = price_book_create(name="standard")
+    first = dt.date(2026, 1, 1)
+    price: dict[str, Any] = {"book": book, "cached_input_nano": 3, "base_model": "tiny-base"}
+    for sums in (UsageRollup, UsageHour):
+        sums.objects.filter(tenant="acme", day=MARCH_2).update(status="error", backend="vllm")
+    steps: list[dict[str, Any]] = [
+        {"effective_from": first, "input_nano": 7, "output_nano": 11},
+        {"effective_from": MARCH_2, "input_nano": 70, "output_nano": 11},
+        {"effective_from": first, "input_nano": 700, "output_nano": 1, "adapter": "acme/pirate"},
+        {
+            "effective_from": first,
+            "input_nano": 9,
+            "output_nano": 5,
+            "adapter": "acme/pirate",
+            "backend": "vllm",
+        },
+        {"effective_from": MARCH_1, "input_nano": 90, "output_nano": 5, "request_nano": 1001},
+        {
+            "effective_from": MARCH_2,
+            "input_nano": 8,
+            "output_nano": 5,
+            "request_nano": 10**6,
+            "adapter": "acme/pirate",
+            "backend": "vllm",
+        },
+    ]
+    seen = set()
+    for step in steps:
+        price_set(**price, **step)
+        prices, expected = PriceList.load(), 0
+        for row in UsageRollup.objects.filter(tenant="acme"):
+            found = prices.call(
+                tenant="acme", day=row.day, base_model=row.base_model, adapter=adapter_name(row.adapter),
+                backend=row.backend,
+            )  # fmt: skip
+            assert found is not None
+            expected += sum(quantity * call_unit(found, item) for item, quantity in call_items(row))
+        for groups in ((), ("key",), ("adapter",), ("day",), ("hour",), ("status", "backend")):
+            report = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=groups)
+            assert report.total.price == f"{expected * Decimal('1e-9'):.9f}", (step, groups)
+            assert report.total.requests == 3
+        assert spent_nano(tenant="acme", key_id=None, start=MARCH_1, end=MARCH_2) == expected
+        seen.add(expected)
+    assert len(seen) == len(steps), "each step changed something"
+
+
+def test_a_term_that_begins_within_the_range_splits_it(usage: Tenant) -> None:
+    for name, amount in (("everyone", 10), ("own", 1000)):
+        set_price(dt.date(2026, 1, 1), amount, book=price_book_create(name=name))
+    term_create(book=PriceBook.objects.get(name="own"), tenant=usage, starts=MARCH_2, ends=MARCH_2)
+    report = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("key",))
+    days = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day",))
+    assert report.total.price == days.total.price
+    assert len({row.price for row in days.rows}) == 2

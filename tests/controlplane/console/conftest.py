@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from django.test import Client
+from pytest_django import Settings
 
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
+from controlplane.environment import Environment
 from controlplane.metering.models import UsageRollup
 from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.services import api_key_create, tenant_create, user_create
 from tests.controlplane.conftest import HIDDEN, adapter_files, adapter_tensors, bf16, write_checkpoint
+from tests.controlplane.console.oidc import oidc_provider
 from worker_engine.protocol import engine_name
 
 PASSWORD = "correct-horse-battery"
+PEOPLE: tuple[dict[str, object], ...] = (
+    {"sub": "known", "email": "dev@acme.test", "email_verified": True},
+    {"sub": "new", "email": "new@acme.test", "email_verified": True},
+    {"sub": "sly", "email": "dev@acme.test", "email_verified": False},
+)
+"""Whom the identity provider knows."""
 HOSTILE = "<script>alert(1)</script>\"'>\u202eright-to-left 🦜 " + "x" * 120
 
 
@@ -126,3 +137,28 @@ def priced(base: BaseModel) -> None:
         cached_input_nano=75,
         output_nano=600,
     )
+
+
+@pytest.fixture
+def user(tenant: Tenant) -> User:
+    return user_create(email="dev@acme.test", password=PASSWORD, tenant=tenant)
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with oidc_provider(tmp_path_factory.mktemp("oidc"), *PEOPLE) as url:
+        yield url
+
+
+@pytest.fixture
+def sso(issuer: str, settings: Settings) -> Client:
+    """A browser of a deployment with single sign-on."""
+    env = {
+        "OIDC_ISSUER": issuer,
+        "OIDC_CLIENT_ID": "graftwork",
+        "OIDC_CLIENT_SECRET": "s",
+        "OIDC_NAME": "Okta",
+    }
+    apps = Environment.from_env({f"GRAFTWORK_{name}": value for name, value in env.items()}).oidc_apps()
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": apps}}
+    return Client()

@@ -20,7 +20,20 @@ from tests.controlplane.console.conftest import PASSWORD, Team, make_adapter_fil
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 Open = Callable[..., Page]
 COMPLETIONS = "**/v1/chat/completions"
-PAGES = ["", "adapters/", "adapters/new", "adapters/support-bot/", "playground/", "keys/", "usage/"]
+PAGES = [
+    "",
+    "adapters/",
+    "adapters/new",
+    "source-credentials/",
+    "adapters/support-bot/",
+    "playground/",
+    "keys/",
+    "usage/",
+    "hosting/",
+    "billing/",
+    "audit/",
+    "webhooks/",
+]
 
 
 @pytest.fixture

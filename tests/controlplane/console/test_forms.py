@@ -100,6 +100,39 @@ def test_a_key_is_shown_once_and_works(client_of: Client, acme: Team) -> None:
     assert api_key_verify(text=secret) is None
 
 
+def test_a_key_is_held_to_what_the_form_says(client_of: Client, acme: Team) -> None:
+    form = {
+        "name": "held", "scopes": ["inference"], "lifetime": "", "allowed_models": "support-bot@prod, tiny",
+        "allowed_networks": "192.0.2.0/24 2001:db8::/32", "allowed_endpoints": ["chat/completions"],
+    }  # fmt: skip
+    wrong = client_of.post("/t/acme/keys/", form | {"allowed_networks": "10.0.0.1/8"})
+    assert wrong.status_code == 422
+    assert "write 10.0.0.0/8" in wrong.content.decode()
+    client_of.post("/t/acme/keys/", form)
+    api_key = ApiKey.objects.get(name="held")
+    assert api_key.allowed_models == ["support-bot@prod", "tiny"]
+    assert api_key.allowed_networks == ["192.0.2.0/24", "2001:db8::/32"]
+    assert api_key.allowed_endpoints == ["chat/completions"]
+    assert "2001:db8::/32" in client_of.get("/t/acme/keys/").content.decode()
+
+
+def test_a_rotated_key_has_two_secrets(client_of: Client, acme: Team) -> None:
+    client_of.post("/t/acme/keys/", {"name": "turn", "scopes": ["inference"], "lifetime": ""})
+    api_key = ApiKey.objects.get(name="turn")
+    url = f"/t/acme/keys/{api_key.pk}/rotate"
+    page = client_of.post(url, {"overlap": "24"})
+    secret = page.content.decode().split('data-testid="key-secret">')[1].split("<")[0]
+    assert api_key_verify(text=secret) == api_key
+    assert f'data-testid="overlap-{api_key.pk}"' in page.content.decode()
+    assert "no-store" in page["Cache-Control"]
+    assert client_of.get(url).status_code == 405
+    client_of.post(url, {"overlap": "soon"})
+    assert api_key_verify(text=secret) == api_key
+    client_of.post(f"/t/acme/keys/{api_key.pk}/revoke")
+    assert client_of.post(url, {"overlap": "0"}).status_code == 302
+    assert api_key_verify(text=secret) is None
+
+
 def test_a_key_without_scopes_is_refused(client_of: Client, acme: Team) -> None:
     page = client_of.post("/t/acme/keys/", {"name": "ci", "lifetime": ""})
     assert page.status_code == 422

@@ -5,21 +5,29 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import time
 import uuid
 
 import pytest
 import redis
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.db.models import Sum
 
-from controlplane.metering import ingest
+from controlplane.metering import ingest, services
+from controlplane.metering.event_rows import EventRow, StreamEntry, event_row
 from controlplane.metering.ingest import UsageIngester
-from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageRollup
-from controlplane.metering.services import usage_ingest
+from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageHour, UsageRollup
+from controlplane.metering.services import usage_ingest, usage_write
 from gateway.wire import USAGE_GROUP, USAGE_STREAM, UsageEvent
+from tests.controlplane.known import known
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = dt.timedelta(0)
+
+
+@pytest.fixture(autouse=True)
+def names(db: None) -> None:
+    known("tiny-base", tenants=("acme", "globex"))
 
 
 def uuid7_at(moment: dt.datetime) -> str:
@@ -42,6 +50,11 @@ def usage_event(
     return dataclasses.replace(event, **changes)  # type: ignore[arg-type]
 
 
+def stream_id(number: int) -> str:
+    """Of an entry that comes now: no event happens after it came."""
+    return f"{time.time_ns() // 1_000_000}-{number}"
+
+
 def send(redis_url: str, *texts: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         for text in texts:
@@ -55,9 +68,50 @@ def drain(redis_url: str) -> None:
     ingester.close()
 
 
+@pytest.mark.parametrize("fails", ["write", "acknowledge", "read"])
+def test_what_an_outage_left_unwritten_is_written_before_it_would_be_claimed(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    send(redis_url, *(usage_event(f"r{number}").to_json() for number in range(6)))
+    monkeypatch.setattr(ingest, "_BATCH", 2)
+    ingester = UsageIngester(redis_url)
+    failing = {
+        "write": (ingest, "usage_write", OperationalError),
+        "acknowledge": (ingester._redis, "pipeline", redis.ConnectionError),
+        "read": (ingester, "_read_new", redis.ConnectionError),
+    }
+    target, name, error = failing[fails]
+    calls = 0
+    whole = getattr(target, name)
+
+    def second_fails(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise error
+        return whole(*args, **kwargs)
+
+    monkeypatch.setattr(target, name, second_fails)
+    with pytest.raises(error):
+        ingester.run(lambda: False)
+    end = time.monotonic() + 15  # half of what an entry lies before it is claimed
+    ingester.run(lambda: UsageEventRow.objects.count() == 6 or time.monotonic() > end)
+    assert rollup_sums() == (6, 60, 24, 18)
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.xlen(USAGE_STREAM) == 0
+    ingester.close()
+
+
+SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+
+
 def rollup_sums() -> tuple[int | None, ...]:
-    sums = UsageRollup.objects.aggregate(**{name: Sum(name) for name in UsageRollup.SUMS})
-    return tuple(sums[name] for name in UsageRollup.SUMS)
+    """Of all days; those of all hours are the same."""
+    days, hours = (
+        sums.objects.aggregate(**{name: Sum(name) for name in sums.SUMS}) for sums in (UsageRollup, UsageHour)
+    )
+    assert days == hours
+    return tuple(days[name] for name in SUMS)
 
 
 def test_events_become_rows_and_sums_and_leave_the_stream(redis_url: str) -> None:
@@ -108,7 +162,6 @@ def test_late_and_out_of_order_events_count_on_their_own_day(redis_url: str) -> 
         (usage_event(duration_ms=float("nan")).to_json(), "finite"),
         (usage_event(duration_ms=10**400).to_json(), "finite"),
         ("[" * 100_000, "recursion"),
-        (usage_event(day=dt.date(2099, 1, 1)).to_json(), "clock"),
     ],
 )
 def test_a_broken_event_is_kept_with_its_reason_and_stops_no_other(
@@ -143,14 +196,14 @@ def test_a_crash_between_commit_and_acknowledgement_counts_once(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(redis_url, usage_event().to_json())
-    real = usage_ingest
+    real = usage_write
 
     def commit_then_die(**arguments: object) -> int:
         real(**arguments)  # type: ignore[arg-type]
         raise OperationalError("killed here")
 
     ingester = UsageIngester(redis_url, claim_idle=NOW)
-    monkeypatch.setattr(ingest, "usage_ingest", commit_then_die)
+    monkeypatch.setattr(ingest, "usage_write", commit_then_die)
     with pytest.raises(OperationalError):
         ingester.ingest_new()
     monkeypatch.undo()
@@ -163,7 +216,7 @@ def test_a_redis_that_lost_its_data_gets_its_group_again(redis_url: str) -> None
     ingester = UsageIngester(redis_url, claim_idle=NOW)
     assert ingester.ingest_new() == 0
     with redis.Redis.from_url(redis_url) as client:
-        client.flushall()
+        client.flushdb()
     send(redis_url, usage_event().to_json())
     assert ingester.ingest_new() == 1
     ingester.close()
@@ -180,3 +233,46 @@ def test_rollups_equal_the_sum_of_rows(redis_url: str) -> None:
     rows = UsageEventRow.objects.aggregate(Sum("prompt_tokens"), Sum("completion_tokens"))
     assert rollup_sums()[1] == rows["prompt_tokens__sum"]
     assert rollup_sums()[3] == rows["completion_tokens__sum"]
+
+
+def test_an_event_from_the_future_counts_once_on_the_day_it_came(redis_url: str) -> None:
+    event = usage_event(day=dt.date(2099, 1, 1))
+    send(redis_url, event.to_json())
+    drain(redis_url)
+    send(redis_url, event.to_json(), dataclasses.replace(event, attempt=2).to_json())
+    drain(redis_url)
+    today = dt.datetime.now(dt.UTC).date()
+    days = UsageEventRow.objects.values_list("day", "attempt")
+    assert {attempt for _, attempt in days} == {1, 2}
+    assert len(days) == 2
+    # The test may run over midnight.
+    assert {day for day, _ in days} <= {today, today - dt.timedelta(days=1)}
+    assert not DeadUsageEvent.objects.exists()
+
+
+def test_a_second_delivery_over_midnight_counts_once() -> None:
+    event = usage_event(day=dt.date(2099, 1, 1)).to_json().encode()
+    late = dt.datetime(2026, 3, 1, 23, 59, 59, tzinfo=dt.UTC)
+    for number, moment in enumerate((late, late + dt.timedelta(seconds=5))):
+        entry = StreamEntry(f"{int(moment.timestamp() * 1000)}-{number}", event)
+        assert usage_ingest(entries=[entry]) == 1 - number
+    assert UsageEventRow.objects.get().day == late.date()
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite takes any value")
+def test_what_only_the_database_refuses_is_dead_alone(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lenient(entry: StreamEntry) -> EventRow:
+        row = event_row(entry)
+        return row._replace(tenant="t" * 300) if row.request_id == "poison" else row
+
+    monkeypatch.setattr(services, "event_row", lenient)
+    poison = usage_event("poison").to_json()
+    send(redis_url, *(usage_event(f"r{number}").to_json() for number in range(7)), poison)
+    drain(redis_url)
+    assert UsageEventRow.objects.count() == 7
+    assert rollup_sums() == (7, 70, 28, 21)
+    assert "the database refuses it" in DeadUsageEvent.objects.get().reason
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.xlen(USAGE_STREAM) == 0

@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 import redis
+from django.db import connection
 
+from benchmarks.chaos.database import set_open
 from controlplane.metering.models import UsageEventRow
 from gateway.wire import USAGE_GROUP, USAGE_STREAM
-from tests.controlplane.conftest import Start
+from tests.controlplane.conftest import Start, _database_url
+from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import rollup_sums, usage_event
 from tests.controlplane.routes.test_publish_loop import PROMPTLY, wait
 from tests.controlplane.valkey import Valkey
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EVENTS = 2000
+
+
+@pytest.fixture(autouse=True)
+def names(db: None) -> None:
+    known("tiny-base")
 
 
 @pytest.fixture
@@ -37,13 +45,13 @@ def send(url: str, count: int, *, copies: int = 1, start: int = 0) -> None:
 
 
 def test_two_ingesters_at_once_lose_and_double_nothing(start: Start, redis_url: str, tmp_path: Path) -> None:
-    send(redis_url, EVENTS, copies=2)
     ingesters = [start("manage.py", "ingest_usage") for _ in range(2)]
-    wait(lambda: UsageEventRow.objects.count() == EVENTS, within=60)
     with redis.Redis.from_url(redis_url) as client:
+        client.xgroup_create(USAGE_STREAM, USAGE_GROUP, id="0", mkstream=True)
+        wait(lambda: len(client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP)) == 2, within=60)
+        send(redis_url, EVENTS, copies=2)
+        wait(lambda: UsageEventRow.objects.count() == EVENTS, within=60)
         wait(lambda: client.xlen(USAGE_STREAM) == 0, within=40)
-        consumers = client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP)
-    assert len(consumers) == 2
     assert rollup_sums() == (EVENTS, EVENTS * 10, EVENTS * 4, EVENTS * 3)
     for ingester in ingesters:
         ingester.terminate()
@@ -89,3 +97,23 @@ def test_a_killed_ingester_loses_and_doubles_nothing(start: Start, redis_url: st
         start("manage.py", "ingest_usage")
         wait(lambda: client.xlen(USAGE_STREAM) == 0, within=40)
     assert rollup_sums() == (EVENTS, EVENTS * 10, EVENTS * 4, EVENTS * 3)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has no server that could be away")
+def test_an_outage_of_the_database_loses_and_doubles_nothing(
+    start: Start, redis_url: str, tmp_path: Path
+) -> None:
+    send(redis_url, EVENTS)
+    start("manage.py", "ingest_usage", "--claim-idle", "600")
+    wait(UsageEventRow.objects.exists, within=30)
+    url = _database_url()
+    connection.close()
+    set_open(url, open_=False)
+    try:
+        send(redis_url, EVENTS, start=EVENTS)
+        wait(lambda: "ingesting waits" in (tmp_path / "log").read_text(), within=30)
+    finally:
+        set_open(url, open_=True)
+    with redis.Redis.from_url(redis_url) as client:
+        wait(lambda: client.xlen(USAGE_STREAM) == 0, within=60)
+    assert rollup_sums() == (2 * EVENTS, 20 * EVENTS, 8 * EVENTS, 6 * EVENTS)

@@ -38,7 +38,7 @@ def wait(condition: Callable[[], bool], *, within: float = 20.0) -> float:
 def snapshot(url: str) -> RouteTable:
     with redis.Redis.from_url(url) as client:
         text = client.get(ROUTES_SNAPSHOT)
-    return RouteTable.from_json(text) if isinstance(text, bytes) else RouteTable()
+    return RouteTable.from_snapshot(text) if isinstance(text, bytes) else RouteTable()
 
 
 def test_the_loop_outlives_redis_and_ends_at_sigterm(

@@ -13,6 +13,7 @@ import pytest
 import redis
 from pytest_django import Settings
 
+from controlplane.routes import publisher as publisher_module
 from controlplane.routes.models import RouteCounter, RouteDelta, RouteEntryRow
 from controlplane.routes.publisher import RoutePublisher
 from controlplane.routes.selectors import route_table
@@ -21,6 +22,7 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, tenant_create
 from gateway.wire import (
     ROUTES_DELTAS,
+    ROUTES_SEEN,
     ROUTES_SNAPSHOT,
     ROUTES_VERSION,
     RouteChange,
@@ -63,7 +65,7 @@ class Reader:
     def _fetch(self) -> None:
         text = self._redis.get(ROUTES_SNAPSHOT)
         if isinstance(text, bytes):
-            table = RouteTable.from_json(text)
+            table = RouteTable.from_snapshot(text)
             if table.version > self.table.version:
                 self.table = table
 
@@ -133,7 +135,7 @@ def test_an_emptied_redis_gets_the_whole_table_and_waiting_readers_hear_of_it(
     route_set(path="tenants/one", entry=TenantRoute("1", "00"))
     reader.wait(lambda table: "one" in table.tenants)
     with redis.Redis.from_url(redis_url) as client:
-        client.flushall()
+        client.flushdb()
     # Lost on its way: committed, but the reader never hears of it except by the snapshot.
     RouteEntryRow.objects.create(path="tenants/two", entry={"name": "2", "cache_salt": "00", "bases": None})
     publish_loop_once(redis_url)
@@ -156,6 +158,44 @@ def test_a_restored_database_does_not_send_readers_back(reader: Reader, redis_ur
     assert reader.table.version > held
 
 
+def test_redis_and_database_restored_together_are_numbered_above_what_gateways_hold(
+    reader: Reader, redis_url: str
+) -> None:
+    """The one case that neither can tell: a gateway says which version it saw."""
+    for number in range(4):
+        route_set(path=f"tenants/t{number}", entry=TenantRoute("T", "00"))
+    reader.wait(lambda table: len(table.tenants) == 4)
+    held = reader.table.version
+    RouteCounter.objects.update(version=held - 3)
+    RouteDelta.objects.filter(version__gt=held - 3).delete()
+    RouteEntryRow.objects.filter(path__in=["tenants/t2", "tenants/t3"]).delete()
+    with redis.Redis.from_url(redis_url) as client:
+        client.set(ROUTES_VERSION, held - 3)
+        publish_loop_once(redis_url)
+        assert client.get(ROUTES_VERSION) == str(held - 3).encode(), "nothing tells them apart from new ones"
+        client.zadd(ROUTES_SEEN, {"version": held}, gt=True)
+        publish_loop_once(redis_url)
+        reader.wait(lambda table: set(table.tenants) == {"t0", "t1"})
+        numbered = reader.table.version
+        assert numbered > held
+        # What was seen is behind now: it is told once, not for ever.
+        publish_loop_once(redis_url)
+        assert client.get(ROUTES_VERSION) == str(numbered).encode()
+
+
+def test_a_lost_stream_makes_the_snapshot_stale(redis_url: str) -> None:
+    for number in range(3):
+        route_set(path=f"tenants/t{number}", entry=TenantRoute("T", "00"))
+    with RoutePublisher(redis_url) as publisher, redis.Redis.from_url(redis_url) as client:
+        publisher.publish_snapshot()
+        route_set(path="tenants/late", entry=TenantRoute("T", "00"))
+        assert not publisher.snapshot_is_stale()
+        client.delete(ROUTES_DELTAS)
+        assert publisher.snapshot_is_stale(), "who holds an older version has no way to the newest"
+        publisher.publish_snapshot()
+        assert not publisher.snapshot_is_stale()
+
+
 def test_pruned_changes_are_replaced_by_a_snapshot(reader: Reader, redis_url: str) -> None:
     route_set(path="tenants/one", entry=TenantRoute("1", "00"))
     reader.wait(lambda table: "one" in table.tenants)
@@ -174,11 +214,11 @@ def test_a_stale_snapshot_is_rewritten_and_an_older_one_never_replaces_it(redis_
         assert publisher.snapshot_is_stale(lag=5)
         publisher.publish_snapshot()
         assert not publisher.snapshot_is_stale(lag=5)
-        newest = RouteTable.from_json(client.get(ROUTES_SNAPSHOT))
+        newest = RouteTable.from_snapshot(client.get(ROUTES_SNAPSHOT))
         assert newest == route_table()
         RouteCounter.objects.update(version=newest.version - 2)
         assert publisher.publish_snapshot() == 0
-        assert RouteTable.from_json(client.get(ROUTES_SNAPSHOT)) == newest
+        assert RouteTable.from_snapshot(client.get(ROUTES_SNAPSHOT)) == newest
 
 
 def test_publishers_at_once_deliver_each_change_once(redis_url: str) -> None:
@@ -205,3 +245,41 @@ def _publish_and_close() -> None:
 
     route_publish_now()
     connection.close()
+
+
+def test_a_snapshot_stays_for_good_and_is_the_only_one(tenant: Tenant, redis_url: str) -> None:
+    """It is written under a name of its own that ends by itself, and renamed; an older one leaves nothing."""
+    with RoutePublisher(redis_url) as publisher, redis.Redis.from_url(redis_url) as client:
+        publisher.publish_snapshot()
+        publisher.publish_snapshot()
+        client.set(f"{ROUTES_SNAPSHOT}:version", 1 << 60)  # a newer one is there
+        assert publisher.publish_snapshot() == 0
+        assert client.ttl(ROUTES_SNAPSHOT) == -1
+        names = {name.decode() for name in client.scan_iter(f"{ROUTES_SNAPSHOT}*")}
+        assert names == {ROUTES_SNAPSHOT, f"{ROUTES_SNAPSHOT}:version"}
+        assert "acme" in RouteTable.from_snapshot(client.get(ROUTES_SNAPSHOT) or b"").tenants
+
+
+def test_a_snapshot_is_sent_by_pieces_and_half_a_one_is_never_put_in_place(
+    tenant: Tenant, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_PIECE", 7)
+    with RoutePublisher(redis_url) as publisher, redis.Redis.from_url(redis_url) as client:
+        client.config_resetstat()
+        assert publisher.publish_snapshot() == 1
+        whole = client.get(ROUTES_SNAPSHOT) or b""
+        assert RouteTable.from_snapshot(whole) == route_table()
+        pieces = client.info("commandstats")["cmdstat_append"]["calls"]
+        assert pieces == -(-len(whole) // 7)
+
+        append, sent = publisher._redis.append, []
+
+        def expire_midway(name: str, value: bytes) -> None:
+            sent.append(name)
+            if len(sent) == 3:
+                client.unlink(name)
+            append(name, value)
+
+        monkeypatch.setattr(publisher._redis, "append", expire_midway)
+        assert publisher.publish_snapshot() == 0
+        assert client.get(ROUTES_SNAPSHOT) == whole

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import signal
 import threading
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error as DatabaseError
 from django.db import connection
 from redis.exceptions import RedisError
@@ -23,11 +24,20 @@ class Command(BaseCommand):
 
     help = "Ingest usage events until stopped."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--claim-idle",
+            type=float,
+            default=30.0,
+            help="seconds after which entries that another ingester took and never finished are taken over",
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
-        ingester = UsageIngester(settings.GRAFTWORK.redis_url)
+        claim_idle = dt.timedelta(seconds=options["claim_idle"])
+        ingester = UsageIngester(settings.GRAFTWORK.redis_url, claim_idle=claim_idle)
         while not stopped.is_set():
             try:
                 ingester.run(stopped.is_set)

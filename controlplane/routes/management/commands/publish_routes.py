@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error as DatabaseError
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from redis.exceptions import RedisError
 
 from controlplane.routes.publisher import RoutePublisher
@@ -34,13 +34,15 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
         pruned = 0.0
+        writing: threading.Thread | None = None
         with RoutePublisher(settings.GRAFTWORK.redis_url) as publisher:
             while not stopped.is_set():
                 wait = options["interval"]
                 try:
                     publisher.publish(renumber=route_renumber)
-                    if publisher.snapshot_is_stale():
-                        publisher.publish_snapshot()
+                    if not (writing and writing.is_alive()) and publisher.snapshot_is_stale():
+                        writing = threading.Thread(target=_write_snapshot, daemon=True)
+                        writing.start()
                     if time.monotonic() - pruned > _PRUNE_EVERY_S:
                         route_changes_prune()
                         pruned = time.monotonic()
@@ -49,3 +51,14 @@ class Command(BaseCommand):
                     wait = max(wait, 1.0)
                 close_old_connections()
                 stopped.wait(wait)
+
+
+def _write_snapshot() -> None:
+    """Beside the loop: a change is not to wait for the seconds that this takes."""
+    try:
+        with RoutePublisher(settings.GRAFTWORK.redis_url) as publisher:
+            publisher.publish_snapshot(paced=True)
+    except (RedisError, DatabaseError) as error:
+        logger.warning("the snapshot of routes is written later: %s", error)
+    finally:
+        connection.close()

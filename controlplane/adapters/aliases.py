@@ -1,0 +1,228 @@
+"""Changes of what an adapter's names mean: each one transaction under the adapter's lock, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.db import transaction
+
+from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
+from controlplane.adapters.selectors import alias_change_newest, alias_state, model_exists, version_get
+from controlplane.adapters.services import adapter_locked, adapter_publish
+from controlplane.audit.origin import current_origin
+from controlplane.audit.services import audit_record
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.webhooks.outbox import event_emit
+from worker_engine.protocol import SLUG_PATTERN
+
+MAX_ARMS: Final = 10
+MAX_FALLBACKS: Final = 4
+
+
+@transaction.atomic
+def alias_move(*, adapter: Adapter, name: str, number: int, reason: str = "") -> Alias:
+    """Points an alias at a ready version, making it if need be, and ends its split; in force within a second.
+
+    Raises:
+        InvalidInputError: the alias is no slug, or reads like a version (`v3`).
+        NotFoundError: there is no such version.
+        ConflictError: the version is not ready.
+    """
+    _check_alias(name)
+    adapter = adapter_locked(adapter)
+    return _change(adapter, name, {"version": number, "arms": []}, "alias.move", reason)
+
+
+@transaction.atomic
+def alias_split(
+    *, adapter: Adapter, name: str, arms: Sequence[tuple[int, int]], by: str = "", reason: str = ""
+) -> Alias:
+    """Splits an alias among ready versions, making it if need be; in force within a second.
+
+    Args:
+        arms: (version number, percent). The first is the version that stays when the split ends.
+
+    Raises:
+        InvalidInputError: fewer than 2 arms or more than MAX_ARMS, a version twice, percents that do not
+            add up to 100, or the alias is no slug.
+        NotFoundError: there is no such version.
+        ConflictError: a version is not ready.
+    """
+    _check_alias(name)
+    if not 2 <= len(arms) <= MAX_ARMS or len({number for number, _ in arms}) < len(arms):
+        raise InvalidInputError(f"a split has 2 to {MAX_ARMS} arms, each of another version", field="arms")
+    total = sum(percent for _, percent in arms)
+    if total != 100 or min(percent for _, percent in arms) < 1:
+        raise InvalidInputError(
+            f"percents are whole numbers from 1 that add up to 100; these add up to {total}", field="arms"
+        )
+    adapter = adapter_locked(adapter)
+    state = {"version": arms[0][0], "arms": [list(arm) for arm in arms]}
+    return _change(adapter, name, state, "alias.split", reason)
+
+
+@transaction.atomic
+def alias_rollback(
+    *,
+    adapter: Adapter,
+    name: str,
+    to: int | None = None,
+    newest: int | None = None,
+    reason: str = "",
+) -> Alias:
+    """Makes an alias mean again what it meant, also one that was removed since.
+
+    Args:
+        to: number of the change whose outcome is wanted; None: what the newest one replaced.
+        newest: number of the newest change that the caller has seen.
+
+    Raises:
+        NotFoundError: the alias has no such change.
+        ConflictError: it was changed since `newest`, there was no alias then, or a version is gone.
+    """
+    adapter = adapter_locked(adapter)
+    last = alias_change_newest(adapter=adapter, name=name)
+    if last is None:
+        raise NotFoundError(f"adapter {adapter.name} has no alias {name!r}, and had none")
+    if newest is not None and newest != last.pk:
+        raise ConflictError(f"{adapter.name}@{name} was changed meanwhile: look again, then roll back")
+    state = last.before
+    if to is not None:
+        chosen = AliasChange.objects.filter(adapter=adapter, alias=name, pk=to).first()
+        if chosen is None:
+            raise NotFoundError(f"{adapter.name}@{name} has no change {to}")
+        state = chosen.after
+    if state is None:
+        raise ConflictError(f"there was no alias {name!r} then: delete it, or choose another change")
+    return _change(adapter, name, state, "alias.rollback", reason or "rolled back")
+
+
+@transaction.atomic
+def alias_remove(*, alias: Alias, reason: str = "") -> None:
+    """Removes an alias; calls by it are then told that the model is unknown."""
+    adapter = adapter_locked(alias.adapter)
+    found = Alias.objects.filter(pk=alias.pk).first()
+    if found is None:
+        return
+    before = alias_state(found)
+    Alias.objects.filter(pk=found.pk).delete()
+    adapter_publish(adapter=adapter)
+    _record(found, adapter, "alias.remove", before, None, reason)
+
+
+@transaction.atomic
+def fallback_set(*, adapter: Adapter, alias: Alias | None, models: Sequence[str]) -> None:
+    """Says what is served instead, in order, when no copy can serve the alias, or the bare name (None).
+
+    An empty list turns that off.
+
+    Raises:
+        InvalidInputError: more than MAX_FALLBACKS, a name twice, the name itself, or one that means nothing
+            to this tenant now.
+    """
+    adapter = adapter_locked(adapter)
+    own = adapter.name if alias is None else f"{adapter.name}@{alias.name}"
+    if len(models) > MAX_FALLBACKS or len(set(models)) < len(models) or own in models:
+        raise InvalidInputError(
+            f"name at most {MAX_FALLBACKS} models, each once, and not {own} itself", field="models"
+        )
+    for model in models:
+        if not model_exists(tenant=adapter.tenant, model=model):
+            raise InvalidInputError(
+                f"{model[:200]!r} is no model that this tenant can call: name a base model, or one of the"
+                " tenant's adapters as <adapter>, <adapter>@<alias> or <adapter>@v<n>",
+                field="models",
+            )
+    target = adapter if alias is None else Alias.objects.filter(pk=alias.pk).first()
+    if target is None:
+        raise NotFoundError(f"alias {own} was removed meanwhile")
+    before = {"fallback": target.fallback}
+    target.fallback = list(models)
+    target.save(update_fields=["fallback"])
+    adapter_publish(adapter=adapter)
+    audit_record(
+        tenant=adapter.tenant_id,
+        action="fallback.set",
+        target=target,
+        before=before,
+        after={"fallback": target.fallback},
+    )
+
+
+@transaction.atomic
+def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
+    """Makes the bare name mean version `number`; None: the newest ready one again.
+
+    Raises:
+        NotFoundError: there is no such version.
+        ConflictError: the version is not ready.
+    """
+    adapter = adapter_locked(adapter)
+    before = {"pinned": adapter.pinned.number if adapter.pinned else None}
+    adapter.pinned = None if number is None else _ready(adapter, number)
+    adapter.save(update_fields=["pinned"])
+    adapter_publish(adapter=adapter)
+    audit_record(
+        tenant=adapter.tenant_id,
+        action="adapter.pin",
+        target=adapter,
+        before=before,
+        after={"pinned": number},
+    )
+    return adapter
+
+
+def _change(adapter: Adapter, name: str, state: dict[str, Any], action: str, reason: str) -> Alias:
+    """Makes the alias mean `state` (see AliasChange); the same again changes and records nothing."""
+    alias = Alias.objects.filter(adapter=adapter, name=name).first()
+    before = None if alias is None else alias_state(alias)
+    arms = [(_ready(adapter, number), percent) for number, percent in state["arms"]]
+    version = _ready(adapter, state["version"])
+    if alias is not None and before == state:
+        return alias
+    alias, _ = Alias.objects.update_or_create(adapter=adapter, name=name, defaults={"version": version})
+    alias.arms.all().delete()
+    AliasArm.objects.bulk_create(AliasArm(alias=alias, version=arm, percent=percent) for arm, percent in arms)
+    adapter_publish(adapter=adapter)
+    _record(alias, adapter, action, before, state, reason)
+    return alias
+
+
+def _record(
+    alias: Alias,
+    adapter: Adapter,
+    action: str,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    reason: str,
+) -> None:
+    actor = current_origin().who()
+    AliasChange.objects.create(
+        adapter=adapter,
+        alias=alias.name,
+        before=before,
+        after=after,
+        by=(actor.name or f"{actor.kind} {actor.id}").strip()[:200],
+        reason=reason[:1000],
+    )
+    told = after if after is None or not reason else after | {"reason": reason}
+    audit_record(tenant=adapter.tenant_id, action=action, target=alias, before=before, after=told)
+    state = {"adapter": adapter.name, "alias": alias.name, "version": None, "reason": reason, **(after or {})}
+    event_emit(tenant=adapter.tenant_id, type="adapter.alias.changed", data=state)
+
+
+def _check_alias(name: str) -> None:
+    if SLUG_PATTERN.fullmatch(name) is None:
+        raise InvalidInputError(
+            "an alias is 1-63 lower-case letters, digits and inner hyphens", field="alias"
+        )
+    if name[0] == "v" and name[1:].isdigit():
+        raise InvalidInputError(f"{name!r} reads like a version number: choose another alias", field="alias")
+
+
+def _ready(adapter: Adapter, number: int) -> AdapterVersion:
+    version = version_get(adapter=adapter, number=number)
+    if not version.is_callable:
+        raise ConflictError(f"version {number} of {adapter.name} is {version.status}, not ready")
+    return version

@@ -1,0 +1,38 @@
+"""Adapters packed as .zip, .tar.gz or .tgz: read within bounds, and nothing but two files comes out."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zipfile
+import zlib
+from typing import Final
+
+from controlplane.adapters.archives.base import Put
+from controlplane.adapters.archives.tar import unpack_tar
+from controlplane.adapters.archives.zip import unpack_zip
+from controlplane.artifact_store import ByteStream
+from controlplane.errors import RefusedError
+
+__all__ = ["Put", "unpack"]
+
+_TAR: Final = (".tar.gz", ".tgz")
+_BROKEN: Final = (
+    zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError,
+    OverflowError, RuntimeError, UnicodeError, ValueError,
+)  # fmt: skip
+"""What the standard library raises on a file that is damaged, or made to look so."""
+
+
+def unpack(name: str, stream: ByteStream, put: Put) -> None:
+    """Hands the ADAPTER_FILES of an archive to `put`; other files in it are skipped.
+
+    What was put before an error is the caller's to remove.
+
+    Raises:
+        RefusedError: it is damaged, larger than is accepted, or holds what no adapter does.
+    """
+    try:
+        (unpack_tar if name.lower().endswith(_TAR) else unpack_zip)(stream, put)
+    except _BROKEN as error:
+        raise RefusedError(f"{name} is damaged: {error}; pack it again") from error

@@ -1,0 +1,74 @@
+"""What an archive may hold: the rules that .zip and .tar.gz share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from controlplane.artifact_store import ByteStream
+from controlplane.errors import RefusedError
+from controlplane.uploads.file_names import is_pickle, name_fault, one_name, pickle_refusal
+from worker_engine.protocol import ADAPTER_FILES
+
+Put = Callable[[str, ByteStream], None]
+"""Stores one of ADAPTER_FILES; refuses more than that file's bytes."""
+
+MAX_RATIO: Final = 200
+"""Times that data may grow. Weights hardly shrink; only the zeros of a fresh adapter, half of it, do."""
+RATIO_COUNTS_FROM: Final = 16 << 20
+"""Unpacked bytes below which any ratio is harmless."""
+MAX_ENTRIES: Final = 1000
+MAX_READ: Final = 2 << 20
+"""Longest single read that an archive's own lengths may cause: a directory or header beyond it is hostile."""
+
+
+class Entries:
+    """Judges an archive's entries one by one, and says which of ADAPTER_FILES an entry is."""
+
+    def __init__(self) -> None:
+        self._seen = set[str]()
+        self._found = dict[str, str]()
+
+    def admit(self, name: str, *, kind: str, is_folder: bool = False) -> str | None:
+        """The adapter file that this entry is, else None.
+
+        Args:
+            kind: `file`, or in words what else it is, which is refused.
+
+        Raises:
+            RefusedError: the archive is not acceptable because of it.
+        """
+        if kind != "file":
+            raise RefusedError(f"{name[:200]!r} in the archive is a {kind}: pack plain files alone")
+        if fault := name_fault(name):
+            raise RefusedError(f"the name {name[:200]!r} in the archive {fault}: pack the adapter's folder")
+        if len(self._seen) >= MAX_ENTRIES:
+            raise RefusedError(
+                f"the archive holds more than {MAX_ENTRIES} entries: pack the adapter's folder"
+            )
+        if (folded := one_name(name)) in self._seen and not is_folder:
+            raise RefusedError(
+                f"{name[:200]!r} is in the archive twice, if case and Unicode's forms are folded"
+            )
+        self._seen.add(folded)
+        if is_folder:
+            return None
+        if is_pickle(name):
+            raise RefusedError(pickle_refusal(name))
+        return self._adapter_file(name)
+
+    def finish(self) -> None:
+        """Raises RefusedError unless both files came, out of one folder."""
+        if missing := [file for file in ADAPTER_FILES if file not in self._found]:
+            raise RefusedError(f"the archive holds no {' and no '.join(missing)}: pack the adapter's folder")
+        if len(set(self._found.values())) > 1:
+            raise RefusedError(f"{' and '.join(ADAPTER_FILES)} lie in different folders of the archive")
+
+    def _adapter_file(self, name: str) -> str | None:
+        folder, _, file = name.rpartition("/")
+        if file not in ADAPTER_FILES:
+            return None
+        if file in self._found:
+            raise RefusedError(f"the archive holds {file} in two folders: pack one adapter alone")
+        self._found[file] = folder.removeprefix("./").strip("/")
+        return file

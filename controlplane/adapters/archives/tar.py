@@ -1,0 +1,99 @@
+"""Adapters in .tar.gz files, read once from front to back."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from typing import IO, Any, Final, Self, cast
+
+from controlplane.adapters.archives.base import (
+    MAX_RATIO,
+    MAX_READ,
+    RATIO_COUNTS_FROM,
+    Entries,
+    Put,
+)
+from controlplane.artifact_store import ByteStream
+from controlplane.errors import RefusedError
+from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES
+
+_KINDS: Final = {
+    tarfile.SYMTYPE: "symbolic link", tarfile.LNKTYPE: "hard link", tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device", tarfile.FIFOTYPE: "pipe", tarfile.GNUTYPE_SPARSE: "sparse file",
+    tarfile.CONTTYPE: "contiguous file",
+}  # fmt: skip
+_NOTES: Final = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)  # fmt: skip
+_MAX_NOTE: Final = 64 << 10
+
+
+def unpack_tar(stream: ByteStream, put: Put) -> None:
+    """See `archives.unpack`."""
+    packed = _Packed(stream)
+    with gzip.GzipFile(fileobj=cast(IO[bytes], packed)) as plain:
+        unpacked = cast(IO[bytes], _Unpacked(plain, packed))
+        with tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Member) as archive:
+            entries = Entries()
+            for member in archive:
+                is_plain = (member.isreg() and not member.issparse()) or member.isdir()
+                kind = "file" if is_plain else "file of unknown kind"
+                name = entries.admit(member.name, kind=kind, is_folder=member.isdir())
+                body = archive.extractfile(member) if name is not None else None
+                if name is not None and body is not None:
+                    put(name, body)
+            entries.finish()
+
+
+class _Member(tarfile.TarInfo):
+    """Refuses by the head alone what tarfile would read into memory, or follow."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _NOTES and member.size > _MAX_NOTE:
+            raise RefusedError(f"the archive has a header of {member.size} bytes: pack the adapter's folder")
+        if member.type in _KINDS:
+            raise RefusedError(
+                f"{member.name[:200]!r} in the archive is a {_KINDS[member.type]}: pack plain files alone"
+            )
+        if member.size < 0:
+            raise RefusedError(f"{member.name[:200]!r} in the archive has a negative size")
+        return member
+
+    def _proc_gnusparse_10(self, *_: Any) -> None:
+        # tarfile would read a map of as many numbers as the archive says.
+        raise RefusedError("the archive holds a sparse file: pack plain files alone")
+
+
+class _Packed:
+    """Counts the bytes that go in, against those that have come out."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream, self.taken, self.given = stream, 0, 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self.taken += len(data)
+        # Packed data that unpacks to nothing (endless names, empty members) costs time alone.
+        if self.taken > MAX_READ + 2 * self.given:
+            raise RefusedError("the archive is larger than what it holds: pack it again")
+        return data
+
+
+class _Unpacked:
+    """Counts the bytes that come out, against those that went in."""
+
+    def __init__(self, plain: gzip.GzipFile, packed: _Packed) -> None:
+        self._plain, self._packed = plain, packed
+
+    def read(self, size: int) -> bytes:
+        data = self._plain.read(size)
+        packed = self._packed
+        packed.given += len(data)
+        if packed.given > MAX_ARCHIVE_BYTES:
+            raise RefusedError(f"the archive unpacks to more than the {MAX_ARCHIVE_BYTES} bytes accepted")
+        if packed.given > max(RATIO_COUNTS_FROM, MAX_RATIO * packed.taken):
+            raise RefusedError(f"the archive grows more than {MAX_RATIO}-fold: upload the files unpacked")
+        return data

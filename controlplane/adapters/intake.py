@@ -1,0 +1,81 @@
+"""Files that come with the request itself: a PEFT folder's, or one archive, into the store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO
+
+from django.core.files.uploadedfile import UploadedFile
+
+from controlplane.adapters.archives import unpack
+from controlplane.artifact_store import ByteStream, artifact_store
+from controlplane.errors import InvalidInputError, RefusedError, UnavailableError
+from controlplane.uploads.file_names import (
+    FILE_LIMITS,
+    is_archive,
+    is_pickle,
+    name_fault,
+    one_name,
+    pickle_refusal,
+)
+from worker_engine.protocol import ADAPTER_FILES
+
+
+def files_by_name(uploads: Iterable[UploadedFile[Any]]) -> dict[str, BinaryIO]:
+    """Uploads by file name, for `adapter_register`. Raises InvalidInputError on a name sent twice."""
+    files: dict[str, BinaryIO] = {}
+    names = set[str]()
+    for upload in uploads:
+        if (folded := one_name(upload.name or "")) in names:
+            raise InvalidInputError(f"the file {upload.name} was sent twice", field="files")
+        names.add(folded)
+        files[upload.name or ""] = upload  # type: ignore[assignment]  # it reads as a binary stream
+    return files
+
+
+@contextmanager
+def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
+    """Puts the ADAPTER_FILES into the store and gives the key of their folder; on an error nothing stays.
+
+    Args:
+        files: a PEFT folder's files by name, of which others than ADAPTER_FILES are left out; or one archive.
+
+    Raises:
+        InvalidInputError: a name, a size or the archive is not acceptable.
+    """
+    staging, store = f"incoming/{uuid.uuid4().hex}", artifact_store()
+
+    def put(name: str, stream: ByteStream) -> None:
+        store.put(f"{staging}/{name}", stream, limit=FILE_LIMITS[name])
+
+    try:
+        if len(files) == 1 and is_archive(archive := next(iter(files))):
+            unpack(archive, files[archive], put)
+        else:
+            _check_names(files)
+            for name in ADAPTER_FILES:
+                put(name, files[name])
+        yield staging
+    except BaseException as error:
+        # The first error is the one to tell, also where the store cannot even be cleaned.
+        with suppress(UnavailableError):
+            store.remove(staging)
+        if isinstance(error, RefusedError):
+            raise InvalidInputError(str(error), field="files") from error
+        raise
+
+
+def _check_names(files: Mapping[str, BinaryIO]) -> None:
+    for name in files:
+        if fault := name_fault(name):
+            raise InvalidInputError(f"the file name {name[:200]!r} {fault}: send plain names", field="files")
+        if is_pickle(name):
+            raise InvalidInputError(pickle_refusal(name), field="files")
+    if not set(ADAPTER_FILES) <= set(files):
+        got = ", ".join(sorted(files))[:300] or "none"
+        raise InvalidInputError(
+            f"send the files {' and '.join(ADAPTER_FILES)}, or one .zip or .tar.gz of them; got {got}",
+            field="files",
+        )

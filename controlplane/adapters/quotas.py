@@ -1,0 +1,114 @@
+"""How many adapters, versions and bytes a tenant may keep. What is deleted counts until it is purged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from django.db import transaction
+from django.db.models import Sum
+
+from controlplane.adapters.models import Adapter, AdapterQuota, AdapterVersion
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.errors import ConflictError, InvalidInputError, RefusedError
+from controlplane.tenants.models import Tenant
+
+_MOST: Final = {"adapters": 1_000_000, "versions": 10_000_000, "size_bytes": 1 << 60}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """What a tenant keeps now: refused versions count nowhere, since none of their files stay."""
+
+    adapters: int
+    versions: int
+    size_bytes: int
+
+
+def quota_get(*, tenant: Tenant) -> AdapterQuota:
+    """The tenant's quota; an unsaved row without any when none was set."""
+    return AdapterQuota.objects.filter(tenant=tenant).first() or AdapterQuota(tenant=tenant)
+
+
+def quota_use(*, tenant: Tenant) -> QuotaUse:
+    """Counts what the tenant keeps."""
+    versions = AdapterVersion.objects.filter(adapter__tenant=tenant).exclude(
+        status=AdapterVersion.Status.REFUSED
+    )
+    return QuotaUse(
+        Adapter.objects.filter(tenant=tenant).count(),
+        versions.count(),
+        versions.aggregate(total=Sum("size_bytes"))["total"] or 0,
+    )
+
+
+@transaction.atomic
+def quota_set(*, tenant: Tenant, **values: int | None) -> AdapterQuota:
+    """Replaces the tenant's quota by `values` (AdapterQuota.FIELDS); what is left out is unlimited.
+
+    What the tenant keeps above it stays; nothing is added until it is below.
+
+    Raises:
+        InvalidInputError: a value is out of its bounds.
+    """
+    for name, value in values.items():
+        if name not in _MOST or (value is not None and not 0 <= value <= _MOST[name]):
+            raise InvalidInputError(
+                f"{name} must be from 0 to {_MOST.get(name, 0)}, or null for no limit", field=name
+            )
+    quota = _locked(tenant)
+    before = snapshot(quota)
+    for name in AdapterQuota.FIELDS:
+        setattr(quota, name, values.get(name))
+    quota.save()
+    audit_record(
+        tenant=tenant.pk, action="adapter_quota.set", target=quota, before=before, after=snapshot(quota)
+    )
+    return quota
+
+
+def quota_check_registration(*, tenant: Tenant, name: str) -> None:
+    """Whether one more version of adapter `name` may be registered; locks the quota for this transaction.
+
+    Raises:
+        ConflictError: a limit is reached; the text has the figures.
+    """
+    quota = _locked(tenant)
+    use = quota_use(tenant=tenant)
+    is_new = not Adapter.objects.filter(tenant=tenant, name=name).exists()
+    if is_new and quota.adapters is not None and use.adapters >= quota.adapters:
+        raise ConflictError(_full(f"{quota.adapters} adapters", f"has {use.adapters}"))
+    if quota.versions is not None and use.versions >= quota.versions:
+        raise ConflictError(_full(f"{quota.versions} versions", f"has {use.versions}"))
+    if quota.size_bytes is not None and use.size_bytes >= quota.size_bytes:
+        raise ConflictError(_full(f"{quota.size_bytes} bytes of adapters", f"has {use.size_bytes}"))
+
+
+def quota_check_bytes(*, version: AdapterVersion, adding: int) -> None:
+    """Whether `version` may keep files of `adding` bytes; locks the quota for this transaction.
+
+    Raises:
+        RefusedError: they do not fit; the text has the figures.
+    """
+    tenant = version.adapter.tenant
+    quota = _locked(tenant)
+    # An earlier attempt may have written its own size already.
+    own = AdapterVersion.objects.filter(pk=version.pk).values_list("size_bytes", flat=True).first() or 0
+    used = quota_use(tenant=tenant).size_bytes - own
+    if quota.size_bytes is not None and used + adding > quota.size_bytes:
+        have = f"has {used}, and this version has {adding}"
+        raise RefusedError(_full(f"{quota.size_bytes} bytes of adapters", have))
+
+
+def _locked(tenant: Tenant) -> AdapterQuota:
+    """The tenant's row, locked: of two registrations at once the second counts the first."""
+    AdapterQuota.objects.get_or_create(tenant=tenant)
+    return AdapterQuota.objects.select_for_update().get(tenant=tenant)
+
+
+def _full(most: str, have: str) -> str:
+    return (
+        f"the tenant may keep {most} and {have}: delete and purge what is not needed, or ask your operator"
+        " for a larger quota"
+    )

@@ -1,0 +1,89 @@
+"""What is asked of a copy, and how it is asked: one completion with the prompt's log-probabilities."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import httpx
+
+from controlplane.errors import RefusedError
+
+PROMPT: Final = (
+    "The library opens at nine and closes at six. To borrow a book, show your card at the desk and ask for"
+    " the shelf. Question: What do I need to borrow a book? Answer:"
+)
+"""Plain English, since that is what a model of any size has seen most of."""
+NEW_TOKENS: Final = 16
+TIMEOUT: Final = httpx.Timeout(60.0, connect=3.0)
+
+
+class CopyUnableError(Exception):
+    """This copy cannot tell now; the text says why."""
+
+
+class GenerationBrokenError(Exception):
+    """The copy could not go on with a request, or what it tells is no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The prompt's natural log-probabilities without its first token's, and the text generated after it."""
+
+    logprobs: tuple[float, ...]
+    text: str
+
+
+class Prober(AbstractContextManager["Prober"], Protocol):
+    """Asks one copy, with the adapter and without; leaving the block leaves nothing on the copy."""
+
+    def ask(self, *, adapted: bool) -> Told:
+        """One completion.
+
+        Raises:
+            CopyUnableError: it does not answer, or not what is needed.
+            GenerationBrokenError: it answers that it could not go on.
+            RefusedError: it refuses the adapter itself.
+        """
+
+
+def complete(client: httpx.Client, model: dict[str, Any], *, adapted: bool) -> Told:
+    """As `Prober.ask`, by `/v1/completions`; `model` is what a request names it by."""
+    body = {
+        **model, "prompt": PROMPT, "max_tokens": NEW_TOKENS, "temperature": 0, "prompt_logprobs": 0,
+        "cache_salt": secrets.token_hex(8),
+    }  # fmt: skip
+    try:
+        answer = client.post("/v1/completions", json=body)
+        value = answer.json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise CopyUnableError(f"it does not answer ({error})") from error
+    if answer.status_code != 200:
+        _refusal(answer.status_code, value, adapted=adapted)
+    try:
+        [choice] = value["choices"]
+        told = [next(iter(position.values()))["logprob"] for position in choice["prompt_logprobs"][1:]]
+        logprobs = tuple(float(logprob) for logprob in told)
+        text = str(choice["text"])
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        raise CopyUnableError("its answer has no prompt_logprobs") from error
+    if not all(map(math.isfinite, logprobs)):
+        raise GenerationBrokenError("its log-probabilities are not finite")
+    return Told(logprobs, text)
+
+
+def _refusal(status: int, value: object, *, adapted: bool) -> None:
+    """Raises what a copy's error means: of a request with the adapter it may be the adapter's fault."""
+    match value:
+        case {"error": {"message": str(message), "code": code}}:
+            pass
+        case _:
+            message, code = "", None
+    if adapted and code == "adapter_refused":
+        raise RefusedError(f"a worker refuses it: {message}")
+    if adapted and code == "generation_failed":
+        raise GenerationBrokenError(message)
+    raise CopyUnableError(f"it answers {status} {message}".strip())

@@ -1,0 +1,62 @@
+"""vLLM, or what has its routes: it is made to load the staged adapter, and to forget it."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import unquote, urlsplit
+
+import httpx
+from django.conf import settings
+
+from controlplane.adapters.smoke.base import TIMEOUT, CopyUnableError, Prober, Told, complete
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Copy
+from worker_engine.protocol import AdapterRef
+
+logger = logging.getLogger(__name__)
+
+
+class OpenAIHttpProber(Prober):
+    """Loads under a name that no route has: what it is loaded from is gone once the version is ready."""
+
+    def __init__(self, copy: Copy, base_model: BaseModel, ref: AdapterRef) -> None:
+        """Raises CopyUnableError: it may not be told to load adapters."""
+        if not copy.loads_adapters:
+            raise CopyUnableError("it loads no adapters while it runs (loads_adapters is off)")
+        key = settings.GRAFTWORK.openai_http_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.Client(base_url=copy.url, headers=headers, timeout=TIMEOUT, trust_env=False)
+        self._base, self._name, self._uri = base_model.served_name, f"{ref.name}.check", ref.uri
+        self._copy, self._loaded = copy.pk, False
+
+    def ask(self, *, adapted: bool) -> Told:
+        if adapted and not self._loaded:
+            self._load()
+        return complete(self._client, {"model": self._name if adapted else self._base}, adapted=adapted)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._loaded:
+                self._unload()
+        except httpx.HTTPError as error:
+            logger.warning("copy %s keeps %s loaded, which nobody calls: %s", self._copy, self._name, error)
+        finally:
+            self._client.close()
+
+    def _load(self) -> None:
+        parts = urlsplit(self._uri)
+        path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else self._uri
+        try:
+            # What an attempt that died has left would be another attempt's files.
+            self._unload()
+            answer = self._client.post(
+                "/v1/load_lora_adapter", json={"lora_name": self._name, "lora_path": path}
+            )
+        except httpx.HTTPError as error:
+            raise CopyUnableError(f"it does not answer ({error})") from error
+        if not answer.is_success:
+            raise CopyUnableError(f"it does not load the adapter ({answer.status_code}: {answer.text[:200]})")
+        self._loaded = True
+
+    def _unload(self) -> None:
+        self._client.post("/v1/unload_lora_adapter", json={"lora_name": self._name})

@@ -1,0 +1,138 @@
+"""Adapters by URI: what a tenant writes is checked, then read with the least rights that suffice."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+from controlplane.adapters.archives import Put, unpack
+from controlplane.adapters.sources.base import MissingFileError, Source, bad_uri
+from controlplane.adapters.sources.bucket import BucketSource, TenantBucketSource
+from controlplane.adapters.sources.folder import FolderSource
+from controlplane.adapters.sources.hub import HubSource
+from controlplane.adapters.sources.upload import SCHEME, UploadSource, upload_uri
+from controlplane.artifact_store import ByteStream
+from controlplane.credentials.models import SourceCredential
+from controlplane.credentials.selectors import credential_get
+from controlplane.errors import InvalidInputError, NotFoundError, RefusedError
+from controlplane.tenants.models import Tenant
+from controlplane.uploads.file_names import pickle_refusal
+from controlplane.uploads.models import Upload
+from controlplane.uploads.services import upload_discard
+from worker_engine.protocol import ADAPTER_FILES
+
+__all__ = ["Source", "source_discard", "source_fetch", "source_of", "source_saved", "upload_uri"]
+
+
+def source_of(uri: str, *, tenant: Tenant, credential: str = "") -> Source:
+    """The source that a URI names for this tenant, checked but not opened.
+
+    Args:
+        credential: name of the tenant's credential; also taken from `?credential=` in the URI.
+
+    Raises:
+        InvalidInputError: it is not one that may be imported from; the text says what is.
+    """
+    try:
+        parts = urlsplit(uri.strip())
+        query = parse_qs(parts.query, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise bad_uri(uri, "it is no URI") from error
+    if set(query) <= {"credential"}:
+        credential = "".join(query.get("credential", ())) or credential
+        parts = parts._replace(query="")
+    access = _credential(tenant, credential) if credential else None
+    match parts.scheme, access and access.kind:
+        case "file", None:
+            return FolderSource(parts)
+        case "s3", None:
+            return BucketSource(parts)
+        case "s3", SourceCredential.Kind.S3 if access is not None:
+            return TenantBucketSource(parts, access)
+        case "hf", None | SourceCredential.Kind.HUGGINGFACE:
+            return HubSource(parts, access)
+    if access is not None and parts.scheme in ("file", "s3", "hf"):
+        raise InvalidInputError(f"{access.name} is no credential for {parts.scheme}://", field="credential")
+    raise bad_uri(
+        uri,
+        "accepted are hf://owner/name, s3://bucket/prefix and file:///folder (download anything else and"
+        " upload its files)",
+    )
+
+
+def source_saved(uri: str, *, tenant: Tenant) -> Source:
+    """The source that a version has kept: beside what `source_of` knows, its uploads.
+
+    Raises:
+        InvalidInputError, RefusedError: it can no longer be imported from.
+    """
+    scheme, _, path = uri.partition(":")
+    return UploadSource(path, tenant) if scheme == SCHEME else source_of(uri, tenant=tenant)
+
+
+def source_discard(uri: str, *, tenant: Tenant) -> None:
+    """Removes what was kept for a version that has settled: its uploads, if it was made from such."""
+    scheme, _, path = uri.partition(":")
+    if scheme == SCHEME:
+        for upload in Upload.objects.filter(tenant=tenant, pk__in=path.split("+")):
+            upload_discard(upload=upload)
+
+
+def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> None:
+    """Hands the ADAPTER_FILES of a source to `put`.
+
+    Args:
+        progress: called now and then while something arrives.
+
+    Raises:
+        RefusedError: it does not hold them, or an archive that is not acceptable.
+        UnavailableError: it does not answer.
+    """
+    if source.archive:
+        try:
+            with source.open(source.archive) as stream:
+                unpack(source.archive, _telling(stream, progress), put)
+        except MissingFileError as error:
+            raise RefusedError(f"there is no {source.uri}") from error
+        return
+    for name in ADAPTER_FILES:
+        try:
+            with source.open(name) as stream:
+                put(name, _telling(stream, progress))
+        except MissingFileError as error:
+            raise RefusedError(_missing(source, name)) from error
+
+
+class _Telling:
+    """A stream that calls `progress` as it is read."""
+
+    def __init__(self, stream: ByteStream, progress: Callable[[], None]) -> None:
+        self._stream, self._progress = stream, progress
+
+    def read(self, size: int = -1, /) -> bytes:
+        self._progress()
+        return self._stream.read(size)
+
+
+def _telling(stream: ByteStream, progress: Callable[[], None]) -> ByteStream:
+    # A file is here already, and unpacking one goes to and fro in it.
+    return stream if isinstance(stream, io.IOBase) and stream.seekable() else _Telling(stream, progress)
+
+
+def _credential(tenant: Tenant, name: str) -> SourceCredential:
+    try:
+        return credential_get(tenant=tenant, name=name)
+    except NotFoundError as error:
+        raise InvalidInputError(str(error), field="credential") from error
+
+
+def _missing(source: Source, name: str) -> str:
+    pickle = "adapter_model.bin"
+    if name == ADAPTER_FILES[1]:
+        try:
+            with source.open(pickle):
+                return pickle_refusal(pickle)
+        except MissingFileError:
+            pass
+    return f"{source.uri} holds no {name}, expected {' and '.join(ADAPTER_FILES)}"

@@ -1,0 +1,89 @@
+"""Files that come by HTTP: read piece by piece, within a time and at a pace, by the guarded client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import httpx2
+
+from controlplane.adapters.sources.base import MissingFileError
+from controlplane.errors import RefusedError, UnavailableError
+from controlplane.http.outgoing import HEAD_S, outgoing_client
+
+LONGEST_S: Final = 1200.0
+"""Seconds for one file: 2 GiB at 1.8 MB/s."""
+SLOWEST: Final = 16 << 10
+"""Bytes a second, on average, that a source must send once it has had GRACE_S: whoever sends less holds a
+worker up that others wait for."""
+GRACE_S: Final = 60.0
+_OTHERWISE: Final = "register it again, or upload the files"
+
+
+class BodyStream:
+    """A response's body as a stream that is read."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        # Without a size: pieces come as they arrive, where a size would wait for whole ones.
+        self._pieces, self._rest = response.iter_raw(), b""
+        self._opened, self._waited, self._received = time.monotonic(), 0.0, 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes, b"" at the end. Raises RefusedError: they come too slowly."""
+        while not self._rest:
+            if (piece := self._next()) is None:
+                return b""
+            self._rest = piece
+        cut = len(self._rest) if size < 0 else size
+        data, self._rest = self._rest[:cut], self._rest[cut:]
+        return data
+
+    def _next(self) -> bytes | None:
+        began = time.monotonic()
+        try:
+            piece = next(self._pieces, None)
+        except httpx2.TimeoutException as error:
+            if time.monotonic() - self._opened < LONGEST_S - HEAD_S:
+                raise
+            raise RefusedError(
+                f"the file did not arrive within {LONGEST_S:.0f} seconds: {_OTHERWISE}"
+            ) from error
+        # The time that the store takes is not the source's fault.
+        self._waited += time.monotonic() - began
+        self._received += len(piece or b"")
+        if piece and self._waited > GRACE_S and self._received < SLOWEST * self._waited:
+            raise RefusedError(f"the source sends less than {SLOWEST} bytes a second: {_OTHERWISE}")
+        return piece
+
+
+@contextmanager
+def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -> Iterator[BodyStream]:
+    """Opens what a GET of `url` answers; redirects are not followed.
+
+    Raises, here and while it is read:
+        MissingFileError: 404.
+        RefusedError: any other refusal, an address that is not allowed, or bytes that come too slowly.
+        UnavailableError: 429, 5xx or no answer.
+    """
+    plain = {"Accept-Encoding": "identity", **(headers or {})}
+    try:
+        with (
+            outgoing_client(total=LONGEST_S) as client,
+            client.stream("GET", url, headers=plain) as response,
+        ):
+            _check_status(response.status_code, what)
+            yield BodyStream(response)
+    except httpx2.HTTPError as error:
+        # Not its text: a signed URL may be in it.
+        raise UnavailableError(f"{what} does not answer, try again: {type(error).__name__}") from error
+
+
+def _check_status(status: int, what: str) -> None:
+    if status == 404:
+        raise MissingFileError(what)
+    if status == 429 or status >= 500:
+        raise UnavailableError(f"{what} answers with status {status}; try again")
+    if status != 200:
+        raise RefusedError(f"{what} refuses to be read, with status {status}: check place and credential")

@@ -1,0 +1,55 @@
+"""file:///: folders and archives below those that the operator opened for import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+from urllib.parse import SplitResult, unquote
+
+from django.conf import settings
+
+from controlplane.adapters.sources.base import MissingFileError, bad_uri, is_plain
+from controlplane.artifact_store import ByteStream
+from controlplane.errors import InvalidInputError
+from controlplane.uploads.file_names import is_archive
+
+
+class FolderSource:
+    """A folder of this machine, or an archive in one."""
+
+    def __init__(self, parts: SplitResult) -> None:
+        """Raises InvalidInputError: it does not lie below an import root."""
+        if parts.netloc or not is_plain(parts):
+            raise bad_uri(parts.geturl(), "a folder reads file:///folder")
+        path = Path(unquote(parts.path))
+        self.archive = path.name if is_archive(path.name) else ""
+        self._folder = _import_folder(path.parent if self.archive else path)
+        self.uri = self._folder.as_uri() + "/"
+        if self.archive:
+            self.uri = (self._folder / self.archive).as_uri()
+
+    def pinned(self) -> Self:
+        return self
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[ByteStream]:
+        try:
+            # No link may lead out of the import root.
+            handle = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise MissingFileError(name) from error
+        with os.fdopen(handle, "rb") as stream:
+            yield stream
+
+
+def _import_folder(path: Path) -> Path:
+    folder, roots = path.resolve(), settings.GRAFTWORK.import_roots
+    if not any(folder.is_relative_to(root) for root in roots):
+        raise InvalidInputError(
+            f"{path} lies in no folder that adapters may be imported from; upload the files instead",
+            field="uri",
+        )
+    return folder

@@ -1,0 +1,60 @@
+"""The audit log: who changed what, when, from where. Rows are only ever added; triggers refuse the rest."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class AuditRecord(models.Model):
+    """One change. Names, not keys: a record outlives what it names.
+
+    `number` and the digests chain a tenant's records: none can be altered, left out or put in between
+    without a digest that no longer fits (see `chain.record_digest`).
+    """
+
+    class Kind(models.TextChoices):
+        """Who acted."""
+
+        USER = "user"
+        KEY = "key"
+        STAFF = "staff"
+        SYSTEM = "system"
+        ANONYMOUS = "anonymous"
+
+    tenant = models.CharField(max_length=63, blank=True, help_text="Whose log; '' for the platform's own.")
+    number = models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")
+    at = models.DateTimeField(db_index=True)
+    actor_kind = models.CharField(max_length=10, choices=Kind.choices)
+    actor_id = models.CharField(max_length=100, blank=True)
+    actor_name = models.CharField(max_length=254, blank=True)
+    action = models.CharField(max_length=60, help_text="`<thing>.<verb>`")
+    target_type = models.CharField(max_length=60)
+    target_id = models.CharField(max_length=100)
+    target_name = models.CharField(max_length=200)
+    before = models.JSONField(null=True, blank=True, help_text="What changed, as it was; null if it is new.")
+    after = models.JSONField(null=True, blank=True, help_text="As it is now; null if it is gone.")
+    address = models.CharField(max_length=45, blank=True, help_text="The client's, past trusted proxies.")
+    user_agent = models.CharField(max_length=300, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+    previous_sha256 = models.CharField(max_length=64, help_text="Digest of the tenant's record before.")
+    sha256 = models.CharField(max_length=64)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = [models.UniqueConstraint(fields=["tenant", "number"], name="audit_number_once")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant or 'platform'} {self.number}: {self.action} {self.target_name}"
+
+
+class AuditChain(models.Model):
+    """Where a tenant's chain ends, and from where on it is kept. Its lock orders the tenant's records."""
+
+    tenant = models.CharField(max_length=63, primary_key=True)
+    number = models.BigIntegerField(default=0, help_text="Of the newest record.")
+    sha256 = models.CharField(max_length=64, help_text="Of the newest record.")
+    pruned_through = models.BigIntegerField(default=0, help_text="Records up to this number are removed.")
+    pruned_sha256 = models.CharField(max_length=64, help_text="Digest that the first kept one follows.")
+
+    def __str__(self) -> str:
+        return f"{self.tenant or 'platform'}: {self.number}"

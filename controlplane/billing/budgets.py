@@ -1,0 +1,123 @@
+"""What budgets have spent, by the database: the baseline that gateways' own counts stand on.
+
+The database lags behind the gateways. So each baseline comes with the time up to which everything that
+gateways reported is in it (the cut); Redis keeps what was reported since, and forgets what was before. A
+Redis that lost its data gets its baseline anew within one round of this, and grants nothing until then.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import redis
+from django.db import transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from controlplane.billing.budget_notices import thresholds_tell
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.selectors import prepaid_left_nano, spent_nano
+from controlplane.limits.models import ScopeLimits
+from controlplane.limits.selectors import limits_prepaid, limits_with_budget
+from controlplane.webhooks.outbox import event_emit
+from gateway.wire import USAGE_STREAM
+from gateway.wire_limits import MAX_AMOUNT, PREPAID, BudgetPeriod, budget_key, budget_period
+
+logger = logging.getLogger(__name__)
+
+LAG_MS: Final = 30_000
+"""A usage event may reach the stream this much later than the gateway's report of what it cost."""
+
+_WRITE: Final = """
+if tonumber(redis.call('HGET', KEYS[1], 'cut') or '-1') > tonumber(ARGV[2]) then return 0 end
+redis.call('HSET', KEYS[1], 'base', ARGV[1], 'cut', ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+_KEEP_MS: Final = 65 * 86_400_000
+
+
+def budgets_publish(*, redis_url: str, now: dt.datetime | None = None, tenant: str = "") -> int:
+    """Writes the baseline of every budget, of this period and the next, and of what is prepaid; how many.
+    Of one `tenant`'s alone where one is named. One whose books cannot be read holds up no other.
+
+    Raises:
+        redis.RedisError: Redis is away; call again.
+    """
+    budgeted, paying = limits_with_budget(), limits_prepaid()
+    if tenant:
+        budgeted, paying = budgeted.filter(tenant=tenant), paying.filter(tenant=tenant)
+    rows, prepaid = list(budgeted), list(paying)
+    if not rows and not prepaid:
+        return 0
+    client = redis.Redis.from_url(
+        redis_url, socket_connect_timeout=1.0, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
+    )
+    with client:
+        # The cut first: what is ingested after it is looked at counts twice for a while, which is safe.
+        cut = _cut(client)
+        prices, written, at = PriceList.load(), 0, now or dt.datetime.now(dt.UTC)
+        for publish, found in ((_publish, rows), (_publish_prepaid, prepaid)):
+            for row in found:
+                try:
+                    written += publish(client, row, cut, at, prices)
+                except redis.RedisError:
+                    raise
+                except Exception:
+                    logger.exception("%s: its baseline is not written; the next round tries again", row.scope)
+        return written
+
+
+def _publish(client: redis.Redis, row: ScopeLimits, cut: int, now: dt.datetime, prices: PriceList) -> int:
+    period = cast(BudgetPeriod, row.budget_period)
+    name, end = budget_period(period, now)
+    next_name, _ = budget_period(period, end)
+    start = now.astimezone(dt.UTC).date()
+    start = start.replace(day=1) if period == "month" else start
+    whose: dict[str, Any] = {"tenant": row.tenant_id, "key_id": row.api_key_id, "prices": prices}
+    spent = spent_nano(**whose, start=start, end=end.date() - dt.timedelta(days=1))
+    # The next period's is written ahead, so that its first request finds one.
+    after = spent_nano(**whose, start=end.date(), end=end.date())
+    for key, amount in ((budget_key(row.scope, name), spent), (budget_key(row.scope, next_name), after)):
+        client.eval(_WRITE, 1, key, amount, cut, _KEEP_MS)
+    _alert(row, name, spent)
+    thresholds_tell(limits=row, period=name, spent_nano=spent)
+    return 2
+
+
+def _publish_prepaid(
+    client: redis.Redis, row: ScopeLimits, cut: int, now: dt.datetime, prices: PriceList
+) -> int:
+    today = now.astimezone(dt.UTC).date()
+    left = prepaid_left_nano(tenant=row.tenant_id, today=today, prices=prices)
+    gone = min(MAX_AMOUNT, max(0, MAX_AMOUNT - left))
+    client.eval(_WRITE, 1, budget_key(row.scope, PREPAID), gone, cut, _KEEP_MS)
+    return 1
+
+
+@transaction.atomic
+def _alert(row: ScopeLimits, period: str, spent: int) -> None:
+    level = row.budget_alert_nano
+    if level is None or spent < level or row.budget_alerted == period:
+        return
+    # Conditional, so that of two tasks at once one warns.
+    if ScopeLimits.objects.filter(pk=row.pk).exclude(budget_alerted=period).update(budget_alerted=period):
+        logger.warning(
+            "%s has spent %d of its budget of %d nano-units in %s", row.scope, spent, row.budget_nano, period
+        )
+        told = {"scope": row.scope, "period": period, "spent_nano": spent, "budget_nano": row.budget_nano}
+        event_emit(tenant=row.tenant_id, type="budget.alert", data=told)
+
+
+def _cut(client: redis.Redis) -> int:
+    """Unix ms by Redis' clock: reports before it are in the database."""
+    seconds, micros = client.time()
+    newest = seconds * 1000 + micros // 1000
+    # Entries are deleted from the stream once they are ingested.
+    waiting = cast(Iterable[Any], client.xrange(USAGE_STREAM, count=1))
+    for stream_id, _ in waiting:
+        newest = min(newest, int(stream_id.partition(b"-")[0]))
+    return newest - LAG_MS

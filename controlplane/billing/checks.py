@@ -1,0 +1,24 @@
+"""`manage.py check --database default`: the books are append-only in fact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.db import connections
+
+from controlplane.billing.ledger.append_only import TABLES, installed
+
+
+@register(Tags.database)
+def billing_triggers_stand(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Finds books that can be altered: triggers removed by hand, or lost by a table made anew."""
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        connection = connections[alias]
+        if TABLES[0] in connection.introspection.table_names() and not installed(connection):
+            hint = "run manage.py billing_protect, and find out who removed them"
+            text = f"the books of database {alias!r} are not append-only: triggers are missing"
+            found.append(Error(text, hint=hint, id="billing.E001"))
+    return found

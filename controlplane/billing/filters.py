@@ -1,0 +1,24 @@
+"""What the list of price books can be narrowed by."""
+
+from __future__ import annotations
+
+import django_filters as filters
+
+
+class PriceBookFilter(filters.FilterSet):  # type: ignore[misc]
+    currency = filters.CharFilter("currency")
+    is_default = filters.BooleanFilter("is_default")
+
+
+class EntryFilter(filters.FilterSet):  # type: ignore[misc]
+    kind = filters.CharFilter("kind")
+    day = filters.DateFilter("day", help_text="UTC day that the entry is about.")
+
+
+class InvoiceFilter(filters.FilterSet):  # type: ignore[misc]
+    status = filters.CharFilter("status", help_text="draft or finalized.")
+    month = filters.DateFilter("month", help_text="First day of the UTC month.")
+
+
+class FleetInvoiceFilter(InvoiceFilter):
+    tenant = filters.CharFilter("tenant")

@@ -1,0 +1,1 @@
+"""Invoices: from a draft that follows the books to a file."""

@@ -1,0 +1,161 @@
+"""REST of invoices: a tenant reads its own, staff drafts and finalizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, status
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.filters import FleetInvoiceFilter, InvoiceFilter
+from controlplane.billing.invoices.download import invoice_download
+from controlplane.billing.invoices.files import CONTENT_TYPES
+from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
+from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
+from controlplane.billing.models import Invoice, InvoiceLine
+from controlplane.billing.serializers import (
+    FinalizeInput,
+    InvoiceInput,
+    InvoiceLineSerializer,
+    InvoiceSerializer,
+)
+from controlplane.errors import InvalidInputError
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import tenant_get
+
+_MAY: Final = tenant_may(Permission.BILLING_READ)
+_FILE: Final = extend_schema(
+    parameters=[OpenApiParameter("form", enum=list(CONTENT_TYPES), description="csv unless told.")],
+    responses={(200, kind.partition(";")[0]): OpenApiTypes.BINARY for kind in CONTENT_TYPES.values()},
+)
+
+
+class _ByForm(DefaultContentNegotiation):
+    """What comes is told by `form`, whatever the request accepts: the answer is no renderer's."""
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        first = next(iter(renderers))
+        return first, str(first.media_type)
+
+
+class InvoicesApi(generics.ListAPIView[Invoice]):
+    """The tenant's invoices, newest first."""
+
+    permission_classes = (_MAY,)
+    serializer_class = InvoiceSerializer
+    filterset_class = InvoiceFilter
+    queryset = Invoice.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[Invoice]:
+        return invoice_list(tenant=request_tenant(self.request).pk)
+
+
+class InvoiceApi(ObjectApi[Invoice]):
+    permission_classes = (_MAY,)
+    serializer_class = InvoiceSerializer
+
+    def get_object(self) -> Invoice:
+        return invoice_get(invoice_id=self.kwargs["invoice"], tenant=request_tenant(self.request).pk)
+
+    @conditional()
+    def get(self, request: Request, invoice: int) -> Response:
+        """lines + carried in = credits + prepaid + due + carried out, to the nano-unit."""
+        return Response(InvoiceSerializer(self.get_object()).data)
+
+
+class InvoiceLinesApi(generics.ListAPIView[InvoiceLine]):
+    """An invoice's lines in their order. What has no price has neither price nor amount."""
+
+    permission_classes = (_MAY,)
+    serializer_class = InvoiceLineSerializer
+    queryset = InvoiceLine.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[InvoiceLine]:
+        tenant = request_tenant(self.request).pk
+        return line_list(invoice=invoice_get(invoice_id=self.kwargs["invoice"], tenant=tenant))
+
+
+class InvoiceFileApi(generics.GenericAPIView[Invoice]):
+    permission_classes = (_MAY,)
+    content_negotiation_class = _ByForm
+    serializer_class = InvoiceSerializer
+    pagination_class = None
+    queryset = Invoice.objects.none()  # tells the schema the model
+
+    @_FILE
+    def get(self, request: Request, invoice: int) -> StreamingHttpResponse:
+        """The invoice as a file; a draft has no PDF."""
+        return _file(request, invoice_get(invoice_id=invoice, tenant=request_tenant(request).pk))
+
+
+class FleetInvoicesApi(generics.ListAPIView[Invoice]):
+    """Every tenant's invoices, newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = InvoiceSerializer
+    filterset_class = FleetInvoiceFilter
+    queryset = Invoice.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[Invoice]:
+        return invoice_list(tenant=None)
+
+
+class FleetInvoiceFileApi(generics.GenericAPIView[Invoice]):
+    permission_classes = (Staff,)
+    content_negotiation_class = _ByForm
+    serializer_class = InvoiceSerializer
+    pagination_class = None
+    queryset = Invoice.objects.none()  # tells the schema the model
+
+    @_FILE
+    def get(self, request: Request, invoice: int) -> StreamingHttpResponse:
+        """Anybody's invoice as a file; a draft has no PDF."""
+        return _file(request, invoice_get(invoice_id=invoice))
+
+
+class TenantInvoicesApi(generics.GenericAPIView[Invoice]):
+    permission_classes = (Staff,)
+    serializer_class = InvoiceSerializer
+
+    @idempotent()
+    @extend_schema(request=InvoiceInput, responses={201: InvoiceSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Drafts a month's invoice, or brings its draft to what the books say now."""
+        data = InvoiceInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        made = invoice_draft(tenant=tenant_get(slug=slug).pk, **data.validated_data)
+        return Response(InvoiceSerializer(made).data, status.HTTP_201_CREATED)
+
+
+class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
+    permission_classes = (Staff,)
+    serializer_class = InvoiceSerializer
+
+    @idempotent()
+    @extend_schema(request=FinalizeInput, responses={200: InvoiceSerializer})
+    def post(self, request: Request, invoice: int) -> Response:
+        """Numbers a draft and closes its month for good: nothing of it changes any more."""
+        data = FinalizeInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        found = invoice_get(invoice_id=invoice)
+        return Response(InvoiceSerializer(invoice_finalize(invoice=found, **data.validated_data)).data)
+
+
+def _file(request: Request, invoice: Invoice) -> StreamingHttpResponse:
+    form = request.query_params.get("form") or "csv"
+    if form not in CONTENT_TYPES:
+        raise InvalidInputError(f"form must be one of {', '.join(CONTENT_TYPES)}", field="form")
+    return invoice_download(request._request, invoice, form)

@@ -1,0 +1,34 @@
+"""How many digits a currency has behind the point (ISO 4217)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+NANO_DIGITS: Final = 9
+_NONE: Final = (
+    "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF",
+    "XPF",
+)  # fmt: skip
+_THREE: Final = ("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND")
+_DIGITS: Final = dict.fromkeys(_NONE, 0) | dict.fromkeys(_THREE, 3)
+
+
+def minor_digits(currency: str) -> int:
+    """2 for most."""
+    return _DIGITS.get(currency, 2)
+
+
+def whole_minor(nano: int, currency: str) -> int:
+    """The part of a positive amount that is whole minor units, in nano-units; 0 of a negative one."""
+    return 0 if nano <= 0 else nano - nano % 10 ** (NANO_DIGITS - minor_digits(currency))
+
+
+def decimal_text(nano: int) -> str:
+    """An amount with all nine digits, as `0.000001840`."""
+    return f"{Decimal(nano).scaleb(-NANO_DIGITS):.9f}"
+
+
+def minor_text(nano: int, currency: str) -> str:
+    """An amount of whole minor units, as `12.30`."""
+    return f"{Decimal(nano).scaleb(-NANO_DIGITS):,.{minor_digits(currency)}f}"

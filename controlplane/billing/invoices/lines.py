@@ -1,0 +1,65 @@
+"""An invoice's lines: the month's postings by key, adapter, item and price."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator
+
+from django.db.models import Sum
+from django.db.models.functions import TruncMonth
+
+from controlplane.billing import items
+from controlplane.billing.ledger.journal import month_after
+from controlplane.billing.ledger.posting import wanted
+from controlplane.billing.models import Invoice, InvoiceLine, UsagePosting
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.quantities import Subject, quantity_marks
+
+
+def month_end(month: dt.date) -> dt.date:
+    """Its last day."""
+    return month_after(month) - dt.timedelta(days=1)
+
+
+def lines_make(*, invoice: Invoice, prices: PriceList) -> list[InvoiceLine]:
+    """The lines that the books give now, unsaved: the month's own first, then adjustments of earlier ones.
+
+    What has no price comes with neither price nor amount; by the `prices` that the month was booked with, or
+    else it might be on neither list, or on both.
+    """
+    lines = [*_priced(invoice), *_unpriced(invoice, prices)]
+    lines.sort(
+        key=lambda line: (
+            line.month != invoice.month, line.month, line.adapter, line.base_model, line.key_id, line.project,
+            line.backend, line.item, line.unit_nano or 0,
+        )
+    )  # fmt: skip
+    for position, line in enumerate(lines, start=1):
+        line.position = position
+    return lines
+
+
+def _priced(invoice: Invoice) -> Iterator[InvoiceLine]:
+    rows = UsagePosting.objects.filter(tenant=invoice.tenant, month=invoice.month).order_by()
+    groups = rows.annotate(of=TruncMonth("day")).values("of", *UsagePosting.KEY, "unit_nano", "per")
+    for row in groups.annotate(total=Sum("amount_nano"), count=Sum("quantity")):
+        month, amount, quantity = row.pop("of"), row.pop("total"), row.pop("count")
+        # What was booked and reversed within the same invoice concerns nobody.
+        if amount or quantity:
+            yield InvoiceLine(invoice=invoice, month=month, amount_nano=amount, quantity=quantity, **row)
+
+
+def _unpriced(invoice: Invoice, prices: PriceList) -> Iterator[InvoiceLine]:
+    end = month_end(invoice.month)
+    sums: dict[Subject, int] = defaultdict(int)
+    for day in quantity_marks(tenant=invoice.tenant, start=invoice.month, end=end):
+        for subject, want in wanted(tenant=invoice.tenant, day=day, prices=prices).items():
+            # A request without tokens costs nothing at any price; with tokens, those are flagged.
+            if want.unit_nano is None and subject.item != items.REQUEST:
+                sums[subject] += want.quantity
+    for subject, quantity in sums.items():
+        key = {name: getattr(subject, name) for name in UsagePosting.KEY}
+        yield InvoiceLine(
+            invoice=invoice, month=invoice.month, quantity=quantity, per=items.PER[subject.item], **key
+        )

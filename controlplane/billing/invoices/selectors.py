@@ -1,0 +1,44 @@
+"""Reads of invoices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+
+from controlplane.billing.invoices.currency import decimal_text, minor_text
+from controlplane.billing.models import Invoice, InvoiceLine
+from controlplane.errors import NotFoundError
+
+
+def invoice_list(*, tenant: str | None) -> QuerySet[Invoice]:
+    """A tenant's invoices, or (None) everybody's, newest first."""
+    invoices = Invoice.objects.order_by("-id")
+    return invoices if tenant is None else invoices.filter(tenant=tenant)
+
+
+def invoice_get(*, invoice_id: int, tenant: str | None = None) -> Invoice:
+    """One of a tenant's invoices, or (None) of anybody's. Raises NotFoundError."""
+    invoice = invoice_list(tenant=tenant).filter(pk=invoice_id).first()
+    if invoice is None:
+        raise NotFoundError(f"there is no invoice {invoice_id}")
+    return invoice
+
+
+def line_list(*, invoice: Invoice) -> QuerySet[InvoiceLine]:
+    """The invoice's lines in their order."""
+    return InvoiceLine.objects.filter(invoice=invoice).select_related("invoice").order_by("position")
+
+
+def invoice_told(invoice: Invoice) -> dict[str, Any]:
+    """What webhooks are told of an invoice."""
+    return {
+        "invoice": invoice.pk,
+        "title": invoice.title,
+        "month": f"{invoice.month:%Y-%m}",
+        "status": invoice.status,
+        "currency": invoice.currency,
+        "total": decimal_text(invoice.lines_nano),
+        "due": minor_text(invoice.due_nano, invoice.currency).replace(",", ""),
+        "unpriced": invoice.unpriced,
+    }

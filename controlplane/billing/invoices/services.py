@@ -1,0 +1,221 @@
+"""Drafts and finalizes invoices. Months are UTC's, and are closed one after another."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import locked_snapshot, snapshot
+from controlplane.billing.invoices.currency import whole_minor
+from controlplane.billing.invoices.lines import lines_make, month_end
+from controlplane.billing.invoices.months import months_open
+from controlplane.billing.invoices.rendering import RENDER_TASK
+from controlplane.billing.invoices.selectors import invoice_told
+from controlplane.billing.ledger.journal import Draft, entries_write, head_lock, month_after, month_of
+from controlplane.billing.ledger.posting import usage_post_held
+from controlplane.billing.ledger.selectors import balances, draws, grants_left, posted_by_day
+from controlplane.billing.models import (
+    Account,
+    CreditGrant,
+    EntryKind,
+    Invoice,
+    InvoiceLine,
+    InvoicePdf,
+    LedgerHead,
+)
+from controlplane.billing.price_list import PriceList
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.queue import enqueue
+from controlplane.webhooks.outbox import event_emit
+
+logger = logging.getLogger(__name__)
+
+_Draws = list[tuple[CreditGrant | None, int]]
+
+
+@transaction.atomic
+def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
+    """Makes the month's draft, or brings it to what the books say now; posts the month's usage first.
+
+    Raises:
+        InvalidInputError: `month` is no first day of a month, or a month to come.
+        ConflictError: the month is closed: its invoice is finalized, or there was nothing on it.
+    """
+    if month.day != 1:
+        raise InvalidInputError("month is the first day of a UTC month, as 2026-11-01", field="month")
+    if month > timezone.now().date():
+        raise InvalidInputError(f"{month:%Y-%m} is not there yet: draft it when it has begun", field="month")
+    _check_open(head := head_lock(tenant=tenant), month)
+    prices = PriceList.load()
+    usage_post_held(head=head, start=month, end=month_end(month), prices=prices)
+    invoice = Invoice.objects.filter(tenant=tenant, month=month).first()
+    before = locked_snapshot(invoice) if invoice else None
+    invoice = invoice or Invoice(tenant=tenant, month=month)
+    invoice.currency, invoice.drafted_at = prices.currency(), timezone.now()
+    _fill(invoice, prices)
+    if before is None:
+        event_emit(tenant=tenant, type="invoice.drafted", data=invoice_told(invoice))
+    audit_record(
+        tenant=tenant, action="invoice.draft", target=invoice, before=_lasting(before),
+        after=_lasting(snapshot(invoice)),
+    )  # fmt: skip
+    return invoice
+
+
+@transaction.atomic
+def invoice_finalize(
+    *, invoice: Invoice, allow_unpriced: bool = False, today: dt.date | None = None
+) -> Invoice:
+    """Numbers a draft, settles it by credits and what is prepaid, and closes its month for good.
+
+    Usage of the month that comes later, and prices that change for it, stand on the next invoice.
+
+    Raises:
+        ConflictError: it is finalized already, the month is not over or closed, one before it is open, or
+            some of its usage has no price and that is not allowed.
+    """
+    head = head_lock(tenant=invoice.tenant)
+    # Within the lock: the finalizing of a later month may have removed it.
+    found = Invoice.objects.select_for_update().filter(pk=invoice.pk).first()
+    if found is None:
+        raise ConflictError(f"{invoice} had nothing on it, and went when a later month was closed")
+    invoice = found
+    if invoice.is_final:
+        raise ConflictError(f"{invoice} is finalized already: corrections come on the next one")
+    _check_open(head, invoice.month)
+    if month_after(invoice.month) > (today or timezone.now().date()):
+        raise ConflictError(f"{invoice.month:%Y-%m} is not over: finalize it from its end (UTC) on")
+    prices = PriceList.load()
+    usage_post_held(head=head, start=invoice.month, end=month_end(invoice.month), prices=prices)
+    if earlier := months_open(tenant=invoice.tenant, before=invoice.month):
+        raise ConflictError(f"{earlier[0]:%Y-%m} comes before it: finalize that month's invoice first")
+    before = snapshot(invoice)
+    paid = _fill(invoice, prices)
+    if invoice.unpriced and not allow_unpriced:
+        raise ConflictError(
+            f"some usage of {invoice} has no price: set one, or allow it to stay unpriced (allow_unpriced)"
+        )
+    head.invoices += 1
+    head.closed_through = invoice.month
+    invoice.number, invoice.status = head.invoices, Invoice.Status.FINALIZED
+    invoice.finalized_at = timezone.now()
+    head.save(update_fields=["invoices", "closed_through"])
+    invoice.save()
+    entries_write(head=head, drafts=_settlement(invoice, paid), currency=invoice.currency)
+    event_emit(tenant=invoice.tenant, type="invoice.finalized", data=invoice_told(invoice))
+    InvoicePdf.objects.create(invoice=invoice, render_at=timezone.now())
+    enqueue(RENDER_TASK, invoice_id=invoice.pk)
+    _drop_empty(invoice)
+    audit_record(
+        tenant=invoice.tenant, action="invoice.finalize", target=invoice, before=before,
+        after=snapshot(invoice),
+    )  # fmt: skip
+    return invoice
+
+
+def invoices_draft_due(*, today: dt.date | None = None) -> int:
+    """Drafts the months that are over and not invoiced, or brings their drafts up to date; how many.
+
+    A tenant whose invoices cannot be drafted holds up no other.
+    """
+    drafted = 0
+    for tenant in LedgerHead.objects.order_by("tenant").values_list("tenant", flat=True):
+        try:
+            drafted += _draft_due(tenant, month_of(today or timezone.now().date()))
+        except Exception:
+            logger.exception("invoices of tenant %s are not drafted; the next night tries again", tenant)
+    return drafted
+
+
+def _draft_due(tenant: str, before: dt.date) -> int:
+    drafts = Invoice.objects.filter(tenant=tenant, status=Invoice.Status.DRAFT, month__lt=before)
+    months = {*months_open(tenant=tenant, before=before), *drafts.values_list("month", flat=True)}
+    for month in sorted(months):
+        invoice_draft(tenant=tenant, month=month)
+    return len(months)
+
+
+def _check_open(head: LedgerHead, month: dt.date) -> None:
+    if head.closed_through is not None and month <= head.closed_through:
+        raise ConflictError(
+            f"{head.tenant} is invoiced through {head.closed_through:%Y-%m}: late usage comes on the next"
+            " invoice"
+        )
+
+
+def _drop_empty(invoice: Invoice) -> None:
+    """Removes drafts of earlier months, which say nothing: they are closed with this one."""
+    drafts = Invoice.objects.filter(
+        tenant=invoice.tenant, status=Invoice.Status.DRAFT, month__lt=invoice.month
+    )
+    for empty in drafts:
+        audit_record(
+            tenant=empty.tenant, action="invoice.drop", target=empty, before=snapshot(empty), after=None
+        )
+        empty.delete()
+
+
+def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
+    """Saves the invoice with its lines anew; what pays it."""
+    lines = lines_make(invoice=invoice, prices=prices)
+    invoice.lines_nano = sum(line.amount_nano or 0 for line in lines)
+    invoice.unpriced = any(line.amount_nano is None for line in lines)
+    invoice.carried_in_nano = _carried(invoice)
+    days = posted_by_day(tenant=invoice.tenant, month=invoice.month)
+    days[invoice.month] = days.get(invoice.month, 0) + invoice.carried_in_nano
+    prepaid = -balances(tenant=invoice.tenant).get(Account.PREPAID, 0)
+    grants = grants_left(tenant=invoice.tenant)
+    paid = list(draws(grants=grants, due_by_day=days, prepaid_nano=prepaid))
+    invoice.credits_nano = sum(amount for grant, amount in paid if grant is not None)
+    invoice.prepaid_nano = sum(amount for grant, amount in paid if grant is None)
+    rest = invoice.lines_nano + invoice.carried_in_nano - invoice.credits_nano - invoice.prepaid_nano
+    invoice.due_nano = whole_minor(rest, invoice.currency)
+    invoice.carried_out_nano = rest - invoice.due_nano
+    invoice.save()
+    invoice.lines.all().delete()
+    InvoiceLine.objects.bulk_create(lines, batch_size=1000)
+    return paid
+
+
+def _carried(invoice: Invoice) -> int:
+    final = Invoice.objects.filter(tenant=invoice.tenant, status=Invoice.Status.FINALIZED)
+    last = final.order_by("-number").first()
+    return 0 if last is None else last.carried_out_nano
+
+
+def _settlement(invoice: Invoice, paid: _Draws) -> list[Draft]:
+    day = month_end(invoice.month)
+    drafts = [
+        Draft(
+            day,
+            EntryKind.PREPAID_DRAWN if grant is None else EntryKind.CREDIT_DRAWN,
+            Account.PREPAID if grant is None else Account.CREDIT,
+            Account.UNBILLED,
+            amount,
+            grant=grant,
+            invoice=invoice,
+        )
+        for grant, amount in paid
+    ]
+    if invoice.due_nano:
+        drafts.append(
+            Draft(
+                day,
+                EntryKind.INVOICED,
+                Account.RECEIVABLE,
+                Account.UNBILLED,
+                invoice.due_nano,
+                invoice=invoice,
+            )
+        )
+    return drafts
+
+
+def _lasting(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Without what each look changes: a draft that is brought to what it was is no change."""
+    return None if values is None else {name: value for name, value in values.items() if name != "drafted_at"}

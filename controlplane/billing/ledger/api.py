@@ -1,0 +1,143 @@
+"""REST of the books: a tenant reads its own; staff grants credits, books payments and corrects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.filters import EntryFilter
+from controlplane.billing.invoices.selectors import invoice_get
+from controlplane.billing.ledger.credits import credit_grant, entry_reverse, payment_record
+from controlplane.billing.ledger.selectors import Balance, balance, entry_get, entry_list, grant_list
+from controlplane.billing.models import CreditGrant, JournalEntry
+from controlplane.billing.serializers import (
+    BalanceSerializer,
+    CreditInput,
+    CreditSerializer,
+    JournalEntrySerializer,
+    PaymentInput,
+    ReversalInput,
+)
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import tenant_get
+
+
+class BalanceApi(ObjectApi[Any]):
+    permission_classes = (tenant_may(Permission.BILLING_READ),)
+    serializer_class = BalanceSerializer
+
+    @conditional()
+    @extend_schema(responses=BalanceSerializer)
+    def get(self, request: Request) -> Response:
+        """How the tenant stands; amounts in nano-units. Use of the last minutes may not be in it yet."""
+        return _balance(balance(tenant=request_tenant(request).pk))
+
+
+class TenantBalanceApi(ObjectApi[Any]):
+    permission_classes = (Staff,)
+    serializer_class = BalanceSerializer
+
+    @conditional()
+    @extend_schema(responses=BalanceSerializer)
+    def get(self, request: Request, slug: str) -> Response:
+        """How a tenant stands; amounts in nano-units."""
+        return _balance(balance(tenant=tenant_get(slug=slug).pk))
+
+
+class JournalApi(generics.ListAPIView[JournalEntry]):
+    """The tenant's journal, newest first: each entry moves an amount from account `credit` to `debit`."""
+
+    permission_classes = (tenant_may(Permission.BILLING_READ),)
+    serializer_class = JournalEntrySerializer
+    filterset_class = EntryFilter
+    queryset = JournalEntry.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[JournalEntry]:
+        return entry_list(tenant=request_tenant(self.request).pk)
+
+
+class CreditsApi(generics.ListAPIView[CreditGrant]):
+    """Credits that the tenant was granted, newest first."""
+
+    permission_classes = (tenant_may(Permission.BILLING_READ),)
+    serializer_class = CreditSerializer
+    queryset = CreditGrant.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[CreditGrant]:
+        return grant_list(tenant=request_tenant(self.request).pk)
+
+
+class TenantJournalApi(generics.ListAPIView[JournalEntry]):
+    """A tenant's journal, newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = JournalEntrySerializer
+    filterset_class = EntryFilter
+    queryset = JournalEntry.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[JournalEntry]:
+        return entry_list(tenant=tenant_get(slug=self.kwargs["slug"]).pk)
+
+
+class TenantCreditsApi(generics.ListAPIView[CreditGrant]):
+    """Credits that a tenant was granted, newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = CreditSerializer
+    queryset = CreditGrant.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[CreditGrant]:
+        return grant_list(tenant=tenant_get(slug=self.kwargs["slug"]).pk)
+
+    @idempotent()
+    @extend_schema(request=CreditInput, responses={201: CreditSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Grants a credit: it pays usage of its days before anything is to be paid."""
+        data = CreditInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        grant = credit_grant(tenant=tenant_get(slug=slug), **data.validated_data)
+        return Response(CreditSerializer(grant).data, status.HTTP_201_CREATED)
+
+
+class TenantPaymentsApi(generics.GenericAPIView[JournalEntry]):
+    permission_classes = (Staff,)
+    serializer_class = JournalEntrySerializer
+
+    @idempotent()
+    @extend_schema(request=PaymentInput, responses={201: JournalEntrySerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Books money that came in, for a finalized invoice or in advance."""
+        data = PaymentInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(data.validated_data)
+        tenant, invoice_id = tenant_get(slug=slug), values.pop("invoice", None)
+        invoice = None if invoice_id is None else invoice_get(invoice_id=invoice_id, tenant=tenant.pk)
+        entry = payment_record(tenant=tenant, invoice=invoice, **values)
+        return Response(JournalEntrySerializer(entry).data, status.HTTP_201_CREATED)
+
+
+class EntryReversalApi(generics.GenericAPIView[JournalEntry]):
+    permission_classes = (Staff,)
+    serializer_class = JournalEntrySerializer
+
+    @idempotent()
+    @extend_schema(request=ReversalInput, responses={201: JournalEntrySerializer})
+    def post(self, request: Request, slug: str, number: int) -> Response:
+        """Undoes a deposit, a payment or a grant by an entry the other way round."""
+        data = ReversalInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        entry = entry_get(tenant=tenant_get(slug=slug).pk, number=number)
+        undone = entry_reverse(entry=entry, **data.validated_data)
+        return Response(JournalEntrySerializer(undone).data, status.HTTP_201_CREATED)
+
+
+def _balance(found: Balance) -> Response:
+    return Response(BalanceSerializer(found).data)

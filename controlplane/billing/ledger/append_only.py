@@ -1,0 +1,213 @@
+"""The triggers that hold the books and finalized invoices to what they are, on both databases.
+
+They hold for everyone who is not the tables' owner: lifting them is a change of the schema.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+BOOKS: Final = ("billing_journalentry", "billing_usageposting", "billing_creditgrant")
+"""Tables whose rows are only ever added."""
+_ENTRY: Final = "billing_journalentry"
+_INVOICE: Final = "billing_invoice"
+_LINE: Final = "billing_invoiceline"
+_HEAD: Final = "billing_ledgerhead"
+_KEPT: Final = (_INVOICE, _LINE, _HEAD)
+"""Tables of which some rows, or some changes, are refused. An invoice's PDF is made from these, and anew."""
+TABLES: Final = (*BOOKS, *_KEPT)
+
+_UNDOES: Final = f"""
+    SELECT 1 FROM {_ENTRY} AS undone WHERE undone.id = NEW.reverses_id AND undone.tenant = NEW.tenant
+    AND undone.debit = NEW.credit AND undone.credit = NEW.debit AND undone.amount_nano = NEW.amount_nano
+    AND undone.reverses_id IS NULL
+"""  # noqa: S608  # names of ours
+_WRONG_REVERSAL: Final = "a reversal has the amount of what it reverses, and its accounts the other way round"
+_FINAL: Final = "a finalized invoice is never changed: correct it by a reversal, on the next one"
+_GAP: Final = "invoices are drafted first, and numbered without a gap"
+_BACK: Final = "the counters of the books, and the months that are closed, only grow"
+_GOES_BACK: Final = """
+    NEW.tenant <> OLD.tenant OR NEW.entries < OLD.entries OR NEW.invoices < OLD.invoices
+    OR NEW.closed_through < OLD.closed_through
+    OR (OLD.closed_through IS NOT NULL AND NEW.closed_through IS NULL)
+"""
+_NEXT: Final = f"1 + coalesce((SELECT max(number) FROM {_INVOICE} WHERE tenant = NEW.tenant), 0)"  # noqa: S608
+
+_POSTGRESQL: Final = (
+    """
+    CREATE OR REPLACE FUNCTION billing_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE EXCEPTION 'the books are append-only: % is refused', TG_OP
+            USING ERRCODE = 'integrity_constraint_violation';
+    END $$
+    """,
+    f"""
+    CREATE OR REPLACE FUNCTION billing_check_reversal() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF NEW.reverses_id IS NOT NULL AND NOT EXISTS ({_UNDOES}) THEN
+            RAISE EXCEPTION '{_WRONG_REVERSAL}' USING ERRCODE = 'integrity_constraint_violation';
+        END IF;
+        RETURN NEW;
+    END $$
+    """,
+    f"""
+    CREATE OR REPLACE FUNCTION billing_keep_invoice() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF TG_OP <> 'INSERT' AND OLD.status = 'finalized' THEN
+            RAISE EXCEPTION '{_FINAL}' USING ERRCODE = 'integrity_constraint_violation';
+        END IF;
+        IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+        IF NEW.status = 'finalized' AND (TG_OP = 'INSERT' OR NEW.number IS DISTINCT FROM {_NEXT}) THEN
+            RAISE EXCEPTION '{_GAP}' USING ERRCODE = 'integrity_constraint_violation';
+        END IF;
+        RETURN NEW;
+    END $$
+    """,
+    f"""
+    CREATE OR REPLACE FUNCTION billing_keep_line() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF (TG_OP <> 'INSERT' AND EXISTS (
+                SELECT 1 FROM {_INVOICE} WHERE id = OLD.invoice_id AND status = 'finalized'))
+            OR (TG_OP <> 'DELETE' AND EXISTS (
+                SELECT 1 FROM {_INVOICE} WHERE id = NEW.invoice_id AND status = 'finalized')) THEN
+            RAISE EXCEPTION '{_FINAL}' USING ERRCODE = 'integrity_constraint_violation';
+        END IF;
+        IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+        RETURN NEW;
+    END $$
+    """,  # noqa: S608
+    f"""
+    CREATE OR REPLACE FUNCTION billing_keep_head() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF TG_OP = 'DELETE' OR {_GOES_BACK} THEN
+            RAISE EXCEPTION '{_BACK}' USING ERRCODE = 'integrity_constraint_violation';
+        END IF;
+        RETURN NEW;
+    END $$
+    """,
+    *(
+        f"CREATE OR REPLACE TRIGGER billing_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION billing_refuse()"
+        for table in BOOKS
+    ),
+    *(
+        f"CREATE OR REPLACE TRIGGER billing_no_truncate BEFORE TRUNCATE ON {table}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION billing_refuse()"
+        for table in _KEPT
+    ),
+    f"CREATE OR REPLACE TRIGGER billing_reversal BEFORE INSERT ON {_ENTRY}"
+    " FOR EACH ROW EXECUTE FUNCTION billing_check_reversal()",
+    f"CREATE OR REPLACE TRIGGER billing_final BEFORE INSERT OR UPDATE OR DELETE ON {_INVOICE}"
+    " FOR EACH ROW EXECUTE FUNCTION billing_keep_invoice()",
+    f"CREATE OR REPLACE TRIGGER billing_final BEFORE INSERT OR UPDATE OR DELETE ON {_LINE}"
+    " FOR EACH ROW EXECUTE FUNCTION billing_keep_line()",
+    f"CREATE OR REPLACE TRIGGER billing_grows BEFORE UPDATE OR DELETE ON {_HEAD}"
+    " FOR EACH ROW EXECUTE FUNCTION billing_keep_head()",
+)
+_POSTGRESQL_TRIGGERS: Final = (
+    *(("billing_append_only", table) for table in BOOKS),
+    *(("billing_no_truncate", table) for table in _KEPT),
+    ("billing_reversal", _ENTRY),
+    ("billing_final", _INVOICE),
+    ("billing_final", _LINE),
+    ("billing_grows", _HEAD),
+)
+
+
+_UNIQUE: Final = {
+    _ENTRY: "id = NEW.id OR (tenant = NEW.tenant AND number = NEW.number) OR reverses_id = NEW.reverses_id",
+    "billing_usageposting": "entry_id = NEW.entry_id",
+    "billing_creditgrant": "id = NEW.id",
+    _INVOICE: ("id = NEW.id OR (tenant = NEW.tenant AND (month = NEW.month OR number = NEW.number))"),
+}
+"""What a row that is put in the place of another has in common with it, by every unique key."""
+
+
+def _sqlite() -> dict[str, str]:
+    def refuse(text: str) -> str:
+        return f"BEGIN SELECT RAISE(ABORT, '{text}'); END"
+
+    found = {}
+    for table in BOOKS:
+        for verb in ("UPDATE", "DELETE"):
+            text = refuse(f"the books are append-only: {verb} is refused")
+            found[f"{table}_{verb.lower()}"] = f"BEFORE {verb} ON {table} {text}"
+        # REPLACE deletes what stands in its way without a DELETE trigger being asked.
+        same = f"SELECT 1 FROM {table} WHERE {_UNIQUE[table]}"  # noqa: S608
+        text = refuse("the books are append-only: REPLACE is refused")
+        found[f"{table}_replace"] = f"BEFORE INSERT ON {table} WHEN EXISTS ({same}) {text}"
+    found["billing_reversal"] = (
+        f"BEFORE INSERT ON {_ENTRY} WHEN NEW.reverses_id IS NOT NULL AND NOT EXISTS ({_UNDOES})"
+        f" {refuse(_WRONG_REVERSAL)}"
+    )
+    for verb in ("UPDATE", "DELETE"):
+        found[f"billing_final_{verb.lower()}"] = (
+            f"BEFORE {verb} ON {_INVOICE} WHEN OLD.status = 'finalized' {refuse(_FINAL)}"
+        )
+    found["billing_number"] = (
+        f"BEFORE UPDATE ON {_INVOICE} WHEN OLD.status = 'draft' AND NEW.status = 'finalized'"
+        f" AND NEW.number IS NOT {_NEXT}"
+        f" {refuse(_GAP)}"
+    )
+    found["billing_drafted"] = f"BEFORE INSERT ON {_INVOICE} WHEN NEW.status = 'finalized' {refuse(_GAP)}"
+    final = f"EXISTS (SELECT 1 FROM {_INVOICE} WHERE id = %s.invoice_id AND status = 'finalized')"  # noqa: S608
+    same = f"SELECT 1 FROM {_INVOICE} WHERE status = 'finalized' AND ({_UNIQUE[_INVOICE]})"  # noqa: S608
+    for verb, other in (("INSERT", ""), ("UPDATE", " AND id <> OLD.id")):
+        found[f"billing_final_replace_{verb.lower()}"] = (
+            f"BEFORE {verb} ON {_INVOICE} WHEN EXISTS ({same}{other}) {refuse(_FINAL)}"
+        )
+    found["billing_head_update"] = f"BEFORE UPDATE ON {_HEAD} WHEN {_GOES_BACK} {refuse(_BACK)}"
+    found["billing_head_delete"] = f"BEFORE DELETE ON {_HEAD} {refuse(_BACK)}"
+    same = f"SELECT 1 FROM {_HEAD} WHERE tenant = NEW.tenant"  # noqa: S608
+    found["billing_head_replace"] = f"BEFORE INSERT ON {_HEAD} WHEN EXISTS ({same}) {refuse(_BACK)}"
+    # A line that takes a final one's place by its id.
+    same = (
+        f"SELECT 1 FROM {_LINE} JOIN {_INVOICE} ON {_INVOICE}.id = {_LINE}.invoice_id"  # noqa: S608
+        f" WHERE {_LINE}.id = NEW.id AND {_INVOICE}.status = 'finalized'"
+    )
+    found["billing_line_replace"] = f"BEFORE INSERT ON {_LINE} WHEN EXISTS ({same}) {refuse(_FINAL)}"
+    for verb, rows in (("INSERT", ("NEW",)), ("UPDATE", ("OLD", "NEW")), ("DELETE", ("OLD",))):
+        when = " OR ".join(final % row for row in rows)
+        found[f"billing_line_{verb.lower()}"] = f"BEFORE {verb} ON {_LINE} WHEN {when} {refuse(_FINAL)}"
+    return found
+
+
+_SQLITE: Final = _sqlite()
+
+
+def install(connection: BaseDatabaseWrapper) -> None:
+    """Makes the triggers; a second call changes nothing."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            for statement in _POSTGRESQL:
+                cursor.execute(statement)
+            return
+        for name, body in _SQLITE.items():
+            cursor.execute(f"CREATE TRIGGER IF NOT EXISTS {name} {body}")
+
+
+def remove(connection: BaseDatabaseWrapper) -> None:
+    """Takes the triggers away. PostgreSQL lets the tables' owner alone do this."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            for name, table in _POSTGRESQL_TRIGGERS:
+                cursor.execute(f"DROP TRIGGER IF EXISTS {name} ON {table}")
+            return
+        for name in _SQLITE:
+            cursor.execute(f"DROP TRIGGER IF EXISTS {name}")
+
+
+def installed(connection: BaseDatabaseWrapper) -> bool:
+    """Whether all triggers stand, and are on."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "SELECT count(*) FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
+                " WHERE tgname LIKE 'billing\\_%%' AND relname = ANY(%s) AND tgenabled IN ('O', 'A')",
+                [list(TABLES)],
+            )
+            return bool(cursor.fetchone()[0] == len(_POSTGRESQL_TRIGGERS))
+        cursor.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        return set(_SQLITE) <= {name for (name,) in cursor.fetchall()}

@@ -1,0 +1,164 @@
+"""Credits, money paid in advance, payments, and corrections by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from typing import Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.billing.ledger.journal import MAX_NANO, Draft, entries_write, head_lock, month_after
+from controlplane.billing.ledger.selectors import balances, grants_left, invoice_open_nano
+from controlplane.billing.models import Account, CreditGrant, EntryKind, Invoice, JournalEntry, LedgerHead
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.limits.services import PUBLISH_BUDGETS
+from controlplane.queue import enqueue
+from controlplane.tenants.models import Tenant
+
+logger = logging.getLogger(__name__)
+
+_REVERSIBLE: Final = (EntryKind.DEPOSIT, EntryKind.PAYMENT, EntryKind.GRANT)
+
+
+@transaction.atomic
+def credit_grant(
+    *,
+    tenant: Tenant,
+    amount_nano: int,
+    starts: dt.date | None = None,
+    expires_on: dt.date | None = None,
+    note: str = "",
+) -> CreditGrant:
+    """Grants a credit, which pays usage of the UTC days `starts` (today) to `expires_on` (None: no end).
+
+    Raises:
+        InvalidInputError: the amount is not positive, or it ends before it starts.
+        ConflictError: it would pay usage of months that are invoiced already, and none after them.
+    """
+    _check(amount_nano)
+    starts = starts or timezone.now().date()
+    if expires_on is not None and expires_on < starts:
+        raise InvalidInputError("expires_on must be starts or a later day", field="expires_on")
+    head = head_lock(tenant=tenant.pk)
+    if expires_on and head.closed_through and expires_on < month_after(head.closed_through):
+        raise ConflictError(
+            f"{tenant.pk} is invoiced through {head.closed_through:%Y-%m}: let the credit end later"
+        )
+    grant = CreditGrant.objects.create(
+        tenant=tenant.pk, amount_nano=amount_nano, starts=starts, expires_on=expires_on, note=note[:200]
+    )
+    draft = Draft(
+        starts, EntryKind.GRANT, Account.PROMOTION, Account.CREDIT, amount_nano, grant=grant, memo=note
+    )
+    entries_write(head=head, drafts=[draft])
+    enqueue(PUBLISH_BUDGETS, tenant=tenant.pk)
+    audit_record(tenant=tenant.pk, action="credit.grant", target=grant, after=snapshot(grant))
+    return grant
+
+
+@transaction.atomic
+def payment_record(
+    *, tenant: Tenant, amount_nano: int, invoice: Invoice | None = None, memo: str = ""
+) -> JournalEntry:
+    """Books money that came in: for a finalized invoice, or (None) in advance.
+
+    Raises:
+        InvalidInputError: the amount is not positive.
+        ConflictError: the invoice is a draft, or less is open of it.
+    """
+    _check(amount_nano)
+    head = head_lock(tenant=tenant.pk)
+    kind, account = EntryKind.DEPOSIT, Account.PREPAID
+    if invoice is not None:
+        kind, account = EntryKind.PAYMENT, Account.RECEIVABLE
+        if not invoice.is_final:
+            raise ConflictError(f"{invoice} is a draft: finalize it first, or book the money as prepaid")
+        if amount_nano > (left := invoice_open_nano(invoice=invoice)):
+            raise ConflictError(f"only {left} nano-units of {invoice} are open: book the rest as prepaid")
+    today = timezone.now().date()
+    draft = Draft(today, kind, Account.CASH, account, amount_nano, invoice=invoice, memo=memo)
+    (entry,) = entries_write(head=head, drafts=[draft])
+    # Who has topped up calls again within a second, not with the next round.
+    enqueue(PUBLISH_BUDGETS, tenant=tenant.pk)
+    audit_record(tenant=tenant.pk, action="payment.record", target=entry, after=snapshot(entry))
+    return entry
+
+
+@transaction.atomic
+def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
+    """Undoes a deposit, a payment or a grant by an entry the other way round.
+
+    Usage is corrected by its prices, an invoice by what the next one adjusts.
+
+    Raises:
+        InvalidInputError: no reason is given.
+        ConflictError: it is another kind of entry, reversed already, or what it gave is used by now.
+    """
+    if not memo.strip():
+        raise InvalidInputError("say why, as memo", field="memo")
+    head = head_lock(tenant=entry.tenant)
+    if entry.kind not in _REVERSIBLE:
+        raise ConflictError(
+            f"entry {entry.number} is of kind {entry.kind}: only a deposit, a payment or a grant is reversed"
+            " by hand"
+        )
+    if JournalEntry.objects.filter(reverses=entry).exists():
+        raise ConflictError(f"entry {entry.number} is reversed already")
+    if entry.kind != EntryKind.PAYMENT and _left(entry) < entry.amount_nano:
+        raise ConflictError(f"part of entry {entry.number} is used by now: it cannot be taken back")
+    draft = Draft(
+        timezone.now().date(), EntryKind.REVERSAL, Account(entry.credit), Account(entry.debit),
+        entry.amount_nano, reverses=entry, grant=entry.grant, invoice=entry.invoice, memo=memo.strip(),
+    )  # fmt: skip
+    (undone,) = entries_write(head=head, drafts=[draft])
+    enqueue(PUBLISH_BUDGETS, tenant=entry.tenant)
+    audit_record(tenant=entry.tenant, action="entry.reverse", target=undone, after=snapshot(undone))
+    return undone
+
+
+def _left(entry: JournalEntry) -> int:
+    if entry.kind == EntryKind.GRANT:
+        return next((left for grant, left in grants_left(tenant=entry.tenant) if grant == entry.grant), 0)
+    return -balances(tenant=entry.tenant).get(Account.PREPAID, 0)
+
+
+def _check(amount_nano: int) -> None:
+    if not 0 < amount_nano < MAX_NANO:
+        raise InvalidInputError(
+            "amount_nano must be a whole number of nano-units above 0", field="amount_nano"
+        )
+
+
+def credits_expire() -> int:
+    """Books what is left of credits whose days are all invoiced as expired; how many.
+
+    Before that month is invoiced they may still pay usage of their days. A tenant whose books cannot be
+    written holds up no other.
+    """
+    expired = 0
+    heads = LedgerHead.objects.exclude(closed_through=None)
+    for tenant in heads.order_by("tenant").values_list("tenant", flat=True):
+        try:
+            expired += _expire(tenant)
+        except Exception:
+            logger.exception("credits of tenant %s do not expire; the next night tries again", tenant)
+    return expired
+
+
+@transaction.atomic
+def _expire(tenant: str) -> int:
+    head = head_lock(tenant=tenant)
+    assert head.closed_through is not None
+    open_from = month_after(head.closed_through)
+    drafts = [
+        Draft(
+            grant.expires_on, EntryKind.EXPIRY, Account.CREDIT, Account.PROMOTION, left, grant=grant
+        )
+        for grant, left in grants_left(tenant=tenant)
+        if grant.expires_on is not None and grant.expires_on < open_from
+    ]  # fmt: skip
+    return len(entries_write(head=head, drafts=drafts))

@@ -1,0 +1,107 @@
+"""Writes entries to a tenant's books, one writer at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.db import connection
+from django.utils import timezone
+
+from controlplane.billing.models import (
+    Account,
+    CreditGrant,
+    EntryKind,
+    Invoice,
+    JournalEntry,
+    LedgerHead,
+    UsagePosting,
+)
+from controlplane.billing.price_list import PriceList
+
+MAX_NANO: Final = 1 << 62
+"""Largest amount of one entry: no sum of two is beyond what a column holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry to be: `amount_nano` from account `credit` to account `debit`."""
+
+    day: dt.date
+    kind: EntryKind
+    debit: Account
+    credit: Account
+    amount_nano: int
+    reverses: JournalEntry | None = None
+    grant: CreditGrant | None = None
+    invoice: Invoice | None = None
+    memo: str = ""
+    usage: UsagePosting | None = None
+
+
+def head_lock(*, tenant: str) -> LedgerHead:
+    """The tenant's counters, which nobody else writes to until this transaction ends.
+
+    Raises RuntimeError where there is no transaction.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("write to the books within a transaction: transaction.atomic")
+    LedgerHead.objects.get_or_create(tenant=tenant)
+    return LedgerHead.objects.select_for_update().get(tenant=tenant)
+
+
+def entries_write(
+    *, head: LedgerHead, drafts: Sequence[Draft], currency: str | None = None
+) -> list[JournalEntry]:
+    """Adds entries in this order, with what usage they were computed from; `head` is locked."""
+    if not drafts:
+        return []
+    currency, now = currency or PriceList.load().currency(), timezone.now()
+    entries = [
+        JournalEntry(
+            tenant=head.tenant,
+            number=number,
+            at=now,
+            day=draft.day,
+            kind=draft.kind,
+            debit=draft.debit,
+            credit=draft.credit,
+            amount_nano=draft.amount_nano,
+            currency=currency,
+            reverses=draft.reverses,
+            grant=draft.grant,
+            invoice=draft.invoice,
+            memo=draft.memo[:200],
+        )
+        for number, draft in enumerate(drafts, start=head.entries + 1)
+    ]
+    JournalEntry.objects.bulk_create(entries, batch_size=1000)
+    postings = []
+    for entry, draft in zip(entries, drafts, strict=True):
+        if draft.usage is not None:
+            draft.usage.entry = entry
+            postings.append(draft.usage)
+    UsagePosting.objects.bulk_create(postings, batch_size=1000)
+    head.entries += len(entries)
+    head.save(update_fields=["entries"])
+    return entries
+
+
+def month_of(day: dt.date) -> dt.date:
+    """First day of the UTC month."""
+    return day.replace(day=1)
+
+
+def month_after(month: dt.date) -> dt.date:
+    """First day of the next one."""
+    return (month.replace(day=1) + dt.timedelta(days=32)).replace(day=1)
+
+
+def billed_month(head: LedgerHead, day: dt.date) -> dt.date:
+    """The month whose invoice usage of `day` comes on: its own, or, if that is closed, the first open one."""
+    month = month_of(day)
+    if head.closed_through is None or head.closed_through < month:
+        return month
+    return month_after(head.closed_through)

@@ -1,0 +1,167 @@
+"""Reads of the books. A balance is what debits exceed credits by; liabilities and revenue are negative."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from django.db.models import QuerySet, Sum
+from django.utils import timezone
+
+from controlplane.billing.models import Account, CreditGrant, Invoice, JournalEntry, LedgerHead, UsagePosting
+from controlplane.billing.price_list import PriceList
+from controlplane.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How a tenant stands, in nano-units of `currency`.
+
+    Attributes:
+        unbilled: used and on no finalized invoice yet, with what the last one carried over.
+        receivable: what finalized invoices ask for and nobody has paid.
+        prepaid: paid in advance and not drawn yet.
+        credit: granted, usable today and not drawn yet.
+        available: what is left of prepaid and credit once credits have paid their part of what is unbilled,
+            as invoices have them do, also those that have ended since; below 0 when more is used.
+    """
+
+    tenant: str
+    currency: str
+    unbilled: int
+    receivable: int
+    prepaid: int
+    credit: int
+    available: int
+
+
+def balances(*, tenant: str) -> dict[Account, int]:
+    """Debits less credits of each account that has entries, in nano-units. Their sum is 0."""
+    found: dict[Account, int] = defaultdict(int)
+    entries = JournalEntry.objects.filter(tenant=tenant).order_by()
+    for row in entries.values("debit", "credit").annotate(total=Sum("amount_nano")):
+        found[Account(row["debit"])] += row["total"]
+        found[Account(row["credit"])] -= row["total"]
+    return dict(found)
+
+
+def balance(*, tenant: str, today: dt.date | None = None, currency: str = "") -> Balance:
+    """How the tenant stands on `today` (UTC). `currency` is looked up unless told.
+
+    Credits are read last: an invoice that is finalized meanwhile makes less available, never more.
+    """
+    accounts, day = balances(tenant=tenant), today or timezone.now().date()
+    due = _open_by_day(tenant=tenant)
+    grants = grants_left(tenant=tenant)
+    drawn = dict(draws(grants=grants, due_by_day=due, prepaid_nano=0))
+    held = [(grant, left) for grant, left in grants if _holds(grant, day)]
+    unbilled, prepaid = accounts.get(Account.UNBILLED, 0), -accounts.get(Account.PREPAID, 0)
+    left_then = sum(left - drawn.get(grant, 0) for grant, left in held)
+    return Balance(
+        tenant,
+        currency or PriceList.load().currency(),
+        unbilled,
+        accounts.get(Account.RECEIVABLE, 0),
+        prepaid,
+        sum(left for _, left in held),
+        left_then + prepaid - (unbilled - sum(drawn.values())),
+    )
+
+
+def _open_by_day(*, tenant: str) -> dict[dt.date, int]:
+    """Nano-units by UTC day of usage in the books that no finalized invoice has."""
+    head = LedgerHead.objects.filter(tenant=tenant).first()
+    rows = UsagePosting.objects.filter(tenant=tenant)
+    if head is not None and head.closed_through is not None:
+        rows = rows.filter(month__gt=head.closed_through)
+    days = rows.order_by("day").values("day").annotate(total=Sum("amount_nano"))
+    return {row["day"]: row["total"] for row in days}
+
+
+def grants_left(*, tenant: str) -> list[tuple[CreditGrant, int]]:
+    """Credits of which something is left, oldest first, with how many nano-units."""
+    entries = JournalEntry.objects.filter(tenant=tenant, grant__isnull=False).order_by()
+    left: dict[int, int] = defaultdict(int)
+    for row in entries.values("grant_id", "credit").annotate(total=Sum("amount_nano")):
+        left[row["grant_id"]] += row["total"] if row["credit"] == Account.CREDIT else -row["total"]
+    grants = CreditGrant.objects.in_bulk([pk for pk, amount in left.items() if amount > 0])
+    return [(grants[pk], left[pk]) for pk in sorted(grants)]
+
+
+def draws(
+    *, grants: Iterable[tuple[CreditGrant, int]], due_by_day: dict[dt.date, int], prepaid_nano: int
+) -> Iterator[tuple[CreditGrant | None, int]]:
+    """What pays usage: credits that hold on its day, the earliest to end first, then (None) what is prepaid.
+
+    Args:
+        grants: as `grants_left` has them.
+        due_by_day: nano-units by UTC day; days that are negative lessen the others, the earliest first.
+    """
+    days = _netted(due_by_day)
+    for grant, left in sorted(grants, key=lambda pair: (pair[0].expires_on or dt.date.max, pair[0].pk)):
+        used = 0
+        for day in sorted(days):
+            if _holds(grant, day):
+                part = min(days[day], left - used)
+                days[day] -= part
+                used += part
+        if used:
+            yield grant, used
+    if (rest := min(prepaid_nano, sum(days.values()))) > 0:
+        yield None, rest
+
+
+def _netted(due_by_day: dict[dt.date, int]) -> dict[dt.date, int]:
+    back = -sum(amount for amount in due_by_day.values() if amount < 0)
+    days = {}
+    for day, amount in sorted(due_by_day.items()):
+        if amount > 0:
+            part = min(amount, back)
+            days[day], back = amount - part, back - part
+    return days
+
+
+def _holds(grant: CreditGrant, day: dt.date) -> bool:
+    return grant.starts <= day and (grant.expires_on is None or day <= grant.expires_on)
+
+
+def invoice_open_nano(*, invoice: Invoice) -> int:
+    """What nobody has paid of a finalized invoice."""
+    found = 0
+    for row in (
+        JournalEntry.objects.filter(invoice=invoice)
+        .order_by()
+        .values("debit", "credit")
+        .annotate(total=Sum("amount_nano"))
+    ):
+        found += row["total"] * ((row["debit"] == Account.RECEIVABLE) - (row["credit"] == Account.RECEIVABLE))
+    return found
+
+
+def entry_list(*, tenant: str) -> QuerySet[JournalEntry]:
+    """The tenant's journal, newest first."""
+    entries = JournalEntry.objects.filter(tenant=tenant).select_related("usage", "invoice", "reverses")
+    return entries.order_by("-id")
+
+
+def entry_get(*, tenant: str, number: int) -> JournalEntry:
+    """Raises NotFoundError."""
+    entry = (
+        JournalEntry.objects.filter(tenant=tenant, number=number).select_related("grant", "invoice").first()
+    )
+    if entry is None:
+        raise NotFoundError(f"the books of {tenant} have no entry {number}")
+    return entry
+
+
+def grant_list(*, tenant: str) -> QuerySet[CreditGrant]:
+    """The tenant's credits, newest first."""
+    return CreditGrant.objects.filter(tenant=tenant).order_by("-id")
+
+
+def posted_by_day(*, tenant: str, month: dt.date) -> dict[dt.date, int]:
+    """Nano-units by UTC day of all usage whose invoice is that of `month`."""
+    rows = UsagePosting.objects.filter(tenant=tenant, month=month).order_by("day").values("day")
+    return {row["day"]: row["total"] for row in rows.annotate(total=Sum("amount_nano"))}

@@ -1,0 +1,40 @@
+"""Who was told how much of a budget is spent."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class BudgetNotice(models.Model):
+    """A share of a budget was reached in a period: told once, by webhook and by mail."""
+
+    tenant = models.CharField(max_length=63)
+    scope = models.CharField(max_length=100, help_text="Scope id, as in the route table.")
+    period = models.CharField(max_length=10, help_text="UTC: `2026-11` or `2026-11-21`.")
+    percent = models.PositiveSmallIntegerField()
+    budget_nano = models.BigIntegerField(help_text="The budget then: another one is told of anew.")
+    spent_nano = models.BigIntegerField()
+    created_at = models.DateTimeField(auto_now_add=True)
+    notify_at = models.DateTimeField(
+        null=True, blank=True, help_text="When mail is due; null: never, or sent."
+    )
+    notify_attempts = models.PositiveSmallIntegerField(default=0)
+    notified = models.JSONField(
+        null=True, blank=True, help_text="Ids of the users who need not be written to any more."
+    )
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = [
+            models.Index(
+                fields=["notify_at"], condition=models.Q(notify_at__isnull=False), name="budget_notice_due"
+            )
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["scope", "period", "percent", "budget_nano"], name="budget_notice_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.percent} % of {self.scope} in {self.period}"

@@ -1,0 +1,118 @@
+"""Invoices: drafts that follow the books, and finalized ones, which triggers keep as they are."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Invoice(models.Model):
+    """One tenant's UTC month. Amounts in nano-units, save what is due: whole minor units of the currency.
+
+    lines + carried in = credits + prepaid + due + carried out, to the nano-unit.
+    """
+
+    class Status(models.TextChoices):
+        DRAFT = "draft"
+        FINALIZED = "finalized"
+
+    tenant = models.CharField(max_length=63)
+    month = models.DateField(help_text="First day of the UTC month.")
+    number = models.BigIntegerField(null=True, blank=True, help_text="Consecutive within a tenant, from 1.")
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.DRAFT)
+    currency = models.CharField(max_length=3)
+    lines_nano = models.BigIntegerField(default=0, help_text="Sum of the lines that have a price.")
+    carried_in_nano = models.BigIntegerField(default=0, help_text="Left over by the invoice before.")
+    credits_nano = models.BigIntegerField(default=0, help_text="Paid by credits.")
+    prepaid_nano = models.BigIntegerField(default=0, help_text="Paid in advance.")
+    due_nano = models.BigIntegerField(default=0, help_text="To be paid: whole minor units.")
+    carried_out_nano = models.BigIntegerField(default=0, help_text="Less than a minor unit, or negative.")
+    unpriced = models.BooleanField(default=False, help_text="Some line has no price.")
+    drafted_at = models.DateTimeField()
+    finalized_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = [models.Index(fields=["tenant", "-id"], name="invoice_list")]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "month"], name="invoice_once_a_month"),
+            models.UniqueConstraint(fields=["tenant", "number"], name="invoice_number_once"),
+            models.CheckConstraint(
+                condition=models.Q(status="draft", number=None, finalized_at=None)
+                | models.Q(status="finalized", number__gte=1, finalized_at__isnull=False),
+                name="invoice_number_when_final",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(
+                    due_nano=models.F("lines_nano") + models.F("carried_in_nano")
+                    - models.F("credits_nano") - models.F("prepaid_nano") - models.F("carried_out_nano")
+                ),
+                name="invoice_adds_up",
+            ),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"{self.tenant} {self.month:%Y-%m}" + (f" no. {self.number}" if self.number else " (draft)")
+
+    @property
+    def is_final(self) -> bool:
+        """Nothing of it changes any more."""
+        return self.status == self.Status.FINALIZED
+
+    @property
+    def title(self) -> str:
+        """What people call it: `ACME-000012`, or `draft`."""
+        return f"{self.tenant.upper()}-{self.number:06}" if self.number else "draft"
+
+
+class InvoiceLine(models.Model):
+    """What one key used of one adapter: quantity times price."""
+
+    invoice = models.ForeignKey(Invoice, models.CASCADE, related_name="lines")
+    position = models.IntegerField(help_text="From 1.")
+    month = models.DateField(help_text="Of the usage; before the invoice's month it is an adjustment.")
+    project = models.CharField(max_length=200, blank=True)
+    key_id = models.CharField(max_length=200, blank=True)
+    adapter = models.CharField(max_length=200, blank=True, help_text="Name; '' for the base alone.")
+    base_model = models.CharField(max_length=200, blank=True)
+    backend = models.CharField(max_length=200, blank=True)
+    item = models.CharField(max_length=20)
+    quantity = models.BigIntegerField()
+    unit_nano = models.BigIntegerField(null=True, help_text="Price of `per`; null: unpriced.")
+    per = models.BigIntegerField()
+    amount_nano = models.BigIntegerField(null=True, help_text="Null: unpriced.")
+
+    class Meta:
+        ordering = ("position",)
+        constraints = [
+            models.UniqueConstraint(fields=["invoice", "position"], name="invoice_line_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.adapter or self.base_model} {self.item}: {self.quantity}"
+
+    @property
+    def adjusts(self) -> bool:
+        """It belongs to a month that was closed before."""
+        return self.month < self.invoice.month
+
+
+class InvoicePdf(models.Model):
+    """A finalized invoice's document in the artifact store, or that it is to be made."""
+
+    invoice = models.OneToOneField(Invoice, models.CASCADE, primary_key=True, related_name="pdf")
+    render_at = models.DateTimeField(null=True, help_text="When it is due to be made; null: it is made.")
+    attempts = models.PositiveIntegerField(default=0, help_text="At making it.")
+    key = models.CharField(max_length=200, blank=True, help_text="In the artifact store.")
+    size = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True)
+    rendered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["render_at"], condition=models.Q(render_at__isnull=False), name="invoice_pdf_due"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.key or f"of invoice {self.invoice_id}, not made yet"

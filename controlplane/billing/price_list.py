@@ -1,0 +1,164 @@
+"""Every price book in memory: what a thing costs a tenant on a day."""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise, product
+from typing import Final, Self
+
+from controlplane.billing import items
+from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm
+
+EVERYONE: Final = ""
+_CALL_COLUMNS: Final = {
+    items.INPUT: "input_nano",
+    items.CACHED_INPUT: "cached_input_nano",
+    items.OUTPUT: "output_nano",
+    items.REQUEST: "request_nano",
+}
+_Key = tuple[int, str, str, str, str]
+"""Book, kind ("call" or a HostingPrice.Kind), base model, adapter, backend."""
+_CALL: Final = "call"
+_DAY: Final = dt.timedelta(days=1)
+
+
+def call_unit(price: Price, item: str) -> int:
+    """What `price` says for one of a call's items."""
+    return int(getattr(price, _CALL_COLUMNS[item]))
+
+
+class PriceList:
+    """Prices as they are in the database when `load` is called.
+
+    A tenant's own book comes before everyone's; within a book the adapter's own price before its base
+    model's, and one for the backend before one for all.
+    """
+
+    def __init__(
+        self,
+        terms: list[PriceBookTerm],
+        prices: list[Price],
+        hosting: list[HostingPrice],
+    ) -> None:
+        self._terms: dict[str, list[PriceBookTerm]] = defaultdict(list)
+        for term in terms:
+            self._terms[term.tenant].append(term)
+        self._rows: dict[_Key, list[Price | HostingPrice]] = defaultdict(list)
+        self._days: dict[int, list[dt.date]] = defaultdict(list)
+        self._books: dict[tuple[str, dt.date], list[PriceBook]] = {}
+        self._calls: dict[tuple[str, dt.date, str, str, str], Price | None] = {}
+        columns = {
+            "adapter": any(price.adapter for price in prices),
+            "backend": any(price.backend for price in prices),
+            "status": any(price.request_nano for price in prices),
+        }
+        self._varies = frozenset(name for name, varies in columns.items() if varies)
+        rows: list[Price | HostingPrice] = [*prices, *hosting]
+        for row in sorted(rows, key=lambda row: row.effective_from):
+            kind = row.kind if isinstance(row, HostingPrice) else _CALL
+            self._rows[row.book_id, kind, row.base_model, row.adapter, row.backend].append(row)
+            self._days[row.book_id].append(row.effective_from)
+
+    @classmethod
+    def load(cls) -> Self:
+        """Three queries, whatever is asked of it afterwards."""
+        terms = PriceBookTerm.objects.select_related("book").order_by("starts")
+        return cls(list(terms), list(Price.objects.all()), list(HostingPrice.objects.all()))
+
+    def books(self, *, tenant: str, day: dt.date) -> list[PriceBook]:
+        """Those in force, the tenant's own before everyone's."""
+        if (tenant, day) not in self._books:
+            self._books[tenant, day] = [
+                term.book
+                for whose in dict.fromkeys((tenant, EVERYONE))
+                for term in self._terms.get(whose, ())
+                if term.starts <= day and (term.ends is None or day <= term.ends)
+            ]
+        return self._books[tenant, day]
+
+    def currency(self) -> str:
+        """Of all books in force at any time: they have one."""
+        return next((term.book.currency for terms in self._terms.values() for term in terms), "USD")
+
+    def mark(self, *, tenant: str, day: dt.date) -> str:
+        """Another one whenever the day's prices are others: rows are only added, so counting is enough."""
+        books = self.books(tenant=tenant, day=day)
+        return ",".join(f"{book.pk}:{bisect_right(self._days[book.pk], day)}" for book in books)
+
+    def call(
+        self, *, tenant: str, day: dt.date, base_model: str, adapter: str = "", backend: str = ""
+    ) -> Price | None:
+        """What calls cost; `adapter` is its name or ""."""
+        # What no price is for makes no difference: thousands of adapters are one question.
+        adapter = adapter if "adapter" in self._varies else ""
+        backend = backend if "backend" in self._varies else ""
+        asked = tenant, day, base_model, adapter, backend
+        if asked not in self._calls:
+            own = f"{tenant}/{adapter}" if adapter else ""
+            keys = product([base_model], dict.fromkeys((own, "")), dict.fromkeys((backend, "")))
+            row = self._first(_CALL, tenant, day, list(keys))
+            self._calls[asked] = row if isinstance(row, Price) else None
+        return self._calls[asked]
+
+    def unit(
+        self, item: str, *, tenant: str, day: dt.date, base_model: str, adapter: str = "", backend: str = ""
+    ) -> int | None:
+        """Nano-units for `items.PER` of the item; None when it has no price."""
+        if item in _CALL_COLUMNS:
+            price = self.call(tenant=tenant, day=day, base_model=base_model, adapter=adapter, backend=backend)
+            return None if price is None else call_unit(price, item)
+        own = f"{tenant}/{adapter}" if adapter else ""
+        bases, backends = dict.fromkeys((base_model, "")), dict.fromkeys((backend, ""))
+        keys = [(base, name, by) for name, base, by in product(dict.fromkeys((own, "")), bases, backends)]
+        row = self._first(item, tenant, day, keys)
+        return row.nano if isinstance(row, HostingPrice) else None
+
+    def varies_by(self) -> frozenset[str]:
+        """Columns of usage, besides the base model, that the price of some call depends on: over the others
+        usage can be added up before it is priced. Who failed pays no request, where those cost something."""
+        return self._varies
+
+    def spans(self, *, start: dt.date, end: dt.date) -> list[tuple[dt.date, dt.date]]:
+        """The UTC days `start` to `end` in pieces, within each of which nobody's price of a call changes."""
+        calls = (rows for key, rows in self._rows.items() if key[1] == _CALL)
+        first = {row.effective_from for rows in calls for row in rows}
+        for term in (term for terms in self._terms.values() for term in terms):
+            first |= {term.starts} | ({term.ends + _DAY} if term.ends and term.ends < dt.date.max else set())
+        starts = [start, *sorted(day for day in first if start < day <= end)]
+        return [*((day, after - _DAY) for day, after in pairwise(starts)), (starts[-1], end)]
+
+    def bills(self, item: str, *, tenant: str, day: dt.date) -> bool:
+        """Whether anything of a timed item has a price for the tenant that day."""
+        return any(
+            rows[0].effective_from <= day
+            for book in self.books(tenant=tenant, day=day)
+            for (book_id, kind, *_), rows in self._rows.items()
+            if book_id == book.pk and kind == item
+        )
+
+    def priced(self, *, day: dt.date) -> Iterator[tuple[str, str, str]]:
+        """(tenant, base model, adapter) of everything whose calls have a price of their own that day, with
+        "" for everyone's and for the base model's."""
+        for tenant in list(self._terms):
+            for book in self.books(tenant=tenant, day=day):
+                for book_id, kind, base, adapter, _ in self._rows:
+                    if book_id == book.pk and kind == _CALL:
+                        whose, _, name = adapter.partition("/")
+                        yield (whose or tenant), base, name
+
+    def backends(self) -> set[str]:
+        """Backends that some price is for, and ""."""
+        return {"", *(backend for *_, backend in self._rows)}
+
+    def _first(
+        self, kind: str, tenant: str, day: dt.date, keys: list[tuple[str, str, str]]
+    ) -> Price | HostingPrice | None:
+        for book in self.books(tenant=tenant, day=day):
+            for key in keys:
+                rows = self._rows.get((book.pk, kind, *key), [])
+                if reached := bisect_right(rows, day, key=lambda row: row.effective_from):
+                    return rows[reached - 1]
+        return None

@@ -1,0 +1,133 @@
+"""REST of price books, for staff: their prices, when they hold, and for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.filters import PriceBookFilter
+from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm
+from controlplane.billing.selectors import price_book_get, price_book_list, term_get, term_list
+from controlplane.billing.serializers import (
+    HostingPriceSerializer,
+    PriceBookSerializer,
+    PriceSerializer,
+    TermChange,
+    TermInput,
+    TermSerializer,
+)
+from controlplane.billing.services import hosting_price_set, price_book_create, price_set
+from controlplane.billing.terms import term_create, term_end
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff
+from controlplane.tenants.selectors import tenant_get
+
+
+class PriceBooksApi(generics.ListAPIView[PriceBook]):
+    permission_classes = (Staff,)
+    serializer_class = PriceBookSerializer
+    filterset_class = PriceBookFilter
+
+    def get_queryset(self) -> QuerySet[PriceBook]:
+        return price_book_list()
+
+    @idempotent()
+    @extend_schema(request=PriceBookSerializer, responses={201: PriceBookSerializer})
+    def post(self, request: Request) -> Response:
+        data = PriceBookSerializer(data=request.data)
+        data.is_valid(raise_exception=True)
+        book = price_book_create(**data.validated_data)
+        return Response(PriceBookSerializer(book).data, status.HTTP_201_CREATED)
+
+
+class PriceBookApi(ObjectApi[PriceBook]):
+    permission_classes = (Staff,)
+    serializer_class = PriceBookSerializer
+
+    def get_object(self) -> PriceBook:
+        return price_book_get(name=self.kwargs["name"])
+
+    @conditional()
+    def get(self, request: Request, name: str) -> Response:
+        return Response(PriceBookSerializer(self.get_object()).data)
+
+
+class PricesApi(generics.GenericAPIView[Price]):
+    permission_classes = (Staff,)
+    serializer_class = PriceSerializer
+
+    @idempotent()
+    @extend_schema(request=PriceSerializer, responses={201: PriceSerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Adds a price of calls from a UTC day on. Amounts are nano-units (1e-9) a token, and a request."""
+        book = price_book_get(name=name)
+        data = PriceSerializer(data=request.data)
+        data.is_valid(raise_exception=True)
+        price = price_set(book=book, **data.validated_data)
+        return Response(PriceSerializer(price).data, status.HTTP_201_CREATED)
+
+
+class HostingPricesApi(generics.GenericAPIView[HostingPrice]):
+    permission_classes = (Staff,)
+    serializer_class = HostingPriceSerializer
+
+    @idempotent()
+    @extend_schema(request=HostingPriceSerializer, responses={201: HostingPriceSerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Adds a price of time from a UTC day on: nano-units (1e-9) per adapter-hour, GPU-hour or GB-hour."""
+        book = price_book_get(name=name)
+        data = HostingPriceSerializer(data=request.data)
+        data.is_valid(raise_exception=True)
+        price = hosting_price_set(book=book, **data.validated_data)
+        return Response(HostingPriceSerializer(price).data, status.HTTP_201_CREATED)
+
+
+class TermsApi(generics.ListAPIView[PriceBookTerm]):
+    """When the book holds, and for whom."""
+
+    permission_classes = (Staff,)
+    serializer_class = TermSerializer
+    queryset = PriceBookTerm.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[PriceBookTerm]:
+        return term_list(book=price_book_get(name=self.kwargs["name"]))
+
+    @idempotent()
+    @extend_schema(request=TermInput, responses={201: TermSerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Puts the book in force on UTC days, for everyone or as one tenant's own. 409 names a book that
+        holds on some of them already."""
+        data = TermInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(data.validated_data)
+        slug = values.pop("tenant", "")
+        tenant = tenant_get(slug=slug) if slug else None
+        term = term_create(book=price_book_get(name=name), tenant=tenant, **values)
+        return Response(TermSerializer(term).data, status.HTTP_201_CREATED)
+
+
+class TermApi(ObjectApi[PriceBookTerm]):
+    permission_classes = (Staff,)
+    serializer_class = TermSerializer
+
+    def get_object(self) -> PriceBookTerm:
+        return term_get(book=price_book_get(name=self.kwargs["name"]), term_id=self.kwargs["term"])
+
+    @conditional()
+    def get(self, request: Request, name: str, term: int) -> Response:
+        return Response(TermSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=TermChange, responses={200: TermSerializer})
+    def patch(self, request: Request, name: str, term: int) -> Response:
+        """Has the term end on another day."""
+        data = TermChange(data=request.data)
+        data.is_valid(raise_exception=True)
+        found = term_end(term=self.get_object(), ends=data.validated_data["ends"])
+        return Response(TermSerializer(found).data)

@@ -1,0 +1,156 @@
+"""How billing's rows stand in the REST API. Amounts are integers of nano-units (1e-9) of the currency."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+from controlplane.billing.ledger.selectors import Balance
+from controlplane.billing.models import (
+    CreditGrant,
+    HostingPrice,
+    Invoice,
+    InvoiceLine,
+    JournalEntry,
+    Price,
+    PriceBook,
+    PriceBookTerm,
+)
+
+_NANO: dict[str, Any] = {"min_value": 0, "max_value": (1 << 62) - 1}
+
+
+class PriceSerializer(serializers.ModelSerializer[Price]):
+    class Meta:
+        model = Price
+        fields = (
+            "base_model", "adapter", "backend", "effective_from", "input_nano", "cached_input_nano",
+            "output_nano", "request_nano",
+        )  # fmt: skip
+
+
+class HostingPriceSerializer(serializers.ModelSerializer[HostingPrice]):
+    kind = serializers.CharField(help_text=", ".join(HostingPrice.Kind.values))
+
+    class Meta:
+        model = HostingPrice
+        fields = ("kind", "base_model", "adapter", "backend", "effective_from", "nano")
+
+
+class TermSerializer(serializers.ModelSerializer[PriceBookTerm]):
+    class Meta:
+        model = PriceBookTerm
+        fields = ("id", "tenant", "starts", "ends")
+
+
+class TermInput(serializers.Serializer[Any]):
+    tenant = serializers.CharField(
+        max_length=63, required=False, allow_blank=True, help_text="Left out or '': everyone's."
+    )
+    starts = serializers.DateField(help_text="First UTC day.")
+    ends = serializers.DateField(required=False, allow_null=True, help_text="Last one; null for no end.")
+
+
+class TermChange(serializers.Serializer[Any]):
+    ends = serializers.DateField(allow_null=True, help_text="Last UTC day; null for no end.")
+
+
+class PriceBookSerializer(serializers.ModelSerializer[PriceBook]):
+    prices = PriceSerializer(many=True, read_only=True)
+    hosting_prices = HostingPriceSerializer(many=True, read_only=True)
+    terms = TermSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = PriceBook
+        fields = ("name", "currency", "is_default", "prices", "hosting_prices", "terms")
+        extra_kwargs: ClassVar[dict[str, Any]] = {"name": {"validators": []}}
+
+
+class BalanceSerializer(serializers.Serializer[Balance]):
+    tenant = serializers.CharField()
+    currency = serializers.CharField()
+    unbilled = serializers.IntegerField(help_text="Used, and on no finalized invoice yet.")
+    receivable = serializers.IntegerField(help_text="Invoiced and not paid.")
+    prepaid = serializers.IntegerField(help_text="Paid in advance and not drawn yet.")
+    credit = serializers.IntegerField(help_text="Granted, usable today and not drawn yet.")
+    available = serializers.IntegerField(help_text="Prepaid and credit less what is unbilled.")
+
+
+class JournalEntrySerializer(serializers.ModelSerializer[JournalEntry]):
+    kind = serializers.CharField()
+    debit = serializers.CharField()
+    credit = serializers.CharField()
+    reverses = serializers.IntegerField(source="reverses.number", allow_null=True, default=None)
+    invoice = serializers.IntegerField(source="invoice_id", allow_null=True)
+    grant = serializers.IntegerField(source="grant_id", allow_null=True)
+
+    class Meta:
+        model = JournalEntry
+        fields = (
+            "number", "at", "day", "kind", "debit", "credit", "amount_nano", "currency", "reverses",
+            "invoice", "grant", "memo",
+        )  # fmt: skip
+
+
+class CreditSerializer(serializers.ModelSerializer[CreditGrant]):
+    class Meta:
+        model = CreditGrant
+        fields = ("id", "amount_nano", "starts", "expires_on", "note", "created_at")
+
+
+class CreditInput(serializers.Serializer[Any]):
+    amount_nano = serializers.IntegerField(**_NANO)
+    starts = serializers.DateField(required=False, allow_null=True, help_text="First UTC day; today.")
+    expires_on = serializers.DateField(
+        required=False, allow_null=True, help_text="Last one; null for no end."
+    )
+    note = serializers.CharField(max_length=200, required=False, allow_blank=True)
+
+
+class PaymentInput(serializers.Serializer[Any]):
+    amount_nano = serializers.IntegerField(**_NANO)
+    invoice = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=(1 << 62),
+        help_text="Its id; null: in advance.",
+    )
+    memo = serializers.CharField(max_length=200, required=False, allow_blank=True)
+
+
+class ReversalInput(serializers.Serializer[Any]):
+    memo = serializers.CharField(max_length=200, help_text="Why.")
+
+
+class InvoiceSerializer(serializers.ModelSerializer[Invoice]):
+    title = serializers.CharField(read_only=True)
+    status = serializers.CharField()
+
+    class Meta:
+        model = Invoice
+        fields = (
+            "id", "tenant", "month", "number", "title", "status", "currency", "lines_nano", "carried_in_nano",
+            "credits_nano", "prepaid_nano", "due_nano", "carried_out_nano", "unpriced", "drafted_at",
+            "finalized_at",
+        )  # fmt: skip
+
+
+class InvoiceLineSerializer(serializers.ModelSerializer[InvoiceLine]):
+    adjusts = serializers.BooleanField(help_text="Of a month that was closed before.")
+
+    class Meta:
+        model = InvoiceLine
+        fields = (
+            "position", "month", "adjusts", "project", "key_id", "adapter", "base_model", "backend", "item",
+            "quantity", "unit_nano", "per", "amount_nano",
+        )  # fmt: skip
+
+
+class InvoiceInput(serializers.Serializer[Any]):
+    month = serializers.DateField(help_text="First day of the UTC month, as 2026-11-01.")
+
+
+class FinalizeInput(serializers.Serializer[Any]):
+    allow_unpriced = serializers.BooleanField(default=False, help_text="Though some usage has no price.")

@@ -1,0 +1,84 @@
+"""Celery's edge of billing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+from celery import shared_task
+from django.conf import settings
+
+from controlplane.billing.budget_notices import NOTIFY_TASK, budget_notice_send, budget_notices_due
+from controlplane.billing.budgets import budgets_publish
+from controlplane.billing.invoices.rendering import RENDER_TASK, invoice_render, invoices_render_due
+from controlplane.billing.invoices.services import invoices_draft_due
+from controlplane.billing.ledger.credits import credits_expire
+from controlplane.billing.ledger.posting import books_check, usage_post_all
+from controlplane.billing.quantities import first_day
+from controlplane.billing.rates import rates_publish
+from controlplane.limits.services import PUBLISH_BUDGETS
+from controlplane.mail_server import MailServer
+
+_RECENT: Final = 3
+"""Days that are looked at every few minutes; the others once a night."""
+_COMPARED: Final = 35
+"""Days whose entries are compared with usage every night: the month that is invoiced next, at least."""
+
+
+@shared_task(name=PUBLISH_BUDGETS, ignore_result=True)
+def publish_budgets(tenant: str = "") -> None:
+    """Tells gateways what budgets have spent, or one tenant's; repeated by beat, so a failure is not."""
+    budgets_publish(redis_url=settings.GRAFTWORK.redis_url, tenant=tenant)
+
+
+@shared_task(name="billing.publish_rates", ignore_result=True)
+def publish_rates() -> None:
+    """Follows prices that come into force at midnight (UTC)."""
+    rates_publish()
+
+
+@shared_task(name="billing.post_usage", acks_late=True)
+def post_usage() -> int:
+    """Books the usage of the last days."""
+    today = dt.datetime.now(dt.UTC).date()
+    return usage_post_all(start=today - dt.timedelta(days=_RECENT), end=today + dt.timedelta(days=1))
+
+
+@shared_task(name="billing.nightly", acks_late=True)
+def nightly() -> int:
+    """Books what came late, or was priced anew, on any day; drafts invoices; lets credits expire."""
+    today = dt.datetime.now(dt.UTC).date()
+    # Events are dropped after a time, their sums never: they are followed for as long as they are there.
+    written = usage_post_all(start=first_day() or today, end=today + dt.timedelta(days=1))
+    invoices_draft_due()
+    credits_expire()
+    # Days that are over: those under way differ by what has come in since.
+    books_check(start=today - dt.timedelta(days=_COMPARED), end=today - dt.timedelta(days=1))
+    return written
+
+
+@shared_task(name=RENDER_TASK, acks_late=True)
+def render_invoice(invoice_id: int) -> None:
+    """Makes a finalized invoice's PDF, unless it is there; `render_due` tries again what fails."""
+    invoice_render(invoice_id=invoice_id)
+
+
+@shared_task(name="billing.render_due", acks_late=True)
+def render_due() -> None:
+    """Makes the PDFs that could not be made, or enqueued, before."""
+    invoices_render_due()
+
+
+@shared_task(name=NOTIFY_TASK, acks_late=True)
+def notify_budget(notice_id: int) -> None:
+    """Writes to a tenant's people about a budget, unless that is done."""
+    with MailServer() as server:
+        budget_notice_send(notice_id=notice_id, server=server)
+
+
+@shared_task(name="billing.notify_budgets", acks_late=True)
+def notify_budgets() -> None:
+    """Writes what could not be sent, or enqueued, before."""
+    with MailServer() as server:
+        for notice_id in budget_notices_due():
+            budget_notice_send(notice_id=notice_id, server=server)

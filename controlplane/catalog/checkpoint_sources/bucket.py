@@ -1,0 +1,56 @@
+"""A prefix of an S3 bucket, or of what speaks S3's API, such as MinIO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+from urllib.parse import SplitResult
+
+from botocore.exceptions import ClientError
+
+from controlplane.artifact_store import ByteStream, s3_answers, s3_client
+from controlplane.catalog.checkpoint_sources.base import refusal
+
+
+class BucketCheckpoint:
+    """Objects below a prefix, read with the control plane's own rights."""
+
+    def __init__(self, parts: SplitResult) -> None:
+        """Raises InvalidInputError."""
+        if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
+            raise refusal("an S3 source reads s3://bucket/prefix")
+        self._bucket, prefix = parts.netloc, parts.path.strip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}"
+
+    def sizes(self) -> dict[str, int]:
+        with s3_answers(f"list {self.uri}"):
+            try:
+                pages = s3_client().get_paginator("list_objects_v2")
+                found = pages.paginate(Bucket=self._bucket, Prefix=self._prefix, Delimiter="/")
+                objects = [item for page in found for item in page.get("Contents", ())]
+            except ClientError as error:
+                raise self._refused(error) from error
+        sizes = {item["Key"].removeprefix(self._prefix): item["Size"] for item in objects}
+        return {name: size for name, size in sizes.items() if name and name[0] != "."}
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[ByteStream]:
+        with s3_answers(f"read {self.uri}{name}"):
+            try:
+                body = s3_client().get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"]
+            except ClientError as error:
+                raise self._refused(error) from error
+            try:
+                yield cast(ByteStream, body)
+            finally:
+                body.close()
+
+    def _refused(self, error: ClientError) -> Exception:
+        """The source's fault where the status says so, else the store's."""
+        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+        return refusal(f"cannot read {self.uri}: {error}") if status in (403, 404) else error

@@ -1,0 +1,21 @@
+"""Amounts as people enter them."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+from django.utils.translation import gettext as _
+
+from controlplane.errors import InvalidInputError
+
+
+def nano_entered(text: str, *, field: str) -> int:
+    """Nano-units of an amount such as 250 or 0.5. Raises InvalidInputError, naming `field`."""
+    try:
+        amount = Decimal(text.strip())
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    # Compared before it is multiplied: 1e999999 would be a number of a million digits.
+    if not amount.is_finite() or not 0 <= amount < 10**9 or (nano := amount * 10**9) % 1:
+        raise InvalidInputError(_("an amount such as 250 or 0.5, of at most nine decimals"), field=field)
+    return int(nano)

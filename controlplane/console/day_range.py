@@ -1,0 +1,36 @@
+"""The days that a page is asked about."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.errors import InvalidInputError
+
+PRESETS: Final = (7, 30, 90)
+DEFAULT_DAYS: Final = 30
+
+
+def last_days(count: int) -> tuple[dt.date, dt.date]:
+    """The last `count` UTC days, today the last of them."""
+    today = timezone.now().date()
+    return today - dt.timedelta(days=count - 1), today
+
+
+def range_asked(request: HttpRequest) -> tuple[dt.date, dt.date]:
+    """First and last UTC day: by `start` and `end`, by `days`, or the last `DEFAULT_DAYS`.
+
+    Raises InvalidInputError for what is no day.
+    """
+    if not request.GET.get("start") and not request.GET.get("end"):
+        days = request.GET.get("days", "")
+        return last_days(int(days) if days in map(str, PRESETS) else DEFAULT_DAYS)
+    try:
+        start, end = (dt.date.fromisoformat(request.GET.get(name, "")) for name in ("start", "end"))
+    except ValueError as error:
+        raise InvalidInputError(_("give both days as YYYY-MM-DD"), field="start") from error
+    return start, end

@@ -1,0 +1,48 @@
+"""Long lists in pages, searched by name: cut as the REST API cuts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest
+from rest_framework.request import Request
+
+from controlplane.errors import InvalidInputError
+from controlplane.http.pagination import CursorPages
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[M]):
+    """Rows, and the queries of the pages before and after them, None where there are none."""
+
+    rows: list[M]
+    previous: str | None
+    next: str | None
+
+
+def page_of(request: HttpRequest, rows: QuerySet[M]) -> Page[M]:
+    """The page that the request's `cursor` names, else the first.
+
+    Raises:
+        Http404: no page ever gave that cursor.
+    """
+    pages = CursorPages()
+    try:
+        found = pages.paginate_queryset(rows, Request(request))
+    except InvalidInputError as error:
+        raise Http404(str(error)) from error
+    return Page(found, _query(pages.get_previous_link()), _query(pages.get_next_link()))
+
+
+def searched(request: HttpRequest) -> str:
+    """What the request looks for by name; '' for nothing."""
+    return request.GET.get("search", "").strip()[:200]
+
+
+def _query(link: str | None) -> str | None:
+    return None if link is None else f"?{urlsplit(link).query}"

@@ -1,0 +1,103 @@
+"""What a tenant owes and why: its balance, credits, budget, invoices and their files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.invoices.currency import decimal_text, minor_text
+from controlplane.billing.invoices.download import invoice_download
+from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
+from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
+from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano
+from controlplane.billing.models import BudgetNotice
+from controlplane.console.pages import tenant_page
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from controlplane.limits.models import ScopeLimits
+from controlplane.limits.selectors import tenant_limits_get
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+from gateway.wire_limits import budget_period
+
+SHOWN: Final = 60
+"""Invoices: five years."""
+LINES: Final = 500
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """How the tenant stands, and its invoices."""
+    found = balance(tenant=tenant.pk)
+    limits = tenant_limits_get(tenant=tenant)
+    context = {
+        "currency": found.currency,
+        "sums": {
+            name: decimal_text(getattr(found, name))
+            for name in ("unbilled", "receivable", "prepaid", "credit", "available")
+        },
+        "credits": [(grant, decimal_text(left)) for grant, left in grants_left(tenant=tenant.pk)],
+        "budget": None if limits.budget_nano is None else decimal_text(limits.budget_nano),
+        "limits": limits,
+        "available": found.available,
+        "notice": _notice(limits),
+        "invoices": [
+            (row, decimal_text(row.lines_nano), minor_text(row.due_nano, row.currency))
+            for row in invoice_list(tenant=tenant.pk)[:SHOWN]
+        ],
+    }
+    return render(request, "console/billing.html", context)
+
+
+def _notice(limits: ScopeLimits) -> BudgetNotice | None:
+    """The highest share that was reached of the budget that is shown, in the period under way."""
+    period, _ = budget_period("day" if limits.budget_period == "day" else "month", timezone.now())
+    notices = BudgetNotice.objects.filter(
+        scope=limits.scope, period=period, budget_nano=limits.budget_nano or 0
+    )
+    return notices.order_by("-percent").first()
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
+    """One invoice, by its id: sums, lines, and what to download."""
+    found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
+    lines = line_list(invoice=found)
+    sums = ("lines", "carried_in", "credits", "prepaid", "carried_out")
+    context = {
+        "invoice": found,
+        "sums": {name: decimal_text(getattr(found, f"{name}_nano")) for name in sums},
+        "due": minor_text(found.due_nano, found.currency),
+        "open": minor_text(invoice_open_nano(invoice=found), found.currency),
+        "lines": [
+            (
+                line,
+                item_title(line.item),
+                None if line.amount_nano is None else decimal_text(line.amount_nano),
+            )
+            for line in lines[:LINES]
+        ],
+        "left_out": max(0, lines.count() - LINES),
+        "forms": [form for form in CONTENT_TYPES if form != "pdf" or found.is_final],
+    }
+    return render(request, "console/invoice.html", context)
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def file(request: HttpRequest, tenant: Tenant, invoice: int, form: str) -> HttpResponseBase:
+    """The invoice in one of its forms."""
+    found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
+    if form not in CONTENT_TYPES:
+        raise NotFoundError(f"invoices have no form {form!r}")
+    try:
+        return invoice_download(request, found, form)
+    except (ConflictError, InvalidInputError, UnavailableError) as error:
+        status = 503 if isinstance(error, UnavailableError) else 409
+        return HttpResponse(str(error), status=status, content_type="text/plain; charset=utf-8")

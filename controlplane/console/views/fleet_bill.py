@@ -1,0 +1,96 @@
+"""Staff: what the fleet's machines cost, whose part of it is how much, and the prices behind it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods
+
+from controlplane.console.amounts import nano_entered
+from controlplane.console.day_range import last_days, range_asked
+from controlplane.console.pages import field_errors, staff_page
+from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.reports.fleet_bill import BY, Attribution, fleet_attribution
+from controlplane.reports.instance_prices import instance_price_list, instance_price_set
+
+REGION: Final = "us-east-1"
+_DAYS: Final = 30
+
+
+@require_GET
+@staff_page
+def attribution(request: HttpRequest) -> HttpResponse:
+    """The bill of a range of days, divided among the tenants to the nano-unit."""
+    values = {
+        "by": request.GET.get("by") or BY[0],
+        "region": request.GET.get("region", "").strip()[:30] or REGION,
+    }
+    error, found = "", None
+    start, end = last_days(_DAYS)
+    try:
+        start, end = range_asked(request)
+        found = fleet_attribution(start=start, end=end, **values)
+    except InvalidInputError as wrong:
+        error = str(wrong)
+    context = {
+        "start": start, "end": end, "error": error, "values": values, "measures": BY, "found": found,
+        "parts": _parts(found) if found else (), "currency": (found.bill.currency if found else "") or "USD",
+    }  # fmt: skip
+    return render(request, "staff/fleet_bill.html", context, status=422 if error else 200)
+
+
+@require_http_methods(["GET", "POST"])
+@staff_page
+def prices(request: HttpRequest) -> HttpResponse:
+    """What an hour of each machine costs, and the form that adds a price."""
+    names = ("instance_type", "region", "effective_from", "hour", "currency", "source")
+    values = {name: request.POST.get(name, "").strip()[:200] for name in names}
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            price = instance_price_set(**_price(values))
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="effective_from")
+        else:
+            text = _("%(machine)s in %(region)s has its price from %(day)s on.")
+            told = {"machine": price.instance_type, "region": price.region, "day": price.effective_from}
+            messages.success(request, text % told)
+            return redirect("console:staff-instance-prices")
+    found = instance_price_list().order_by("instance_type", "region", "effective_from")
+    context = {"prices": found, "values": values, "errors": errors, "region": REGION}
+    return render(request, "staff/instance_prices.html", context, status=422 if errors else 200)
+
+
+def _parts(found: Attribution) -> list[tuple[str, int, str | None]]:
+    """(tenant, nano-units, percent of the bill), the largest first; "" is nobody's."""
+    total = found.bill.total
+    parts = sorted(found.parts.items(), key=lambda part: (-part[1], part[0]))
+    return [
+        (tenant, nano, f"{Decimal(nano) / Decimal(total) * 100:.2f}" if total else None)
+        for tenant, nano in parts
+    ]
+
+
+def _price(values: dict[str, str]) -> dict[str, Any]:
+    """The form's values as the service takes them; an hour's price with at most nine decimals.
+
+    Raises InvalidInputError.
+    """
+    try:
+        day = dt.date.fromisoformat(values["effective_from"])
+    except ValueError:
+        raise InvalidInputError(_("give the day as YYYY-MM-DD"), field="effective_from") from None
+    return {
+        "instance_type": values["instance_type"],
+        "region": values["region"],
+        "effective_from": day,
+        "hour_nano": nano_entered(values["hour"], field="hour_nano"),
+        "currency": values["currency"] or "USD",
+        "source": values["source"],
+    }

@@ -1,0 +1,145 @@
+"""Time of hosting: a tenant's adapters and their files; for staff what the fleet runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from controlplane.billing import items
+from controlplane.billing.hosting_costs import HostingCost, hosting_costs
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.quantities import adapter_name
+from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
+from controlplane.console.pages import staff_page, tenant_page
+from controlplane.errors import InvalidInputError
+from controlplane.metering.hosting.report import HostingRow, hosting_report
+from controlplane.metering.models import HostingKind
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+SHOWN: Final = 200
+"""Adapters, or tenants, by what they cost or hold."""
+_FLEET: Final = (HostingKind.COPY, HostingKind.GPU, HostingKind.INSTANCE, HostingKind.OPTIMIZATION)
+
+
+@dataclass(slots=True)
+class Hosted:
+    """A line of the tenant's page.
+
+    Attributes:
+        amounts: quantity by item, with `stored` for hours of adapters that lay ready to be called.
+        nano: nano-units of what is billed; None where part of it has no price.
+        billed: whether any of it is.
+    """
+
+    adapter: str
+    base_model: str
+    amounts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    nano: int | None = 0
+    billed: bool = False
+
+    def hours(self) -> dict[str, str]:
+        """Decimal text by item, to a millionth of an hour."""
+        return {
+            item: f"{Decimal(self.amounts[item]) / items.PER.get(item, 3600):,.6f}"
+            for item in (*sorted(items.TIMED), "stored")
+        }
+
+    def add(self, cost: HostingCost) -> None:
+        """Takes in what one kind of its time costs."""
+        self.amounts[cost.item] += cost.quantity
+        self.billed |= cost.billed
+        self.nano = None if self.nano is None or cost.nano is None else self.nano + cost.nano
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Adapter-hours and GB-hours of the tenant's adapters, and what they cost."""
+    error = ""
+    try:
+        start, end = range_asked(request)
+        lines, total = _hosted(tenant.pk, start, end)
+    except InvalidInputError as wrong:
+        error = str(wrong)
+        start, end = last_days(DEFAULT_DAYS)
+        lines, total = _hosted(tenant.pk, start, end)
+    lines.sort(key=lambda line: (line.nano is not None, -(line.nano or 0), line.adapter, line.base_model))
+    context = {
+        **_range_context(start, end),
+        "error": error,
+        "currency": PriceList.load().currency(),
+        "total": total,
+        "sums": total.hours(),
+        "lines": [(line, line.hours()) for line in lines[:SHOWN]],
+        "left_out": max(0, len(lines) - SHOWN),
+    }
+    return render(request, "console/hosting.html", context, status=422 if error else 200)
+
+
+@require_GET
+@staff_page
+def fleet(request: HttpRequest) -> HttpResponse:
+    """Copy-, GPU- and machine-hours of the operator's deployments, and what tenants' adapters held."""
+    error = ""
+    try:
+        start, end = range_asked(request)
+        runs = hosting_report(
+            tenant=None, start=start, end=end, group_by=("deployment", "base", "instance_type")
+        )
+    except InvalidInputError as wrong:
+        error = str(wrong)
+        start, end = last_days(DEFAULT_DAYS)
+        runs = hosting_report(
+            tenant=None, start=start, end=end, group_by=("deployment", "base", "instance_type")
+        )
+    held = hosting_report(tenant=None, start=start, end=end, group_by=("tenant", "tier"))
+    tenants = [row for row in held if row.kind in (HostingKind.ADAPTER, HostingKind.STORAGE)]
+    tenants.sort(key=lambda row: (row.kind, row.group["tier"], -row.quantity_seconds, row.group["tenant"]))
+    context = {
+        **_range_context(start, end),
+        "error": error,
+        "totals": _totals(row for row in held if row.kind in _FLEET),
+        "runs": [row for row in runs if row.kind in _FLEET],
+        "tenants": tenants[:SHOWN],
+        "left_out": max(0, len(tenants) - SHOWN),
+    }
+    return render(request, "staff/hosting.html", context, status=422 if error else 200)
+
+
+def _hosted(tenant: str, start: dt.date, end: dt.date) -> tuple[list[Hosted], Hosted]:
+    """Lines by adapter and base model, and their sum."""
+    stored = hosting_report(tenant=tenant, start=start, end=end, group_by=("adapter", "base", "tier"))
+    found: dict[tuple[str, str], Hosted] = {}
+    total = Hosted("", "")
+    for row in stored:
+        if row.kind == HostingKind.ADAPTER and row.group["tier"] == "stored":
+            key = adapter_name(row.group["adapter"]), row.group["base"]
+            found.setdefault(key, Hosted(*key)).amounts["stored"] += row.quantity_seconds
+            total.amounts["stored"] += row.quantity_seconds
+    for cost in hosting_costs(tenant=tenant, start=start, end=end):
+        key = cost.adapter, cost.base_model
+        found.setdefault(key, Hosted(*key)).add(cost)
+        total.add(cost)
+    return list(found.values()), total
+
+
+def _totals(rows: Iterable[HostingRow]) -> list[tuple[str, str, str]]:
+    """(kind, hours, unit) of each kind that is shown, also where there was nothing."""
+    sums: dict[str, int] = defaultdict(int)
+    for row in rows:
+        sums[row.kind] += row.quantity_seconds
+    return [(kind.value, f"{Decimal(sums[kind]) / 3600:,.6f}", str(kind.label)) for kind in _FLEET]
+
+
+def _range_context(start: dt.date, end: dt.date) -> dict[str, object]:
+    presets = [(count, last_days(count) == (start, end)) for count in PRESETS]
+    return {"start": start, "end": end, "presets": presets}

@@ -1,0 +1,58 @@
+"""What an invitation's link opens: joining the tenant, with the account that there is or a new one."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from controlplane.console.pages import field_errors
+from controlplane.errors import ConflictError, ControlPlaneError, NotFoundError
+from controlplane.members.models import Invitation
+from controlplane.members.selectors import invitation_by_token
+from controlplane.members.services import invitation_accept
+from controlplane.row_security.scope import every_row
+from controlplane.tenants.models import User
+from controlplane.tenants.services import user_create
+
+_BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def accept(request: HttpRequest, token: str) -> HttpResponse:
+    """Shows who invites to what; only the button accepts, since mail filters open links too."""
+    try:
+        invitation = invitation_by_token(token=token)
+    except NotFoundError as error:
+        return render(request, "console/invitation_void.html", {"reason": str(error)}, status=404)
+    known = User.objects.filter(email=invitation.email).exists()
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            return _join(request, invitation, known=known)
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="form")
+    context = {"invitation": invitation, "known": known, "errors": errors, "path": request.path}
+    return render(request, "console/invitation.html", context, status=422 if errors else 200)
+
+
+def _join(request: HttpRequest, invitation: Invitation, *, known: bool) -> HttpResponse:
+    user = request.user
+    if not isinstance(user, User):
+        if known:
+            raise ConflictError(_("log in first: there is an account for this address"))
+        with transaction.atomic():
+            with every_row():
+                user = user_create(email=invitation.email, password=request.POST.get("password", ""))
+            invitation_accept(invitation=invitation, user=user)
+        login(request, user, backend=_BACKEND)
+    else:
+        invitation_accept(invitation=invitation, user=user)
+    messages.success(request, _("Welcome to %(name)s.") % {"name": invitation.tenant.name})
+    return redirect("console:home", tenant=invitation.tenant_id)

@@ -1,0 +1,106 @@
+"""Members of a tenant and those invited: the list, roles, removal, invitations."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from controlplane.members.selectors import invitation_get, invitation_list, member_get, member_list
+from controlplane.members.services import (
+    invitation_create,
+    invitation_resend,
+    invitation_revoke,
+    member_remove,
+    member_set_role,
+)
+from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.roles import GRANTS, Permission, Role
+
+
+@require_http_methods(["GET", "POST"])
+@tenant_page(Permission.MEMBERS_READ, Permission.MEMBERS_WRITE)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Members and open invitations; the form invites."""
+    values, errors = {"email": "", "role": Role.ENGINEER.value}, dict[str, str]()
+    if request.method == "POST":
+        assert isinstance(request.user, User)
+        values = {name: request.POST.get(name, "") for name in values}
+        try:
+            invitation = invitation_create(
+                tenant=tenant, by=page_access(request), invited_by=request.user, **values
+            )
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="email")
+        else:
+            messages.success(request, _("%(email)s is sent a link.") % {"email": invitation.email})
+            return redirect("console:members", tenant=tenant.pk)
+    held, members = page_access(request).permissions, member_list(tenant=tenant).order_by("user__email")
+    context = {
+        "members": [(member, GRANTS[Role(member.role)] <= held) for member in members],
+        "invitations": invitation_list(tenant=tenant),
+        "roles": [role for role in Role if GRANTS[role] <= held],
+        "values": values,
+        "errors": errors,
+    }
+    return render(request, "console/members.html", context, status=422 if errors else 200)
+
+
+@require_POST
+@tenant_page(Permission.MEMBERS_WRITE)
+def set_role(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
+    """Gives a member another role."""
+    member = member_get(tenant=tenant, user_id=user_id)
+    try:
+        member = member_set_role(
+            tenant=tenant, user_id=user_id, role=request.POST.get("role", ""), by=page_access(request)
+        )
+    except (ConflictError, InvalidInputError) as error:
+        messages.error(request, str(error))
+    else:
+        text = _("%(email)s is %(role)s now.")
+        messages.success(request, text % {"email": member.user.email, "role": Role(member.role).label})
+    return redirect("console:members", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.MEMBERS_WRITE)
+def remove(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
+    """Takes a member out and ends their sessions."""
+    email = member_get(tenant=tenant, user_id=user_id).user.email
+    try:
+        member_remove(tenant=tenant, user_id=user_id, by=page_access(request))
+    except ConflictError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("%(email)s is removed and logged out.") % {"email": email})
+    return redirect("console:members", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.MEMBERS_WRITE)
+def resend(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResponse:
+    """Sends a new link; the one before is void."""
+    invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
+    invitation_resend(invitation=invitation, by=page_access(request))
+    messages.success(request, _("%(email)s is sent a new link.") % {"email": invitation.email})
+    return redirect("console:members", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.MEMBERS_WRITE)
+def revoke(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResponse:
+    """Withdraws an invitation."""
+    invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
+    try:
+        invitation_revoke(invitation=invitation)
+    except ConflictError as error:
+        messages.error(request, str(error))
+    else:
+        text = _("The invitation of %(email)s is withdrawn.")
+        messages.success(request, text % {"email": invitation.email})
+    return redirect("console:members", tenant=tenant.pk)

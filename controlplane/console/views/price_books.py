@@ -1,0 +1,144 @@
+"""The operator's pages of money: price books, when they hold, and everybody's invoices."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.billing.invoices.currency import decimal_text, minor_text
+from controlplane.billing.invoices.selectors import invoice_get, invoice_list
+from controlplane.billing.invoices.services import invoice_finalize
+from controlplane.billing.models import PriceBook
+from controlplane.billing.selectors import (
+    hosting_price_list,
+    price_book_get,
+    price_book_list,
+    price_list,
+    term_list,
+)
+from controlplane.billing.services import hosting_price_set, price_book_create, price_set
+from controlplane.billing.terms import term_create
+from controlplane.console.pages import field_errors, staff_page
+from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
+from controlplane.tenants.selectors import tenant_get
+
+SHOWN: Final = 200
+_TOKENS: Final = ("input_nano", "cached_input_nano", "output_nano", "request_nano")
+
+
+@require_http_methods(["GET", "POST"])
+@staff_page
+def index(request: HttpRequest) -> HttpResponse:
+    """Every book, and the form that makes one."""
+    values = {name: request.POST.get(name, "").strip() for name in ("name", "currency")}
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            book = price_book_create(name=values["name"][:63], currency=values["currency"] or "USD")
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="name")
+        else:
+            return redirect("console:staff-price-book", name=book.name)
+    context = {"books": price_book_list(), "values": values, "errors": errors}
+    return render(request, "staff/price_books.html", context, status=422 if errors else 200)
+
+
+@require_GET
+@staff_page
+def detail(request: HttpRequest, name: str) -> HttpResponse:
+    """One book: its prices, and when it holds."""
+    book = price_book_get(name=name)
+    context = {
+        "book": book,
+        "prices": price_list(book=book),
+        "hosting": hosting_price_list(book=book),
+        "terms": term_list(book=book),
+        "first": dt.date.min,
+    }
+    return render(request, "staff/price_book.html", context)
+
+
+@require_POST
+@staff_page
+def add(request: HttpRequest, name: str) -> HttpResponse:
+    """Adds a price of calls, one of time, or days on which the book holds."""
+    book = price_book_get(name=name)
+    try:
+        match request.POST.get("what"):
+            case "price":
+                _add_price(request, book)
+            case "hosting":
+                hosting_price_set(
+                    book=book, kind=request.POST.get("kind", ""), nano=_nano(request, "nano"),
+                    **_subject(request), effective_from=_day(request, "effective_from"),
+                )  # fmt: skip
+            case "term":
+                slug = request.POST.get("tenant", "").strip()
+                ends = _day(request, "ends") if request.POST.get("ends") else None
+                tenant = tenant_get(slug=slug) if slug else None
+                term_create(book=book, tenant=tenant, starts=_day(request, "starts"), ends=ends)
+            case _:
+                raise InvalidInputError(_("say what to add: price, hosting or term"), field="what")
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("Added."))
+    return redirect("console:staff-price-book", name=name)
+
+
+@require_GET
+@staff_page
+def invoices(request: HttpRequest) -> HttpResponse:
+    """Everybody's invoices, newest first."""
+    found = [
+        (row, decimal_text(row.lines_nano), minor_text(row.due_nano, row.currency))
+        for row in invoice_list(tenant=None)[:SHOWN]
+    ]
+    return render(request, "staff/invoices.html", {"invoices": found})
+
+
+@require_POST
+@staff_page
+def finalize(request: HttpRequest, invoice: int) -> HttpResponse:
+    """Numbers a draft for good."""
+    try:
+        made = invoice_finalize(
+            invoice=invoice_get(invoice_id=invoice), allow_unpriced="allow_unpriced" in request.POST
+        )
+    except NotFoundError:
+        raise
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("Invoice %(title)s is finalized.") % {"title": made.title})
+    return redirect("console:staff-invoices")
+
+
+def _add_price(request: HttpRequest, book: PriceBook) -> None:
+    values: dict[str, Any] = {**_subject(request), **{name: _nano(request, name) for name in _TOKENS}}
+    price_set(book=book, **values, effective_from=_day(request, "effective_from"))
+
+
+def _subject(request: HttpRequest) -> dict[str, str]:
+    most = {"base_model": 63, "adapter": 130, "backend": 63}
+    return {name: request.POST.get(name, "").strip()[:length] for name, length in most.items()}
+
+
+def _nano(request: HttpRequest, name: str) -> int:
+    text = request.POST.get(name, "").strip() or "0"
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidInputError(_("%(name)s is a whole number of nano-units") % {"name": name}, field=name)
+    return int(text)
+
+
+def _day(request: HttpRequest, name: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(request.POST.get(name, ""))
+    except ValueError:
+        raise InvalidInputError(_("give %(name)s as YYYY-MM-DD") % {"name": name}, field=name) from None

@@ -1,0 +1,94 @@
+"""Staff: what sharing machines saves, and what a million tokens cost by both formulas of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+from rest_framework import serializers
+
+from controlplane.billing.price_list import PriceList
+from controlplane.console.pages import staff_page
+from controlplane.errors import InvalidInputError
+from controlplane.reports.api import BlendedQuery, EstimateQuery, SavingsQuery
+from controlplane.reports.savings import (
+    TIERS,
+    Saving,
+    blended_prices,
+    saving_estimate,
+    saving_measured,
+)
+
+_REGION: Final = "us-east-1"
+
+
+@require_GET
+@staff_page
+def index(request: HttpRequest) -> HttpResponse:
+    """The saving of a range of days that were, and of an hour of so many adapters; each when asked."""
+    measured = _asked(request, "measured", SavingsQuery, _measured)
+    estimate = _asked(request, "estimate", EstimateQuery, _estimate)
+    context = {
+        "measured": measured, "estimate": estimate, "tiers": TIERS, "region": _REGION,
+        "values": request.GET.dict(),
+    }  # fmt: skip
+    status = 422 if measured["errors"] or estimate["errors"] else 200
+    return render(request, "staff/savings.html", context, status=status)
+
+
+@require_GET
+@staff_page
+def blended(request: HttpRequest) -> HttpResponse:
+    """A million tokens' price, from a machine's price and throughput, and from a token's prices."""
+    found = _asked(request, "blended", BlendedQuery, _blended)
+    context = {"found": found, "values": request.GET.dict(), "region": _REGION}
+    return render(request, "staff/blended_price.html", context, status=422 if found["errors"] else 200)
+
+
+def _asked(
+    request: HttpRequest, form: str, kind: type[serializers.Serializer[Any]], answer: Callable[..., Any]
+) -> dict[str, Any]:
+    """What `answer` says to the form, or its errors by field; neither where another one was sent.
+
+    The form's fields are REST's: what is refused there is refused here, in the same words.
+    """
+    if request.GET.get("form") != form:
+        return {"result": None, "errors": {}}
+    given = {name: value.strip() for name, value in request.GET.dict().items() if value.strip()}
+    query = kind(data=given)
+    if not query.is_valid():
+        return {"result": None, "errors": {name: str(texts[0]) for name, texts in query.errors.items()}}
+    try:
+        return {"result": answer(**query.validated_data), "errors": {}}
+    except InvalidInputError as error:
+        return {"result": None, "errors": {error.field or "form": str(error)}}
+
+
+def _measured(**values: Any) -> dict[str, Any]:
+    return _told(saving_measured(**values))
+
+
+def _estimate(**values: Any) -> dict[str, Any]:
+    values.setdefault("day", timezone.now().date())
+    return _told(saving_estimate(**values))
+
+
+def _told(saving: Saving) -> dict[str, Any]:
+    return {"saving": saving, "adapter_hours": f"{Decimal(saving.adapter_seconds) / 3600:,.6f}"}
+
+
+def _blended(**values: Any) -> dict[str, Any]:
+    found = blended_prices(day=timezone.now().date(), **values)
+    listed = found.by_list_price
+    return {
+        "price": found.price,
+        "by_throughput": f"{found.by_throughput:.6f}",
+        "throughput": f"{found.throughput:.3f}",
+        "by_list_price": None if listed is None else f"{listed:.6f}",
+        "book_currency": PriceList.load().currency(),
+    }

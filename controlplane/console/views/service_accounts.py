@@ -1,0 +1,88 @@
+"""Service accounts of a tenant: the list, making one, its role, its end."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from controlplane.tenants.models import Project, ServiceAccount, Tenant, User
+from controlplane.tenants.roles import GRANTS, Permission, Role
+from controlplane.tenants.selectors import (
+    project_get,
+    project_list,
+    service_account_get,
+    service_account_list,
+)
+from controlplane.tenants.services import (
+    service_account_create,
+    service_account_disable,
+    service_account_set_role,
+)
+
+
+@require_http_methods(["GET", "POST"])
+@tenant_page(Permission.SERVICE_ACCOUNTS_READ, Permission.SERVICE_ACCOUNTS_WRITE)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The list, and the form that makes one."""
+    values = {"name": "", "project": Project.DEFAULT, "role": Role.ENGINEER.value}
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        values = {key: request.POST.get(key, "").strip() for key in values}
+        try:
+            account = _create(request, tenant, values)
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="name")
+        else:
+            text = _("Service account %(name)s is made; give it a key.")
+            messages.success(request, text % {"name": account.name})
+            return redirect("console:service-accounts", tenant=tenant.pk)
+    held = page_access(request).permissions
+    live = Count("api_keys", filter=Q(api_keys__revoked_at=None))
+    context = {
+        "accounts": service_account_list(tenant=tenant).filter(disabled_at=None).annotate(keys=live),
+        "projects": project_list(tenant=tenant).filter(archived_at=None),
+        "roles": [role for role in Role if role != Role.OWNER and GRANTS[role] <= held],
+        "values": values,
+        "errors": errors,
+    }
+    return render(request, "console/service_accounts.html", context, status=422 if errors else 200)
+
+
+def _create(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> ServiceAccount:
+    assert isinstance(request.user, User)
+    return service_account_create(
+        project=project_get(tenant=tenant, slug=values["project"]),
+        name=values["name"],
+        role=values["role"],
+        by=page_access(request),
+        created_by=request.user,
+    )
+
+
+@require_POST
+@tenant_page(Permission.SERVICE_ACCOUNTS_WRITE)
+def set_role(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
+    """Changes what the account's keys may do."""
+    found = service_account_get(tenant=tenant, name=account)
+    try:
+        role = request.POST.get("role", "")
+        service_account_set_role(account=found, role=role, by=page_access(request))
+    except (ConflictError, InvalidInputError) as error:
+        messages.error(request, str(error))
+    return redirect("console:service-accounts", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.SERVICE_ACCOUNTS_WRITE)
+def disable(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
+    """Ends the account and all its keys."""
+    service_account_disable(account=service_account_get(tenant=tenant, name=account))
+    text = _("Service account %(name)s and its keys are ended, everywhere within a second.")
+    messages.success(request, text % {"name": account})
+    return redirect("console:service-accounts", tenant=tenant.pk)

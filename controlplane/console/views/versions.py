@@ -1,0 +1,59 @@
+"""One adapter version: what validation did and found, where it comes from, and its end."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.adapters.lifecycle import version_delete, version_update
+from controlplane.adapters.lineage import FIELDS
+from controlplane.adapters.selectors import adapter_get, version_get
+from controlplane.console.pages import field_errors, tenant_page
+from controlplane.errors import ControlPlaneError
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+
+@require_GET
+@tenant_page(Permission.ADAPTERS_READ)
+def detail(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
+    """The version."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    version = version_get(adapter=adapter, number=number)
+    values = {field: getattr(version, field) for field in FIELDS}
+    context = {"adapter": adapter, "version": version, "values": values}
+    return render(request, "console/adapters/version.html", context)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
+    """Replaces lineage and notes."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    version = version_get(adapter=adapter, number=number)
+    values = {field: request.POST.get(field, "").strip()[:most] for field, most in FIELDS.items()}
+    try:
+        version_update(version=version, **values)
+    except ControlPlaneError as error:
+        errors = field_errors(error, conflict_field="notes")
+        context = {"adapter": adapter, "version": version, "values": values, "errors": errors}
+        return render(request, "console/adapters/version.html", context, status=422)
+    messages.success(request, _("Saved."))
+    return redirect("console:version", tenant=tenant.pk, name=name, number=number)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def delete(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
+    """Deletes a version that no name means."""
+    version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
+    try:
+        version_delete(version=version)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+        return redirect("console:version", tenant=tenant.pk, name=name, number=number)
+    messages.success(request, _("Version %(number)s is deleted.") % {"number": number})
+    return redirect("console:adapter", tenant=tenant.pk, name=name)

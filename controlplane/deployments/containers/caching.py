@@ -1,0 +1,81 @@
+"""Which images SageMaker keeps on its instances (container caching), as AWS published it in December 2024.
+
+A family is cached from a starting version on, newest maintained versions first. Only AWS's own registries
+count: the same image pulled from elsewhere is downloaded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.deployments.containers.images import ACCOUNTS, DEFAULT_ACCOUNT, Image
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFamily:
+    """A row of the table.
+
+    Attributes:
+        starting: the version from which on images are cached.
+        repository, tag: what an image's address has; the tag's first group is its version.
+        container: the tag of the starting container.
+    """
+
+    name: str
+    starting: str
+    repository: str
+    tag: str
+    container: str
+
+
+_DJL, _TGI, _PYTORCH = "djl-inference", "huggingface-pytorch-tgi-inference", "pytorch-inference"
+_ROWS: Final = (
+    ("LMI", "0.31.0", _DJL, r"([0-9.]+)-lmi[0-9.]+-cu[0-9]+", "0.31.0-lmi13.0.0-cu124"),
+    ("LMI-TRT", "0.29.0", _DJL, r"([0-9.]+)-tensorrtllm[0-9.]+-cu[0-9]+", "0.29.0-tensorrtllm0.11.0-cu124"),
+    ("LMI-Neuron", "0.29.0", _DJL, r"([0-9.]+)-neuronx-sdk[0-9.]+", "0.29.0-neuronx-sdk2.19.1"),
+    (
+        "TGI-GPU", "2.4.0", _TGI, r"[0-9.]+-tgi([0-9.]+)-gpu-.*",
+        "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.0",
+    ),
+    (
+        "TGI-Neuron", "2.1.2", _TGI, r"([0-9.]+)-optimum[0-9.]+-neuronx-.*",
+        "2.1.2-optimum0.0.25-neuronx-py310-ubuntu22.04-v1.0",
+    ),
+    (
+        "Pytorch-GPU", "2.5.1", _PYTORCH, r"([0-9.]+)-gpu-.*",
+        "2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker",
+    ),
+    ("Pytorch-CPU", "2.5.1", _PYTORCH, r"([0-9.]+)-cpu-.*", "2.5.1-cpu-py311-ubuntu22.04-sagemaker"),
+    ("Triton", "24.09", "sagemaker-tritonserver", r"([0-9.]+)-py3.*", "24.09-py3"),
+)  # fmt: skip
+CACHED: Final = tuple(CachedFamily(*row) for row in _ROWS)
+"""AWS's table. Of LMI it prints 0.29.0 beside a container of 0.31.0: the container is what is sure."""
+_ADDRESS: Final = re.compile(r"([0-9]{12})\.dkr\.ecr\.[a-z0-9-]+\.amazonaws[a-z.]*/([a-z0-9._-]+):(.+)")
+
+
+def image_is_cached(name: str, *, family: str = "") -> bool:
+    """Whether instances have the image already: by the table, for a name of ours or an address.
+
+    Raises:
+        InvalidInputError: it is no image.
+    """
+    image = Image.of(name, family=family)
+    return cached_family(image.uri("us-east-1")) is not None
+
+
+def cached_family(address: str) -> CachedFamily | None:
+    """The row that an address falls under; None where its image is downloaded."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None or match[1] not in {DEFAULT_ACCOUNT, *ACCOUNTS.values()}:
+        return None
+    for row in CACHED:
+        version = re.fullmatch(row.tag, match[3])
+        if row.repository == match[2] and version and _number(version[1]) >= _number(row.starting):
+            return row
+    return None
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.strip(".").split("."))

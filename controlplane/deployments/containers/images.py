@@ -1,0 +1,136 @@
+"""AWS's inference images, as of November 2026, and any other image by its address.
+
+`tests/controlplane/deployments/test_images.py` compares the table with the `sagemaker` SDK's image_uris,
+where the extra `aws` is installed. Which versions SageMaker keeps cached on its instances: document 002.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Self
+
+from controlplane.errors import InvalidInputError
+
+DEFAULT_ACCOUNT: Final = "763104351884"
+ACCOUNTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "af-south-1": "626614931356", "ap-east-1": "871362719292", "ap-east-2": "975050140332",
+        "ap-northeast-3": "364406365360", "ap-south-2": "772153158452", "ap-southeast-3": "907027046896",
+        "ap-southeast-4": "457447274322", "ap-southeast-5": "550225433462", "ap-southeast-6": "633930458069",
+        "ap-southeast-7": "590183813437", "ca-west-1": "204538143572", "cn-north-1": "727897471807",
+        "cn-northwest-1": "727897471807", "eu-central-2": "380420809688", "eu-south-1": "692866216735",
+        "eu-south-2": "503227376785", "eusc-de-east-1": "204133271717", "il-central-1": "780543022126",
+        "me-central-1": "914824155844", "me-south-1": "217643126080", "mx-central-1": "637423239942",
+        "us-gov-east-1": "446045086412", "us-gov-west-1": "442386744353",
+    }
+)  # fmt: skip
+"""Whose registry a region pulls from, where it is not DEFAULT_ACCOUNT."""
+_SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu"}
+_URI: Final = re.compile(
+    r"[a-z0-9][a-z0-9.:-]*(/[a-z0-9._-]+)+(:[A-Za-z0-9._-]{1,128})?(@sha256:[0-9a-f]{64})?"
+)
+
+
+class Family(StrEnum):
+    """How an image is configured and called."""
+
+    LMI = "lmi"
+    TGI = "tgi"
+    TRITON = "triton"
+    PYTORCH = "pytorch"
+    WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image.
+
+    Attributes:
+        name: `<family>-<version>`, as deployments name it; the whole address of an image that is not ours.
+        cached: SageMaker keeps it on its instances: a new copy waits for no download.
+        lora: it serves adapters.
+        async_mode: LMI's asynchronous vLLM handler is there (from version 16 on).
+        extra_vocab: it knows OPTION_LORA_EXTRA_VOCAB_SIZE, which newer ones refuse.
+    """
+
+    name: str
+    family: Family
+    repository: str = ""
+    tag: str = ""
+    cached: bool = False
+    lora: bool = False
+    async_mode: bool = False
+    extra_vocab: bool = False
+
+    def uri(self, region: str) -> str:
+        """Where `region` pulls it from."""
+        if not self.repository:
+            return self.name
+        account = ACCOUNTS.get(region, DEFAULT_ACCOUNT)
+        suffix = next((end for head, end in _SUFFIXES.items() if region.startswith(head)), "amazonaws.com")
+        return f"{account}.dkr.ecr.{region}.{suffix}/{self.repository}:{self.tag}"
+
+    @classmethod
+    def of(cls, name: str, *, family: str = "") -> Self:
+        """An image of the table, or one by its address, which must say its family.
+
+        Raises:
+            InvalidInputError: it is neither, or the family is missing or unknown.
+        """
+        if (known := IMAGES.get(name)) is not None:
+            if family and family != known.family:
+                raise InvalidInputError(f"{name} is of family {known.family}", field="family")
+            return cls(**{item: getattr(known, item) for item in cls.__dataclass_fields__})
+        if _URI.fullmatch(name) is None or "/" not in name:
+            raise InvalidInputError(
+                f"{name!r} is no image: give its address in a registry, or one of {', '.join(IMAGES)}",
+                field="image",
+            )
+        if family not in tuple(Family):
+            raise InvalidInputError(
+                f"say what {name} is, since its name does not: family is one of {', '.join(Family)}",
+                field="family",
+            )
+        return cls(name, Family(family), lora=family in (Family.LMI, Family.WORKER), async_mode=True)
+
+
+def _lmi(
+    version: str, tag: str, *, cached: bool = True, async_mode: bool = False, extra: bool = False
+) -> Image:
+    return Image(
+        f"lmi-{version}", Family.LMI, "djl-inference", tag, cached, True, async_mode, extra_vocab=extra
+    )
+
+
+_TGI: Final = "huggingface-pytorch-tgi-inference"
+IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
+    {
+        image.name: image
+        for image in (
+            _lmi("0.38.0", "0.38.0-lmi29.0.0-cu130", async_mode=True),
+            _lmi("0.36.0", "0.36.0-lmi27.0.0-cu130", async_mode=True),
+            _lmi("0.35.0", "0.35.0-lmi17.0.0-cu128", async_mode=True),
+            _lmi("0.34.0", "0.34.0-lmi16.0.0-cu128", async_mode=True),
+            _lmi("0.33.0", "0.33.0-lmi15.0.0-cu128"),
+            _lmi("0.32.0", "0.32.0-lmi14.0.0-cu126", extra=True),
+            _lmi("0.31.0", "0.31.0-lmi13.0.0-cu124", extra=True),
+            _lmi("0.30.0", "0.30.0-lmi12.0.0-cu124", cached=False, extra=True),
+            Image("tgi-3.3.6", Family.TGI, _TGI, "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04", cached=True),
+            Image("tgi-3.3.4", Family.TGI, _TGI, "2.7.0-tgi3.3.4-gpu-py311-cu124-ubuntu22.04", cached=True),
+            Image(
+                "tgi-2.4.0", Family.TGI, _TGI, "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2", cached=True
+            ),
+            Image("triton-26.05", Family.TRITON, "sagemaker-tritonserver", "26.05-py3", cached=True),
+            Image("triton-25.09", Family.TRITON, "sagemaker-tritonserver", "25.09-py3", cached=True),
+            Image("triton-24.09", Family.TRITON, "sagemaker-tritonserver", "24.09-py3", cached=True),
+            Image("pytorch-2.6.0", Family.PYTORCH, "pytorch-inference", "2.6.0-gpu-py312", cached=True),
+            Image("pytorch-2.5.1", Family.PYTORCH, "pytorch-inference", "2.5.1-gpu-py311", cached=True),
+        )
+    }
+)
+"""By name, newest first."""
+DEFAULT_IMAGE: Final = "lmi-0.38.0"

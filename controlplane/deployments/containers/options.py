@@ -1,0 +1,176 @@
+"""LMI's options as a typed form: what may be set, its default and bounds, and the environment it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Self
+
+from controlplane.deployments.containers.images import Family, Image
+from controlplane.errors import InvalidInputError
+
+RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM compiles its adapter kernels for."""
+DTYPES: Final = ("auto", "fp16", "bf16", "fp32")
+QUANTIZE: Final = ("", "awq", "fp8", "gptq", "bitsandbytes")
+_BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
+_ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
+
+
+@dataclass(frozen=True, slots=True)
+class LmiOptions:
+    """Options of AWS's large-model-inference container.
+
+    Attributes:
+        tensor_parallel: GPUs of one copy; 0 takes what the compute requirements say.
+        max_rolling_batch_size: sequences that run together.
+        max_model_len: tokens of context; 0 takes the checkpoint's.
+        max_loras: adapters in device memory at once.
+        max_lora_rank: of any adapter; one of RANKS.
+        max_cpu_loras: adapters in host memory, at least `max_loras`; 0 takes four times as many.
+        lora_extra_vocab_size: tokens that an adapter may add; only of images that know it.
+        rolling_batch: "auto" is the asynchronous handler where there is one, else vLLM's.
+        gpu_memory_utilization: share of each GPU.
+    """
+
+    enable_lora: bool = True
+    tensor_parallel: int = 0
+    max_rolling_batch_size: int = 32
+    max_model_len: int = 0
+    max_loras: int = 4
+    max_lora_rank: int = 16
+    max_cpu_loras: int = 0
+    fully_sharded_loras: bool = False
+    lora_extra_vocab_size: int = 0
+    dtype: str = "auto"
+    quantize: str = ""
+    rolling_batch: str = "auto"
+    gpu_memory_utilization: float = 0.9
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], image: Image) -> Self:
+        """
+        Raises:
+            InvalidInputError: an option is unknown, out of its bounds, or not for this image.
+        """
+        kinds = {item.name: type(item.default) for item in fields(cls)}
+        for name, value in values.items():
+            if name not in kinds:
+                raise _wrong(name, f"is no option; there are: {', '.join(sorted(kinds))}")
+            # A bool is an int, too; a whole number is a fine share.
+            wanted = (int, float) if kinds[name] is float else kinds[name]
+            if not isinstance(value, wanted) or (isinstance(value, bool) and kinds[name] is not bool):
+                raise _wrong(name, f"must be of type {kinds[name].__name__}, got {value!r}")
+        made = cls(**values)
+        made._check(image)
+        return made
+
+    @property
+    def cpu_loras(self) -> int:
+        """Adapters in host memory."""
+        return self.max_cpu_loras or 4 * self.max_loras
+
+    def environment(self, image: Image, *, accelerators: int) -> dict[str, str]:
+        """The container's environment, without the model.
+
+        Args:
+            accelerators: of one copy.
+        """
+        env = {
+            "OPTION_TENSOR_PARALLEL_DEGREE": str(self.tensor_parallel or max(1, accelerators)),
+            "OPTION_MAX_ROLLING_BATCH_SIZE": str(self.max_rolling_batch_size),
+            "OPTION_GPU_MEMORY_UTILIZATION": f"{self.gpu_memory_utilization:g}",
+            "OPTION_DTYPE": self.dtype,
+            **self._batching(image),
+        }
+        if self.max_model_len:
+            env["OPTION_MAX_MODEL_LEN"] = str(self.max_model_len)
+        if self.quantize:
+            env["OPTION_QUANTIZE"] = self.quantize
+        if self.trust_remote_code:
+            env["OPTION_TRUST_REMOTE_CODE"] = "true"
+        return {**env, **self._lora()} if self.enable_lora else env
+
+    def _batching(self, image: Image) -> dict[str, str]:
+        if self.rolling_batch == "auto" and image.async_mode:
+            return {
+                "OPTION_ASYNC_MODE": "true",
+                "OPTION_ROLLING_BATCH": "disable",
+                "OPTION_ENTRYPOINT": _ENTRYPOINT,
+            }
+        return {"OPTION_ROLLING_BATCH": "vllm" if self.rolling_batch == "auto" else self.rolling_batch}
+
+    def _lora(self) -> dict[str, str]:
+        env = {
+            "OPTION_ENABLE_LORA": "true",
+            "OPTION_MAX_LORAS": str(self.max_loras),
+            "OPTION_MAX_LORA_RANK": str(self.max_lora_rank),
+            "OPTION_MAX_CPU_LORAS": str(self.cpu_loras),
+        }
+        if self.fully_sharded_loras:
+            env["OPTION_FULLY_SHARDED_LORAS"] = "true"
+        if self.lora_extra_vocab_size:
+            env["OPTION_LORA_EXTRA_VOCAB_SIZE"] = str(self.lora_extra_vocab_size)
+        return env
+
+    def _check(self, image: Image) -> None:
+        for name, low, high in (
+            ("tensor_parallel", 0, 8), ("max_rolling_batch_size", 1, 1024), ("max_model_len", 0, 10_000_000),
+            ("max_loras", 1, 1024), ("max_cpu_loras", 0, 100_000), ("lora_extra_vocab_size", 0, 4096),
+            ("gpu_memory_utilization", 0.1, 0.99),
+        ):  # fmt: skip
+            if not low <= getattr(self, name) <= high:
+                raise _wrong(name, f"must be from {low} to {high}, got {getattr(self, name)}")
+        for name, choices in (
+            ("max_lora_rank", RANKS), ("dtype", DTYPES), ("quantize", QUANTIZE), ("rolling_batch", _BATCHES),
+        ):  # fmt: skip
+            if getattr(self, name) not in choices:
+                listed = ", ".join(repr(choice) for choice in choices)
+                raise _wrong(name, f"must be one of {listed}, got {getattr(self, name)!r}")
+        if self.max_cpu_loras and self.max_cpu_loras < self.max_loras:
+            raise _wrong("max_cpu_loras", f"must be at least max_loras, which is {self.max_loras}")
+        if self.lora_extra_vocab_size and not image.extra_vocab:
+            raise _wrong("lora_extra_vocab_size", f"is not known to {image.name}: leave it 0")
+        if self.enable_lora and not image.lora:
+            raise _wrong(
+                "enable_lora", f"{image.name} serves no adapters: choose an lmi image, or hosting fused"
+            )
+
+
+def container_environment(
+    image: Image, options: LmiOptions, *, model: str, served_name: str, accelerators: int
+) -> dict[str, str]:
+    """What a container is told at its start.
+
+    Args:
+        model: where it finds the checkpoint: `s3://...`, a hub's id, or a folder in the container.
+    """
+    match image.family:
+        case Family.LMI:
+            env = options.environment(image, accelerators=accelerators)
+            return {"OPTION_MODEL_ID": model, **env}
+        case Family.TGI:
+            return {
+                "HF_MODEL_ID": model,
+                "SM_NUM_GPUS": str(options.tensor_parallel or max(1, accelerators)),
+                "MAX_CONCURRENT_REQUESTS": str(4 * options.max_rolling_batch_size),
+                **({"MAX_TOTAL_TOKENS": str(options.max_model_len)} if options.max_model_len else {}),
+            }
+        case Family.TRITON:
+            return {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": served_name}
+        case Family.PYTORCH:
+            return {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
+        case Family.WORKER:
+            env = {
+                "OPTION_SERVED_MODEL_NAME": served_name,
+                "GRAFTWORK_WORKER_FLAG_MAX_NUM_SEQS": str(options.max_rolling_batch_size),
+                "GRAFTWORK_TRUST_NETWORK": "yes",
+            }
+            if options.max_model_len:
+                env["GRAFTWORK_WORKER_FLAG_MAX_MODEL_LEN"] = str(options.max_model_len)
+            return env
+
+
+def _wrong(name: str, text: str) -> InvalidInputError:
+    return InvalidInputError(f"options.{name} {text}", field=f"options.{name}")

@@ -1,0 +1,169 @@
+"""REST of targets and deployments (staff)."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.catalog.selectors import base_model_get
+from controlplane.deployments.filters import DeploymentFilter, PlacementFilter, StepFilter, TargetFilter
+from controlplane.deployments.lifecycle import (
+    deployment_create,
+    deployment_remove,
+    deployment_retry,
+    deployment_update,
+)
+from controlplane.deployments.models import Deployment, DeploymentStep, Placement, Target
+from controlplane.deployments.selectors import (
+    deployment_get,
+    deployment_list,
+    placement_list,
+    step_list,
+    target_get,
+)
+from controlplane.deployments.serializers import (
+    DeploymentInput,
+    DeploymentSerializer,
+    DeploymentStepSerializer,
+    DeploymentTargetSerializer,
+    DesiredInput,
+    PlacementSerializer,
+    TargetInput,
+)
+from controlplane.deployments.targets import target_create, target_remove
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff
+
+
+class TargetsApi(generics.ListAPIView[Target]):
+    permission_classes = (Staff,)
+    serializer_class = DeploymentTargetSerializer
+    filterset_class = TargetFilter
+
+    def get_queryset(self) -> QuerySet[Target]:
+        return Target.objects.order_by("name")
+
+    @idempotent()
+    @extend_schema(request=TargetInput, responses={201: DeploymentTargetSerializer})
+    def post(self, request: Request) -> Response:
+        """Names a place for deployments. Nothing is called there yet."""
+        data = TargetInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        target = target_create(**data.validated_data)
+        return Response(DeploymentTargetSerializer(target).data, status.HTTP_201_CREATED)
+
+
+class TargetApi(ObjectApi[Target]):
+    permission_classes = (Staff,)
+    serializer_class = DeploymentTargetSerializer
+
+    def get_object(self) -> Target:
+        return target_get(name=self.kwargs["target"])
+
+    @conditional()
+    def get(self, request: Request, target: str) -> Response:
+        return Response(DeploymentTargetSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, target: str) -> Response:
+        """Forgets it; refused while deployments are in it."""
+        target_remove(target=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class DeploymentsApi(generics.ListAPIView[Deployment]):
+    permission_classes = (Staff,)
+    serializer_class = DeploymentSerializer
+    filterset_class = DeploymentFilter
+
+    def get_queryset(self) -> QuerySet[Deployment]:
+        return deployment_list()
+
+    @idempotent()
+    @extend_schema(request=DeploymentInput, responses={201: DeploymentSerializer})
+    def post(self, request: Request) -> Response:
+        """Says what is to be there; a Celery worker makes it."""
+        data = DeploymentInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = data.validated_data
+        target = target_get(name=values.pop("target"))
+        base_model = base_model_get(name=values.pop("base_model"))
+        deployment = deployment_create(target=target, base_model=base_model, **values)
+        return Response(DeploymentSerializer(deployment).data, status.HTTP_201_CREATED)
+
+
+class OneDeploymentApi(ObjectApi[Deployment]):
+    serializer_class = DeploymentSerializer
+    etag_ignores = frozenset({"observed_at", "next_at"})
+
+    def get_object(self) -> Deployment:
+        return deployment_get(name=self.kwargs["deployment"])
+
+    def shown(self, code: int = status.HTTP_200_OK) -> Response:
+        return Response(DeploymentSerializer(self.get_object()).data, code)
+
+
+class DeploymentApi(OneDeploymentApi):
+    permission_classes = (Staff,)
+
+    @conditional()
+    def get(self, request: Request, deployment: str) -> Response:
+        """What is wanted, and what was seen last."""
+        return self.shown()
+
+    @conditional()
+    @extend_schema(request=DesiredInput, responses=DeploymentSerializer)
+    def patch(self, request: Request, deployment: str) -> Response:
+        """Changes what is wanted; what is left out stays."""
+        found = self.get_object()
+        data = DesiredInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        deployment_update(deployment=found, **data.validated_data)
+        return self.shown()
+
+    @conditional()
+    @extend_schema(responses={202: DeploymentSerializer})
+    def delete(self, request: Request, deployment: str) -> Response:
+        """Has all of it taken away, routes first. Read it until it is no more (404)."""
+        deployment_remove(deployment=self.get_object())
+        return self.shown(status.HTTP_202_ACCEPTED)
+
+
+class DeploymentRetryApi(OneDeploymentApi):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=None, responses=DeploymentSerializer)
+    def post(self, request: Request, deployment: str) -> Response:
+        """Looks at it now, and makes anew what failed."""
+        deployment_retry(deployment=self.get_object())
+        return self.shown()
+
+
+class PlacementsApi(generics.ListAPIView[Placement]):
+    """Adapters that are on a deployment, or on their way."""
+
+    permission_classes = (Staff,)
+    serializer_class = PlacementSerializer
+    filterset_class = PlacementFilter
+    queryset = Placement.objects.none()
+
+    def get_queryset(self) -> QuerySet[Placement]:
+        return placement_list(deployment=deployment_get(name=self.kwargs["deployment"]))
+
+
+class StepsApi(generics.ListAPIView[DeploymentStep]):
+    """What was done, by whom and why, newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = DeploymentStepSerializer
+    filterset_class = StepFilter
+    queryset = DeploymentStep.objects.none()
+
+    def get_queryset(self) -> QuerySet[DeploymentStep]:
+        return step_list(deployment=deployment_get(name=self.kwargs["deployment"]))

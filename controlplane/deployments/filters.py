@@ -1,0 +1,30 @@
+"""What the lists of copies, targets and deployments can be narrowed by."""
+
+from __future__ import annotations
+
+import django_filters as filters
+
+from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, Target
+
+
+class CopyFilter(filters.FilterSet):  # type: ignore[misc]
+    base_model = filters.CharFilter("base_model__name")
+    kind = filters.ChoiceFilter(choices=Copy.Kind.choices)
+
+
+class TargetFilter(filters.FilterSet):  # type: ignore[misc]
+    kind = filters.ChoiceFilter(choices=Target.Kind.choices)
+
+
+class DeploymentFilter(filters.FilterSet):  # type: ignore[misc]
+    base_model = filters.CharFilter("base_model__name")
+    target = filters.CharFilter("target__name")
+    status = filters.ChoiceFilter(choices=Deployment.Status.choices)
+
+
+class PlacementFilter(filters.FilterSet):  # type: ignore[misc]
+    status = filters.ChoiceFilter(choices=Placement.Status.choices)
+
+
+class StepFilter(filters.FilterSet):  # type: ignore[misc]
+    outcome = filters.ChoiceFilter(choices=DeploymentStep.Outcome.choices)

@@ -1,0 +1,81 @@
+"""REST of scale-ups and what they let expect (staff)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.phases.selectors import predictions_of, scale_up_list
+from controlplane.deployments.selectors import deployment_get
+from controlplane.errors import InvalidInputError
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.tenants.permissions import Staff
+
+_MOST = 1000
+
+
+class ScaleUpSerializer(serializers.ModelSerializer[ScaleUp]):
+    phases = serializers.DictField(
+        child=serializers.FloatField(),
+        help_text="Seconds by phase: detect, provision, image, weights, runtime, traffic; `copy` is what "
+        "cannot be told apart.",
+    )
+
+    class Meta:
+        model = ScaleUp
+        fields = (
+            "event", "copies_before", "copies_after", "cause", "began_at", "decided_at", "ended_at", "phases",
+            "outcome",
+        )  # fmt: skip
+
+
+class ScaleUpsApi(generics.ListAPIView[ScaleUp]):
+    """How each growth of a deployment went, by phase, newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = ScaleUpSerializer
+    queryset = ScaleUp.objects.none()
+    filter_backends = ()
+
+    def get_queryset(self) -> QuerySet[ScaleUp]:
+        return scale_up_list(deployment=deployment_get(name=self.kwargs["deployment"]))
+
+
+class PredictionSerializer(serializers.Serializer[Any]):
+    copies = serializers.IntegerField()
+    cached = serializers.BooleanField(help_text="The image is kept on instances.")
+    new_instances = serializers.IntegerField(help_text="That have to come first; 0: there is room.")
+    seconds = serializers.FloatField(help_text="Until all of them serve.")
+    phases = serializers.DictField(child=serializers.FloatField())
+    basis = serializers.CharField(help_text="Where the figures are from.")
+
+
+class PredictionsSerializer(serializers.Serializer[Any]):
+    predictions = PredictionSerializer(many=True, help_text="Empty while nothing was measured.")
+
+
+class PredictionApi(ObjectApi[Deployment]):
+    """How long until more copies serve."""
+
+    permission_classes = (Staff,)
+    serializer_class = PredictionsSerializer
+
+    def get_object(self) -> Any:
+        text = self.request.query_params.get("copies", "1")
+        if not (text.isascii() and text.isdigit() and len(text) <= 4 and 1 <= int(text) <= _MOST):
+            raise InvalidInputError(f"copies is a whole number from 1 to {_MOST}", field="copies")
+        found = deployment_get(name=self.kwargs["deployment"])
+        return {"predictions": predictions_of(found, copies=int(text))}
+
+    @conditional()
+    @extend_schema(parameters=[OpenApiParameter("copies", int, description="How many more; 1.")])
+    def get(self, request: Request, deployment: str) -> Response:
+        """With the image cached and without, on instances that run and on new ones."""
+        return Response(PredictionsSerializer(self.get_object()).data)

@@ -1,0 +1,38 @@
+"""Scale-ups that happened, by phase."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class ScaleUp(models.Model):
+    """More copies, from the first sign of the need to the last of them serving.
+
+    Attributes:
+        event: what the one who scaled calls it: of ours the time, of AWS the activity's id.
+        began_at: the first sign; decided_at: when more were asked for; ended_at: null while it goes on.
+        phases: seconds by phase; under `copy` what cannot be told apart.
+        outcome: "" while it goes on; done, or overtaken by another change.
+    """
+
+    class Outcome(models.TextChoices):
+        DONE = "done"
+        OVERTAKEN = "overtaken"
+
+    deployment = models.ForeignKey("deployments.Deployment", models.CASCADE, related_name="scale_ups")
+    event = models.CharField(max_length=64)
+    copies_before = models.PositiveSmallIntegerField()
+    copies_after = models.PositiveSmallIntegerField()
+    cause = models.TextField(blank=True)
+    began_at = models.DateTimeField()
+    decided_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    phases = models.JSONField(default=dict, blank=True)
+    outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
+
+    class Meta:
+        ordering = ("-decided_at", "-pk")
+        constraints = [models.UniqueConstraint(fields=["deployment", "event"], name="scale_up_once")]
+
+    def __str__(self) -> str:
+        return f"{self.copies_before} to {self.copies_after} copies of deployment {self.deployment_id}"

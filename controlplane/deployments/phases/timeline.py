@@ -1,0 +1,66 @@
+"""A scale-up as bars: where each phase begins and ends, for a template to draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.phases.prediction import PHASES
+
+WIDTH: Final = 1000
+"""Of the drawing, in its own units."""
+_NAMES: Final = {
+    "detect": gettext_lazy("need seen"),
+    "provision": gettext_lazy("machine or process"),
+    "image": gettext_lazy("image"),
+    "weights": gettext_lazy("weights"),
+    "runtime": gettext_lazy("runtime"),
+    "traffic": gettext_lazy("traffic"),
+    "copy": gettext_lazy("machine, image, weights and runtime"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One phase; `x` and `width` in WIDTH's units, `shade` from 1 (light) on."""
+
+    name: str
+    seconds: float
+    x: float
+    width: float
+    shade: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One scale-up; `label` says in words what the bars show."""
+
+    row: ScaleUp
+    bars: tuple[Bar, ...]
+    label: str
+    seconds: float
+
+
+def timeline(row: ScaleUp, *, longest: float) -> Timeline:
+    """Bars of one scale by `longest` seconds, so that rows below each other compare."""
+    known = [(name, row.phases[name]) for name in (*PHASES, "copy") if row.phases.get(name)]
+    bars, x = [], 0.0
+    for name, seconds in known:
+        width = WIDTH * seconds / longest if longest else 0.0
+        shade = 0.25 + 0.13 * (*PHASES, "copy").index(name)
+        bars.append(Bar(str(_NAMES[name]), seconds, round(x, 2), round(width, 2), round(shade, 2)))
+        x += width
+    told = ", ".join(f"{bar.name} {bar.seconds:.1f} s" for bar in bars)
+    total = sum(seconds for _, seconds in known)
+    label = told or _("it goes on")
+    return Timeline(row, tuple(bars), label, total)
+
+
+def timelines(rows: list[ScaleUp]) -> list[Timeline]:
+    """Of several, to one scale."""
+    longest = max((sum(row.phases.values()) for row in rows), default=0.0)
+    return [timeline(row, longest=longest) for row in rows]

@@ -1,0 +1,1 @@
+"""Which adapters belong on which copies."""

@@ -1,0 +1,143 @@
+"""REST of single adapters' places: pin, unpin, evict, move (staff)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.placement.models import AdapterRule
+from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin, adapter_unpin
+from controlplane.deployments.placement.selectors import rule_get, rule_list
+from controlplane.deployments.selectors import deployment_get
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff
+
+_COPY: dict[str, Any] = {"max_length": 40}
+
+
+class AdapterRuleSerializer(serializers.ModelSerializer[AdapterRule]):
+    adapter = serializers.CharField(source="engine_name")
+    on = serializers.ListField(child=serializers.CharField(), help_text="Copies that are to hold it.")
+    ready = serializers.ListField(child=serializers.CharField(), help_text="Copies that do.")
+    away = serializers.ListField(child=serializers.CharField(), help_text="Copies that it is kept away from.")
+    leaving = serializers.SerializerMethodField(help_text="Copies that it is taken from.")
+
+    class Meta:
+        model = AdapterRule
+        fields = (
+            "adapter", "copies", "on", "ready", "away", "leaving", "status", "reason", "created_by",
+            "created_at",
+        )  # fmt: skip
+
+    def get_leaving(self, rule: AdapterRule) -> list[str]:
+        return sorted(rule.leaving)
+
+
+class AdapterPinInput(serializers.Serializer[Any]):
+    """How many copies keep it loaded; left out, as many as `on` names, or 1."""
+
+    copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
+    on = serializers.ListField(
+        child=serializers.CharField(**_COPY), required=False, max_length=1000,
+        help_text="Ids of those to begin with; others take the place of those that go.",
+    )  # fmt: skip
+
+
+class AdapterEvictInput(serializers.Serializer[Any]):
+    copies = serializers.ListField(
+        child=serializers.CharField(**_COPY), required=False, max_length=1000, help_text="Left out: all."
+    )
+    keep_away = serializers.BooleanField(
+        default=False, help_text="Its requests go on passing over these copies while another takes any."
+    )
+
+
+class AdapterMoveInput(serializers.Serializer[Any]):
+    from_copy = serializers.CharField(**_COPY, help_text="The copy that it leaves.")
+    to_copy = serializers.CharField(**_COPY, help_text="The copy that it is pinned on instead.")
+
+
+class AdapterRulesApi(generics.ListAPIView[AdapterRule]):
+    """Adapters that were placed by hand, also while that is being undone."""
+
+    permission_classes = (Staff,)
+    serializer_class = AdapterRuleSerializer
+    queryset = AdapterRule.objects.none()
+
+    def get_queryset(self) -> QuerySet[AdapterRule]:
+        return rule_list(deployment=deployment_get(name=self.kwargs["deployment"]))
+
+
+class _RuleApi(ObjectApi[AdapterRule]):
+    permission_classes = (Staff,)
+    serializer_class = AdapterRuleSerializer
+
+    def get_object(self) -> AdapterRule:
+        return rule_get(deployment=self.deployment(), engine_name=self.kwargs["engine_name"])
+
+    def deployment(self) -> Deployment:
+        return deployment_get(name=self.kwargs["deployment"])
+
+    def asked(self, request: Request, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
+        data = kind(data=request.data)
+        data.is_valid(raise_exception=True)
+        return {
+            "deployment": self.deployment(), "engine_name": self.kwargs["engine_name"], **data.validated_data
+        }  # fmt: skip
+
+
+class AdapterRuleApi(_RuleApi):
+    """Where one adapter version is pinned, and what it is moving or kept away from."""
+
+    permission_classes = (Staff,)
+    etag_ignores = frozenset({"ready", "leaving", "status", "reason"})
+
+    def row_to_lock(self, found: AdapterRule) -> Deployment:
+        return self.deployment()
+
+    @conditional()
+    def get(self, request: Request, deployment: str, engine_name: str) -> Response:
+        return Response(AdapterRuleSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=AdapterPinInput, responses=AdapterRuleSerializer)
+    def put(self, request: Request, deployment: str, engine_name: str) -> Response:
+        """Pins it: loaded ahead of requests on so many copies, and kept there."""
+        return Response(AdapterRuleSerializer(adapter_pin(**self.asked(request, AdapterPinInput))).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, deployment: str, engine_name: str) -> Response:
+        """Takes back all that was asked for: requests find it by themselves again."""
+        adapter_unpin(deployment=self.deployment(), engine_name=engine_name)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class AdapterEvictApi(_RuleApi):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=AdapterEvictInput, responses={202: AdapterRuleSerializer})
+    def post(self, request: Request, deployment: str, engine_name: str) -> Response:
+        """Has copies drop it from memory, with its last request there; later requests load it again."""
+        rule = adapter_evict(**self.asked(request, AdapterEvictInput))
+        return Response(AdapterRuleSerializer(rule).data, status.HTTP_202_ACCEPTED)
+
+
+class AdapterMoveApi(_RuleApi):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=AdapterMoveInput, responses={202: AdapterRuleSerializer})
+    def post(self, request: Request, deployment: str, engine_name: str) -> Response:
+        """Loads it on `to_copy`, sends new requests there, then has `from_copy` drop it with its last one."""
+        asked = self.asked(request, AdapterMoveInput)
+        rule = adapter_move(source=asked.pop("from_copy"), to=asked.pop("to_copy"), **asked)
+        return Response(AdapterRuleSerializer(rule).data, status.HTTP_202_ACCEPTED)

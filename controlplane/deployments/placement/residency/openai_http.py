@@ -1,0 +1,54 @@
+"""Servers such as vLLM: adapters by engine name, registered and forgotten by vLLM's routes.
+
+What vLLM has registered it moves between device and host by itself; it tells of neither, and has no route
+that pins. A pin is therefore: registered ahead of requests, and again where it has gone.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from django.conf import settings
+
+from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Held, Memory
+from controlplane.deployments.provisioners.base import ProvisioningError
+from worker_engine.protocol import AdapterRef
+
+
+class OpenAIHttpResidency:
+    """Speaks vLLM's dynamic LoRA routes."""
+
+    def __init__(self, url: str) -> None:
+        self._client = CopyClient(url, settings.GRAFTWORK.openai_http_key)
+
+    def memory(self) -> Memory:
+        answer = self._client.call("GET", "/v1/models")
+        try:
+            names = [str(item["id"]) for item in answer.json()["data"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProvisioningError(f"{self._client.url}/v1/models is no list of models") from error
+        return Memory({name: Held("server", pinned=True) for name in names})
+
+    def pin(self, ref: AdapterRef) -> None:
+        parts = urlsplit(ref.uri)
+        path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else ref.uri
+        body = {"lora_name": ref.name, "lora_path": path}
+        try:
+            self._client.call("POST", "/v1/load_lora_adapter", body, seconds=LOAD_SECONDS)
+        except ProvisioningError as error:
+            if "already" not in str(error):
+                raise
+
+    def unpin(self, ref: AdapterRef) -> None:
+        """Nothing to do: what is registered leaves the device by vLLM's own choice."""
+
+    def evict(self, ref: AdapterRef) -> bool:
+        try:
+            self._client.call("POST", "/v1/unload_lora_adapter", {"lora_name": ref.name})
+        except ProvisioningError as error:
+            if error.code != "404":
+                raise
+        return True
+
+    def close(self) -> None:
+        self._client.close()

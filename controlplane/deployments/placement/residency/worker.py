@@ -1,0 +1,58 @@
+"""The bundled worker: adapters by reference and digest, at `/resident`."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Held, Memory
+from controlplane.deployments.provisioners.base import ProvisioningError
+from worker_engine.protocol import AdapterRef
+
+
+class WorkerResidency:
+    """Speaks to `worker_engine.residency`."""
+
+    def __init__(self, url: str) -> None:
+        self._client = CopyClient(url, settings.GRAFTWORK.fleet_token)
+
+    def memory(self) -> Memory:
+        try:
+            answer = self._client.call("GET", "/resident")
+        except ProvisioningError as error:
+            if error.code != "404":
+                raise
+            text = f"{self._client.url} is a worker of a release that places no adapters: replace it"
+            raise ProvisioningError(text, code=error.code) from error
+        try:
+            told = answer.json()
+            adapters = {
+                item["sha256"][:12]: Held(
+                    item["tier"], "placement" in item["pinned"], item["sha256"], item["bytes"],
+                    item["requests"], item["idle_seconds"],
+                )
+                for item in told["adapters"]
+            }  # fmt: skip
+            return Memory(adapters, told["bytes"], told["max_bytes"], told["pinned_bytes"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProvisioningError(self._strange) from error
+
+    def pin(self, ref: AdapterRef) -> None:
+        self._client.call("POST", "/resident", {"adapter": ref.to_dict()}, seconds=LOAD_SECONDS)
+
+    def unpin(self, ref: AdapterRef) -> None:
+        self._client.call("POST", f"/resident/{ref.sha256}/unpin")
+
+    def evict(self, ref: AdapterRef) -> bool:
+        answer = self._client.call("DELETE", f"/resident/{ref.sha256}")
+        try:
+            return bool(answer.json()["gone"])
+        except (ValueError, KeyError, TypeError) as error:
+            # Passing: the next look tells whether it has gone.
+            raise ProvisioningError(self._strange, passing=True) from error
+
+    @property
+    def _strange(self) -> str:
+        return f"{self._client.url}/resident is not told as a worker tells it: is it of this release?"
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,195 @@
+"""What people do with single adapters: pin them to copies, move them, have them leave. The keeper follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked
+from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.placement.models import AdapterRule
+from controlplane.deployments.placement.selectors import MOST_RULES, demand_placeable, placed_ref
+from controlplane.deployments.placement.timing import leaves_at
+from controlplane.deployments.services import base_publish
+from controlplane.deployments.steps import actor_name, step_add
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.queue import enqueue
+from worker_engine.protocol import AdapterRef
+
+MOST_COPIES: Final = 1000
+_TOLD: Final = ("engine_name", "copies", "on", "away", "leaving")
+
+
+@transaction.atomic
+def adapter_pin(
+    *, deployment: Deployment, engine_name: str, copies: int | None = None, on: Sequence[str] = ()
+) -> AdapterRule:
+    """Has an adapter version loaded ahead of requests on so many copies, and kept there.
+
+    A copy that goes is replaced by another: `copies` holds, whichever they are.
+
+    Args:
+        copies: how many; left out, as many as `on` names, or 1.
+        on: ids of those to begin with; left out, those that hold it already come first.
+
+    Raises:
+        InvalidInputError: a copy is not the deployment's, or adapters cannot be placed in its target.
+        NotFoundError: no route leads to the adapter.
+        ConflictError: the deployment is being removed, or has too many rules.
+    """
+    row, ref = _placeable(deployment, engine_name)
+    named = _own_copies(row, on, field="on")
+    count = max(1, len(named)) if copies is None else copies
+    if not max(1, len(named)) <= count <= MOST_COPIES:
+        text = f"copies is a whole number from {max(1, len(named))} to {MOST_COPIES}"
+        raise InvalidInputError(text, field="copies")
+
+    def change(rule: AdapterRule) -> None:
+        rule.copies, rule.on = count, named or list(rule.on)[:count]
+        rule.away = [copy for copy in rule.away if copy not in rule.on]
+        # What waited for a move's other end is decided anew; what has left the routes goes on leaving.
+        rule.leaving = {copy: at for copy, at in rule.leaving.items() if at and copy not in rule.on}
+
+    where = f" ({', '.join(named)})" if named else ""
+    return _change(row, ref, "pin", f"on {count} copies{where}", change)
+
+
+@transaction.atomic
+def adapter_unpin(*, deployment: Deployment, engine_name: str) -> None:
+    """Takes back all that was asked for: requests find it by themselves, and memory that is short drops it.
+
+    Raises:
+        NotFoundError: nothing was asked for.
+        ConflictError: the deployment is being removed.
+    """
+    row = deployment_locked(deployment)
+    rule = AdapterRule.objects.filter(deployment=row, engine_name=engine_name).first()
+    if rule is None or rule.is_over:
+        raise NotFoundError(f"adapter {engine_name!r} is placed nowhere by hand on {row.name}")
+
+    def change(rule: AdapterRule) -> None:
+        rule.copies, rule.on, rule.away, rule.leaving = 0, [], [], {}
+
+    _change(row, AdapterRef.from_dict(rule.ref), "unpin", "asked for", change)
+
+
+@transaction.atomic
+def adapter_evict(
+    *, deployment: Deployment, engine_name: str, copies: Sequence[str] = (), keep_away: bool = False
+) -> AdapterRule:
+    """Has copies drop it from memory, with its last request there where it has some. New requests go to the
+    others meanwhile; with none left, and afterwards, a request loads it again where it comes.
+
+    Args:
+        copies: ids; none for all.
+        keep_away: its requests go on passing over these copies, while another takes any, until `unpin`.
+
+    Raises:
+        InvalidInputError: as of `adapter_pin`, or it would be kept away from every copy.
+        NotFoundError: no route leads to the adapter.
+        ConflictError: it is pinned there, or the deployment is being removed.
+    """
+    row, ref = _placeable(deployment, engine_name)
+    every = list(
+        Copy.objects.filter(deployment=row).order_by("created_at", "id").values_list("pk", flat=True)
+    )
+    named = _own_copies(row, copies, field="copies") or every
+
+    def change(rule: AdapterRule) -> None:
+        if keep_away and not set(every) - {*rule.away, *named}:
+            raise InvalidInputError("keep_away: name fewer copies, one has to serve it", field="keep_away")
+        if pinned := [copy for copy in named if copy in rule.on]:
+            raise ConflictError(f"it is pinned on {', '.join(pinned)}: move it, or unpin it first")
+        at = leaves_at(timezone.now()).isoformat()
+        rule.leaving = dict(rule.leaving) | dict.fromkeys(named, at)
+        if keep_away:
+            rule.away = sorted({*rule.away, *named})
+
+    return _change(row, ref, "evict", f"from {', '.join(named) or 'no copy'}", change)
+
+
+@transaction.atomic
+def adapter_move(*, deployment: Deployment, engine_name: str, source: str, to: str) -> AdapterRule:
+    """Loads it on `to` and pins it there, then sends new requests there, then has `source` drop it with its
+    last request. Nothing fails meanwhile: `source` serves it until `to` does.
+
+    Raises:
+        InvalidInputError: as of `adapter_pin`, or both are the same copy.
+        NotFoundError: no route leads to the adapter.
+        ConflictError: it is pinned on both, or the deployment is being removed.
+    """
+    row, ref = _placeable(deployment, engine_name)
+    if source == to:
+        raise InvalidInputError("name another copy than the one that it leaves", field="to_copy")
+    _own_copies(row, [source], field="from_copy")
+    _own_copies(row, [to], field="to_copy")
+
+    def change(rule: AdapterRule) -> None:
+        if source in rule.on and to in rule.on:
+            raise ConflictError(f"it is pinned on both: pin it on {to} alone instead")
+        if source in rule.on:
+            rule.on = [to if copy == source else copy for copy in rule.on]
+        elif to not in rule.on:
+            rule.on = [*rule.on, to]
+        rule.copies = max(rule.copies, len(rule.on))
+        rule.away = [copy for copy in rule.away if copy != to]
+        rule.leaving = {copy: at for copy, at in rule.leaving.items() if copy != to} | {source: ""}
+
+    return _change(row, ref, "move", f"{source} -> {to}", change)
+
+
+def _placeable(deployment: Deployment, engine_name: str) -> tuple[Deployment, AdapterRef]:
+    row = deployment_locked(deployment)
+    demand_placeable(row)
+    return row, placed_ref(deployment=row, engine_name=engine_name)
+
+
+def _own_copies(deployment: Deployment, ids: Sequence[str], *, field: str) -> list[str]:
+    """The ids, each once. Raises InvalidInputError for one that is not the deployment's."""
+    known = set(Copy.objects.filter(deployment=deployment).values_list("pk", flat=True))
+    if strangers := [copy for copy in ids if copy not in known]:
+        listed = ", ".join(sorted(known)) or "none at this moment"
+        raise InvalidInputError(
+            f"{', '.join(strangers)}: the copies of {deployment.name} are {listed}", field=field
+        )
+    return list(dict.fromkeys(ids))
+
+
+def _change(
+    deployment: Deployment, ref: AdapterRef, verb: str, cause: str, change: Callable[[AdapterRule], None]
+) -> AdapterRule:
+    """Changes the adapter's rule, which may have to be made; `deployment` is locked."""
+    rules = AdapterRule.objects.filter(deployment=deployment)
+    rule = rules.select_for_update().filter(engine_name=ref.name).first()
+    before = None if rule is None else _told(rule)
+    if rule is None:
+        if rules.count() >= MOST_RULES:
+            raise ConflictError(f"{MOST_RULES} adapters are placed on {deployment.name}: unpin one")
+        rule = AdapterRule(deployment=deployment, engine_name=ref.name, created_by=actor_name(), generation=0)
+    change(rule)
+    rule.ref = ref.to_dict()
+    if before == _told(rule):
+        return rule
+    rule.generation += 1
+    rule.status, rule.reason = AdapterRule.Status.LOADING, ""
+    if not rule.copies:
+        rule.status = AdapterRule.Status.LEAVING
+    elif rule.leaving:
+        rule.status = AdapterRule.Status.MOVING
+    rule.save()
+    now = timezone.now()
+    Deployment.objects.filter(pk=deployment.pk).update(generation=deployment.generation + 1, next_at=now)
+    step_add(deployment, f"adapter.{verb}", ref.name, cause)
+    base_publish(deployment.base_model)
+    enqueue(RECONCILE_TASK, deployment_id=deployment.pk)
+    audit_record(tenant="", action=f"adapter_rule.{verb}", target=rule, before=before, after=_told(rule))
+    return rule
+
+
+def _told(rule: AdapterRule) -> dict[str, Any]:
+    """What people asked for."""
+    return {name: getattr(rule, name) for name in _TOLD}

@@ -1,0 +1,74 @@
+"""Reads of adapters' rules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from django.db.models import QuerySet
+
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.placement.models import AdapterRule
+from controlplane.errors import InvalidInputError, NotFoundError
+from controlplane.routes.selectors import route_refs
+from gateway.wire import AdapterHomes
+from worker_engine.protocol import AdapterRef, ProtocolError
+
+MOST_RULES: Final = 1000
+"""Of one deployment: gateways carry them all in one entry of the route table."""
+
+
+def rule_list(*, deployment: Deployment) -> QuerySet[AdapterRule]:
+    """Rules of a deployment by engine name, also those that are just being undone."""
+    return AdapterRule.objects.filter(deployment=deployment).order_by("engine_name")
+
+
+def rule_get(*, deployment: Deployment, engine_name: str) -> AdapterRule:
+    """Raises NotFoundError, also while what was asked for before is being undone."""
+    rule = rule_list(deployment=deployment).filter(engine_name=engine_name).first()
+    if rule is None or rule.is_over:
+        raise NotFoundError(f"adapter {engine_name!r} is placed nowhere by hand on {deployment.name}")
+    return rule
+
+
+def placed_ref(*, deployment: Deployment, engine_name: str) -> AdapterRef:
+    """The reference that routes have for it. Raises NotFoundError."""
+    base_model = deployment.base_model.name
+    try:
+        found = route_refs(base_model=base_model, names=[engine_name])
+    except ProtocolError as error:
+        raise NotFoundError(str(error)) from error
+    if engine_name not in found:
+        raise NotFoundError(f"no route leads to {engine_name} on {base_model}: name a ready version's own")
+    return found[engine_name]
+
+
+def demand_placeable(deployment: Deployment) -> None:
+    """Raises InvalidInputError where adapters are not ours to place on single copies."""
+    if deployment.target.kind == Target.Kind.SAGEMAKER:
+        raise InvalidInputError(
+            "SageMaker keeps each adapter's component on every copy of the base: components come and go with "
+            "the routes, see adapter_scope",
+            field="target",
+        )
+    if deployment.hosting != Deployment.Hosting.ON_DEMAND:
+        raise InvalidInputError(
+            f"with hosting {deployment.hosting} every server has all adapters that routes lead to",
+            field="hosting",
+        )
+
+
+def homes_of(*, base_model_id: int, copies: Collection[str]) -> dict[str, AdapterHomes]:
+    """Where gateways find adapters that are placed on `copies`, by engine name."""
+    rules = AdapterRule.objects.filter(
+        deployment__base_model_id=base_model_id, deployment__removal_asked_at=None,
+        deployment__removed_at=None,
+    ).order_by("engine_name", "pk")  # fmt: skip
+    found: dict[str, AdapterHomes] = {}
+    for rule in rules:
+        known = found.get(rule.engine_name, AdapterHomes())
+        at = (*known.at, *(copy for copy in rule.homes if copy in copies))
+        away = (*known.away, *(copy for copy in rule.avoided if copy in copies))
+        if at or away:
+            found[rule.engine_name] = AdapterHomes(at, away)
+    return found

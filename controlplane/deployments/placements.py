@@ -1,0 +1,96 @@
+"""Which adapters are to be on a deployment: those that the route table sends there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.deployments.models import Deployment, Placement
+from controlplane.deployments.provisioners.base import PlacedAdapter, State
+from controlplane.routes.selectors import route_adapters_of, route_version
+from gateway.wire import AdapterRoute
+from worker_engine.protocol import AdapterRef
+
+PLACING: Final = (Deployment.Hosting.COMPONENTS, Deployment.Hosting.PRELOADED, Deployment.Hosting.API)
+"""Hosting modes in which an adapter has to be brought before it is asked for."""
+_STATUS: Final[Mapping[State, Placement.Status]] = {
+    State.ABSENT: Placement.Status.WAITING,
+    State.STARTING: Placement.Status.LOADING,
+    State.READY: Placement.Status.READY,
+    State.CHANGING: Placement.Status.LOADING,
+    State.FAILED: Placement.Status.FAILED,
+    State.LEAVING: Placement.Status.LEAVING,
+}
+
+
+def adapters_wanted(*, base_model: str, scope: str) -> dict[str, AdapterRef]:
+    """The versions that gateways may send to copies of `base_model`, by engine name."""
+    found: dict[str, AdapterRef] = {}
+    for route in route_adapters_of(base_model=base_model):
+        numbers = _named(route) if scope == Deployment.Scope.NAMED else set(route.versions)
+        refs = (route.versions[number] for number in numbers if number in route.versions)
+        found |= {ref.name: ref for ref in refs}
+    return found
+
+
+def drain_time() -> timedelta:
+    """From a route's end until what it led to may go: gateways learn of it within a second, and requests that
+    run have the rest."""
+    return timedelta(seconds=settings.GRAFTWORK.deployment_drain_seconds)
+
+
+@transaction.atomic
+def placements_sync(*, deployment: Deployment) -> int:
+    """Makes rows for adapters that have come into the routes, and lets those leave that went.
+
+    Returns the version of the routes that the rows are of.
+    """
+    version = route_version() or 0
+    if version == deployment.routes_version:
+        return version
+    wanted: dict[str, AdapterRef] = {}
+    if deployment.hosting in PLACING and deployment.is_wanted:
+        wanted = adapters_wanted(base_model=deployment.base_model.name, scope=deployment.adapter_scope)
+    known = {row.engine_name: row for row in deployment.placements.all()}
+    Placement.objects.bulk_create(
+        Placement(deployment=deployment, engine_name=name, uri=ref.uri, sha256=ref.sha256, rank=ref.rank)
+        for name, ref in wanted.items()
+        if name not in known
+    )
+    rows = deployment.placements
+    back = [name for name, row in known.items() if name in wanted and row.leaves_at]
+    rows.filter(engine_name__in=back).update(leaves_at=None)
+    gone = [name for name, row in known.items() if name not in wanted and row.leaves_at is None]
+    rows.filter(engine_name__in=gone).update(leaves_at=timezone.now() + drain_time())
+    # A change since this run read its row has set the version back: that stands.
+    unchanged = Deployment.objects.filter(pk=deployment.pk, generation=deployment.generation)
+    unchanged.update(routes_version=version)
+    return version
+
+
+@transaction.atomic
+def placements_settle(*, deployment: Deployment, seen: Mapping[str, PlacedAdapter]) -> None:
+    """Keeps what was seen of each adapter; forgets those that have left."""
+    now, changed = timezone.now(), []
+    for row in deployment.placements.all():
+        found = seen.get(row.engine_name, PlacedAdapter("", State.ABSENT))
+        if row.leaves_at and row.leaves_at <= now and found.state is State.ABSENT:
+            row.delete()
+            continue
+        status = Placement.Status.LEAVING if row.leaves_at else _STATUS[found.state]
+        resource, reason = found.resource or row.resource, found.reason
+        if (row.status, row.resource, row.reason) != (status, resource, reason):
+            row.status, row.resource, row.reason = status, resource, reason
+            changed.append(row)
+    Placement.objects.bulk_update(changed, ["status", "resource", "reason"], batch_size=200)
+
+
+def _named(route: AdapterRoute) -> set[int]:
+    """Versions that the bare name, an alias or an arm of one means."""
+    arms = {number for split in route.splits.values() for number, _ in split}
+    return {route.default, *route.aliases.values(), *arms}

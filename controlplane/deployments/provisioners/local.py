@@ -1,0 +1,327 @@
+"""Worker processes on the host where the control plane's Celery worker runs.
+
+A copy is a process `python -m worker_engine` whose `--adapter-cache-dir` names the deployment, a digest of
+how it was to be started, and its number: that is how it is found again. Adapters come with the requests
+that need them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import httpx
+from django.conf import settings
+
+from controlplane.deployments.containers.images import Family, Image
+from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.models import Target
+from controlplane.deployments.provisioners.base import (
+    Desired,
+    Observation,
+    Place,
+    Progress,
+    ProvisioningError,
+    Resource,
+    State,
+    Step,
+)
+from controlplane.deployments.provisioners.marks import Mark, Marks
+from controlplane.deployments.provisioners.processes import Process, end, processes, start_detached
+from controlplane.environment import ROOT, VAR
+
+_MARK: Final = "--adapter-cache-dir"
+_COPY: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,3})")
+_PING_SECONDS: Final = 2.0
+_FRESH_SECONDS: Final = 600.0
+"""One that ended sooner than this after its start, and was never ready, cannot start."""
+_DRAIN_SECONDS: Final = 20.0
+"""A worker's own, unless `--drain-seconds` says other."""
+_LONGEST_SECONDS: Final = 3600.0
+"""As long as gateways wait for an answer: what runs longer on a copy that has left the routes is cut."""
+_KILL_SECONDS: Final = 40.0
+"""After that and its drain time one that was asked to end does not."""
+_SURVIVES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH")
+_WORKERS_OWN: Final = (
+    "GRAFTWORK_S3_ENDPOINT_URL", "GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "AWS_", "OTEL_",
+    "OMP_", "CUDA_", "NVIDIA_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCopy:
+    """A worker that was found. `state` is of `/ping`; `silent`: which did not answer in time."""
+
+    process: Process
+    digest: str
+    number: int
+    url: str
+    state: State
+    silent: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.digest}-{self.number}"
+
+
+class LocalProvisioner:
+    """`root` is where copies keep adapters' files and logs."""
+
+    def __init__(self, target: Target, desired: Desired, *, root: Path) -> None:
+        self._target, self._desired = target, desired
+        self._root = root / "deployments" / desired.deployment
+        self._marks = Marks(self._root)
+        self._digest = _digest(desired)
+        self._turn = desired.turn
+        self._before = "" if desired.turn is None else _digest(desired.turn.before)
+        self._http = httpx.Client(timeout=_PING_SECONDS, trust_env=False)
+
+    @classmethod
+    def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
+        """Raises ProvisioningError on any other host than the target's."""
+        if target.host != (here := socket.gethostname()):
+            raise ProvisioningError(
+                f"this is {here}, and the target is {target.host}: run a Celery worker there",
+                passing=True, wait=15.0, code="other_host",
+            )  # fmt: skip
+        return cls(target, desired, root=VAR)
+
+    def observe(self) -> Observation:
+        copies, wanted, turn = self._copies(), self._desired.min_copies, self._turn
+        current = [copy for copy in copies if copy.digest == self._digest]
+        ready = [copy for copy in current if copy.state is State.READY][: self._fresh]
+        led = ready if turn is None else ready[: turn.led]
+        missing = wanted - len(led)
+        # While new ones start, those of the state before go on serving.
+        others = [copy for copy in copies if copy not in ready and copy.state is State.READY]
+        back = turn is not None and turn.back and led
+        older = [] if back else others[:missing]
+        serving = led + older
+        starting = [copy for copy in current if copy.state is State.STARTING]
+        # A busy host is no reason to take what serves out of the routes.
+        silent = [copy for copy in copies if copy.silent] if len(serving) < wanted else []
+        waiting = f"{len(starting)} workers load the model or are too busy to say" if starting else ""
+        if not missing and len(copies) > len(ready):
+            waiting = "copies that are no longer wanted end their last requests"
+        failed = "" if starting else "; ".join(self._died(number) for number in self._dead(copies))
+        return Observation(
+            resources=tuple(
+                Resource("worker", f"{copy.name} {copy.url} (process {copy.process.pid})", copy.state)
+                for copy in copies
+            ),
+            places=tuple(Place("worker", copy.url, silent=copy.silent) for copy in [*serving, *silent]),
+            waiting=waiting,
+            complete=not missing and len(copies) == len(ready),
+            empty=not copies and not self._marks.any(),
+            failed=failed,
+            progress=Progress(
+                len(ready), frozenset(copy.url for copy in led), failed or self._crashed(copies)
+            ),
+            detail=copies,
+        )
+
+    def apply(self, seen: Observation) -> Iterator[Step]:
+        copies: tuple[WorkerCopy, ...] = seen.detail
+        dead = () if self._desired.retry else self._dead(copies)
+        for number in self._absent(copies):
+            if number not in dead:
+                yield self._start(self._desired, number)
+        if (turn := self._turn) is not None and not turn.back:
+            there = {copy.number for copy in copies if copy.digest == self._before}
+            for number in range(self._stale(seen)):
+                if number not in there and not self._ended_early(f"{self._before}-{number}"):
+                    yield self._start(turn.before, number)
+        served = {place.url for place in seen.places}
+        for copy in copies:
+            if not self._is_wanted(copy, seen) and copy.url not in served and self._may_end(copy):
+                yield from self._stop(copy, "no longer wanted")
+
+    def remove(self, seen: Observation) -> Iterator[Step]:
+        for copy in seen.detail:
+            yield from self._stop(copy, "the deployment is being removed")
+        if not seen.detail and self._marks.any():
+            self._marks.remove_all()
+            yield Step("remove_folder", str(self._root), "the deployment is being removed")
+
+    def close(self) -> None:
+        self._http.close()
+
+    @property
+    def _fresh(self) -> int:
+        """How many copies of the desired state are to be there now."""
+        return self._desired.min_copies if self._turn is None else self._turn.fresh
+
+    def _stale(self, seen: Observation) -> int:
+        """How many copies of the state before are to be there still."""
+        turn = self._turn
+        if turn is None or turn.back:
+            return 0
+        wanted = self._desired.min_copies
+        return wanted if turn.spare else wanted - min(seen.progress.fresh, turn.led)
+
+    def _is_wanted(self, copy: WorkerCopy, seen: Observation) -> bool:
+        if copy.digest == self._digest:
+            return copy.number < self._fresh
+        return copy.digest == self._before and copy.number < self._stale(seen)
+
+    def _may_end(self, copy: WorkerCopy) -> bool:
+        """One that never served has no requests; one that did ends when it says that it has none left."""
+        if not (copy.silent or copy.state is State.READY):
+            return True
+        since = self._desired.drained.get(copy.url)
+        if since is None:
+            return False
+        return since > _LONGEST_SECONDS or self._pending(copy) == 0
+
+    def _pending(self, copy: WorkerCopy) -> int | None:
+        """Requests that are there; None where it does not say."""
+        headers = {"authorization": f"Bearer {settings.GRAFTWORK.fleet_token}"}
+        try:
+            return int(self._http.get(f"{copy.url}/load", headers=headers).json()["pending"])
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return None
+
+    def _copies(self) -> tuple[WorkerCopy, ...]:
+        found = []
+        for process in processes():
+            folder = Path(process.option(_MARK) or "/")
+            named = _COPY.fullmatch(folder.name)
+            if folder.parent != self._root or named is None or "worker_engine" not in process.arguments:
+                continue
+            url = f"http://{self._target.address}:{process.option('--port')}"
+            state, silent = self._state(url)
+            if state is State.READY:
+                self._marks.set(folder.name, Mark.READY)
+            found.append(WorkerCopy(process, named[1], int(named[2]), url, state, silent))
+        return tuple(sorted(found, key=lambda copy: (copy.number, copy.digest, copy.process.pid)))
+
+    def _state(self, url: str) -> tuple[State, bool]:
+        """By `/ping`, and whether that was silent."""
+        try:
+            answer = self._http.get(f"{url}/ping")
+            status = answer.json().get("status")
+        except (httpx.HTTPError, ValueError) as error:
+            return State.STARTING, isinstance(error, httpx.TimeoutException)
+        if answer.status_code == httpx.codes.OK:
+            return State.READY, False
+        return State.LEAVING if status in ("draining", "stopping") else State.STARTING, False
+
+    def _name(self, number: int) -> str:
+        return f"{self._digest}-{number}"
+
+    def _absent(self, copies: tuple[WorkerCopy, ...]) -> list[int]:
+        """Numbers of copies that are to be there."""
+        there = {copy.number for copy in copies if copy.digest == self._digest}
+        return [number for number in range(self._fresh) if number not in there]
+
+    def _dead(self, copies: tuple[WorkerCopy, ...]) -> list[int]:
+        """Of the absent ones those that ended while they started, by themselves."""
+        return [number for number in self._absent(copies) if self._ended_early(self._name(number))]
+
+    def _ended_early(self, name: str) -> bool:
+        started = self._marks.age(name, Mark.STARTED)
+        ended = (self._marks.age(name, mark) for mark in (Mark.READY, Mark.STOPPING))
+        return started is not None and started < self._recent() and all(age is None for age in ended)
+
+    def _recent(self) -> float:
+        """Seconds: what is older says nothing any more. To be asked after what it is compared with."""
+        turn = self._turn
+        return _FRESH_SECONDS if turn is None else min(_FRESH_SECONDS, time.time() - turn.began)
+
+    def _crashed(self, copies: tuple[WorkerCopy, ...]) -> str:
+        """Which copy of a rollout's ended by itself after it had served, with its last words; "" for none."""
+        if self._turn is None:
+            return ""
+        for number in self._absent(copies):
+            name = self._name(number)
+            ready, stopping = (self._marks.age(name, mark) for mark in (Mark.READY, Mark.STOPPING))
+            if ready is not None and stopping is None and ready < time.time() - self._turn.began:
+                tail = self._marks.log_tail(name)
+                return f"copy {number + 1} ended while it served. {self._marks.log(name)} ends:\n{tail}"
+        return ""
+
+    def _died(self, number: int) -> str:
+        name = self._name(number)
+        return (
+            f"copy {number + 1} ended while it started: mend that and retry. {self._marks.log(name)} ends:\n"
+            f"{self._marks.log_tail(name)}"
+        )
+
+    def _start(self, state: Desired, number: int) -> Step:
+        name = f"{_digest(state)}-{number}"
+        folder, port = self._root / name, _free_port(self._target.address)
+        command = [
+            sys.executable, "-m", "worker_engine", *_flags(state), "--host", self._target.address,
+            "--port", str(port), _MARK, str(folder),
+        ]  # fmt: skip
+        self._marks.clear(name)
+        start_detached(command, log=self._marks.log(name), environment=_environment(), cwd=ROOT)
+        self._marks.set(name, Mark.STARTED)
+        return Step("start_worker", name, f"copy {number + 1} of {self._desired.min_copies} is missing")
+
+    def _stop(self, copy: WorkerCopy, cause: str) -> Iterator[Step]:
+        """Asks once, since a second signal cuts what still runs, and ends by force what hangs."""
+        asked = self._marks.age(copy.name, Mark.STOPPING)
+        patience = float(copy.process.option("--drain-seconds") or _DRAIN_SECONDS) + _KILL_SECONDS
+        if asked is None:
+            self._marks.set(copy.name, Mark.STOPPING)
+            end(copy.process.pid)
+            yield Step("stop_worker", copy.name, cause)
+        elif asked > patience:
+            end(copy.process.pid, at_once=True)
+            yield Step("kill_worker", copy.name, f"asked to end {asked:.0f} s ago, it has not")
+
+
+_FLAG: Final = "GRAFTWORK_WORKER_FLAG_"
+"""GRAFTWORK_WORKER_FLAG_MEMORY_GIB=0.5 in a deployment's environment is the worker's --memory-gib 0.5."""
+
+
+def _digest(state: Desired) -> str:
+    """Names the copies of one state: without a folder none can be started, which `_flags` tells, while
+    those that there are can be removed."""
+    flags = _flags(state) if state.checkpoint.startswith("/") else []
+    return hashlib.sha256(json.dumps(flags, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _flags(state: Desired) -> list[str]:
+    """How a copy is started, but for its number."""
+    source = state.checkpoint
+    if not source.startswith("/"):
+        raise ProvisioningError(
+            f"workers on a host read the checkpoint from a folder, and this base model's is {source}: "
+            "register it from a folder of that host"
+        )
+    options = LmiOptions.of(state.options, Image("worker", Family.WORKER, lora=True))
+    flags = ["--model", source, "--served-model-name", state.served_name]
+    flags += ["--max-num-seqs", str(options.max_rolling_batch_size)]
+    if options.max_model_len:
+        flags += ["--max-model-len", str(options.max_model_len)]
+    for name, value in sorted(state.environment.items()):
+        if name.startswith(_FLAG):
+            flags += ["--" + name.removeprefix(_FLAG).lower().replace("_", "-"), value]
+    return flags
+
+
+def _environment() -> dict[str, str]:
+    """What a worker needs of this process's environment; none of its secrets but the fleet token."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _SURVIVES or name.startswith(_WORKERS_OWN)
+    }
+    return {**kept, "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
+
+
+def _free_port(address: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        listener.bind((address, 0))
+        return int(listener.getsockname()[1])

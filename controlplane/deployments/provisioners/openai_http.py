@@ -1,0 +1,241 @@
+"""Servers that run already and speak OpenAI's API, such as vLLM: they are registered, and told of adapters.
+
+vLLM loads and unloads adapters by `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`, and lists them
+beside the base in `/v1/models`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from urllib.parse import unquote, urlsplit
+
+import httpx
+from django.conf import settings
+
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.provisioners.base import (
+    Desired,
+    Observation,
+    Place,
+    PlacedAdapter,
+    Progress,
+    ProvisioningError,
+    Resource,
+    State,
+    Step,
+    ThrottledError,
+)
+from controlplane.routes.selectors import route_adapters_of
+from worker_engine.protocol import AdapterRef, EngineName, ProtocolError
+
+_SECONDS: Final = httpx.Timeout(60.0, connect=3.0)
+"""Loading an adapter reads its files; longer than a lease it may not take."""
+_LOOK: Final = httpx.Timeout(5.0, connect=3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server; `models` is None where it does not answer, `silent` where it only takes its time."""
+
+    url: str
+    models: frozenset[str] | None
+    reason: str = ""
+    silent: bool = False
+
+    def serves(self, name: str) -> bool:
+        """Whether it answers, and has a model of this name."""
+        return self.models is not None and name in self.models
+
+    @property
+    def adapters(self) -> frozenset[str]:
+        """Those of ours: they have engine names."""
+        return frozenset(name for name in self.models or () if _is_adapter(name))
+
+
+class OpenAIHttpProvisioner:
+    """Adapters that gateways have loaded for a request are left alone while a route names them.
+
+    Args:
+        before: the servers that a rollout leads away from.
+        key: the bearer token that the servers ask for, "" for none.
+        routed: engine names that a route leads to, also those that are not placed.
+        beat: called before each server is asked; see `Lease.renew`.
+    """
+
+    def __init__(
+        self, urls: tuple[str, ...], desired: Desired, *,
+        key: str, routed: frozenset[str], beat: Callable[[], None], before: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self._urls, self._desired, self._routed, self._beat = urls, desired, routed, beat
+        self._before = () if desired.turn is None else before
+        self._wanted = {ref.name: ref for ref in desired.adapters}
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False)
+        self._refused: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
+        routes = route_adapters_of(base_model=desired.base_model)
+        routed = frozenset(ref.name for route in routes for ref in route.versions.values())
+        key = settings.GRAFTWORK.openai_http_key
+        own, turn = tuple(target.urls), desired.turn
+        before = (turn.before.urls or own) if turn is not None else ()
+        return cls(desired.urls or own, desired, key=key, routed=routed, beat=beat, before=before)
+
+    def observe(self) -> Observation:
+        turn = self._desired.turn
+        fresh = [self._server(url) for url in (self._urls if turn is None else self._urls[: turn.fresh])]
+        others = [self._server(url) for url in self._before if url not in self._urls]
+        there = [server for server in [*fresh, *others] if server.serves(self._desired.served_name)]
+        away = [server for server in fresh if server not in there]
+        loaded = frozenset[str]().union(*(server.adapters for server in there))
+        adapters = {name: self._adapter(name, there) for name in {*self._wanted, *loaded}}
+        missing = [name for name in self._wanted if adapters[name].state is not State.READY]
+        surplus = self._surplus(loaded)
+        led, ready = self._led(fresh, others, there)
+        return Observation(
+            resources=tuple(
+                Resource(
+                    "server", server.url, State.READY if server in there else State.STARTING, server.reason
+                )
+                for server in [*fresh, *others]
+            ),
+            places=tuple(
+                Place("openai_http", server.url, loads_adapters=self._loads, silent=server.silent)
+                for server in led
+            ),
+            adapters=adapters,
+            waiting="; ".join(f"{server.url}: {server.reason}" for server in away),
+            complete=not away and not missing and not surplus and len(fresh) == len(self._urls),
+            # What an unreachable server held is gone with its process.
+            empty=not loaded,
+            progress=Progress(ready, frozenset(server.url for server in led if server in fresh)),
+            detail=there,
+        )
+
+    def apply(self, seen: Observation) -> Iterator[Step]:
+        for server in seen.detail:
+            for name, ref in self._wanted.items():
+                if name not in server.adapters:
+                    yield self._load(server, ref)
+            for name in sorted(self._surplus(server.adapters)):
+                yield self._unload(server, name, "no route leads to it")
+
+    def remove(self, seen: Observation) -> Iterator[Step]:
+        for server in seen.detail:
+            for name in sorted(server.adapters):
+                yield self._unload(server, name, "the deployment is being removed")
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _led(
+        self, fresh: list[Server], others: list[Server], there: list[Server]
+    ) -> tuple[list[Server], int]:
+        """The servers that routes may lead to, and how many of the new ones hold all that is wanted."""
+        turn = self._desired.turn
+        if turn is None:
+            return [server for server in fresh if server in there or server.silent], len(fresh)
+        api = self._desired.hosting == Deployment.Hosting.API
+        ready = [
+            server
+            for server in fresh
+            if server in there and (not api or self._wanted.keys() <= server.adapters)
+        ]
+        led = ready[: turn.led]
+        missing = 1 - len(led) / len(self._urls)
+        count = math.ceil(len(others) * missing)
+        older = [server for server in others if server in there or server.silent]
+        return led + ([] if turn.back and led else older[:count]), len(ready)
+
+    @property
+    def _loads(self) -> bool:
+        return self._desired.hosting != Deployment.Hosting.FUSED
+
+    def _surplus(self, loaded: frozenset[str]) -> frozenset[str]:
+        """What is to be unloaded: only where it is brought by us, and nothing leads to it any more."""
+        if self._desired.hosting != Deployment.Hosting.API:
+            return frozenset()
+        return loaded - self._wanted.keys() - self._routed - self._desired.keep
+
+    def _server(self, url: str) -> Server:
+        self._beat()
+        try:
+            answer = self._http.get(f"{url}/v1/models", timeout=_LOOK)
+            listed = answer.json().get("data", []) if answer.is_success else None
+        except (httpx.HTTPError, ValueError, AttributeError) as error:
+            # Connected and too busy to answer is not gone.
+            return Server(url, None, f"does not answer: {error}", isinstance(error, httpx.ReadTimeout))
+        if answer.status_code in (401, 403):
+            return Server(
+                url, None, "wants another token: set GRAFTWORK_OPENAI_HTTP_KEY to the one it was started with"
+            )
+        if listed is None:
+            return Server(url, None, f"answers {answer.status_code} to GET /v1/models")
+        names = frozenset(str(item.get("id")) for item in listed if isinstance(item, dict))
+        if self._desired.served_name in names:
+            return Server(url, names)
+        called = ", ".join(sorted(name for name in names if not _is_adapter(name))) or "nothing"
+        return Server(
+            url, names, f"serves {called}, not {self._desired.served_name}: start it with that name"
+        )
+
+    def _adapter(self, name: str, there: list[Server]) -> PlacedAdapter:
+        if name in self._refused:
+            return PlacedAdapter(name, State.FAILED, self._refused[name])
+        holding = [server for server in there if name in server.adapters]
+        if there and len(holding) == len(there):
+            return PlacedAdapter(name, State.READY)
+        return PlacedAdapter(name, State.STARTING if holding else State.ABSENT)
+
+    def _load(self, server: Server, ref: AdapterRef) -> Step:
+        parts = urlsplit(ref.uri)
+        path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else ref.uri
+        body = {"lora_name": ref.name, "lora_path": path}
+        answer = self._post(f"{server.url}/v1/load_lora_adapter", body)
+        failed = ""
+        if not answer.is_success and not (answer.status_code == 400 and "already" in answer.text):
+            failed = self._refused[ref.name] = _why(server, answer)
+        return Step("load_lora_adapter", ref.name, f"missing on {server.url}", failed)
+
+    def _unload(self, server: Server, name: str, cause: str) -> Step:
+        answer = self._post(f"{server.url}/v1/unload_lora_adapter", {"lora_name": name})
+        gone = answer.is_success or answer.status_code == 404
+        return Step(
+            "unload_lora_adapter", name, f"{cause} ({server.url})", "" if gone else _why(server, answer)
+        )
+
+    def _post(self, url: str, body: Mapping[str, Any]) -> httpx.Response:
+        try:
+            answer = self._http.post(url, json=body)
+        except httpx.HTTPError as error:
+            raise ProvisioningError(f"{url} does not answer: {error}", passing=True, code="away") from error
+        if answer.status_code in (429, 503):
+            text = answer.headers.get("retry-after", "")
+            wait = float(text) if text.isdecimal() and len(text) < 5 else 0.0
+            raise ThrottledError(f"{url} asks for patience", wait=wait, code=str(answer.status_code))
+        return answer
+
+
+def _why(server: Server, answer: httpx.Response) -> str:
+    if answer.status_code == 404:
+        return (
+            f"{server.url} has no routes for adapters: start vLLM with --enable-lora and"
+            " VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
+        )
+    return (
+        f"{server.url} refuses ({answer.status_code}: {answer.text[:300]}): it needs the adapter's "
+        f"files at the same"
+        " place, and a --max-lora-rank that is large enough"
+    )
+
+
+def _is_adapter(name: str) -> bool:
+    try:
+        EngineName.parse(name)
+    except ProtocolError:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""An AWS account as a provisioner sees it: clients that are asked once, and whose refusals say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Self
+
+import boto3
+from boto3.exceptions import Boto3Error
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from controlplane.aws_time_limit import heed_time_limit
+from controlplane.deployments.models import Target
+from controlplane.deployments.provisioners.base import ProvisioningError
+from controlplane.deployments.provisioners.sagemaker.errors import (
+    is_absent,
+    is_there_already,
+    provisioning_error,
+)
+from controlplane.deployments.provisioners.sagemaker.pace import PATIENCE, Pace
+
+# Whoever drives a deployment backs off itself and holds a lease meanwhile: nothing is repeated behind its
+# back but what was throttled, and that within bounds (`pace`).
+_CONFIG: Final = Config(
+    connect_timeout=3,
+    read_timeout=20,
+    retries={"mode": "standard", "total_max_attempts": 1},
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
+_UPLOADS: Final = Config(
+    connect_timeout=3,
+    read_timeout=60,
+    retries={"mode": "standard", "total_max_attempts": 2},
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
+
+
+class Account:
+    """`sagemaker` and `s3` are boto3 clients of one session."""
+
+    def __init__(self, session: Any, *, endpoint_url: str | None, patience: float = PATIENCE) -> None:
+        """`patience`: seconds that all calls together may wait because others were throttled."""
+        self._pace = Pace(patience)
+        sagemaker = session.client("sagemaker", endpoint_url=endpoint_url, config=_CONFIG)
+        s3 = session.client("s3", endpoint_url=endpoint_url, config=_UPLOADS)
+        self.sagemaker, self.s3 = heed_time_limit(sagemaker), heed_time_limit(s3)
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        """The process's own credentials, found as every AWS program finds them, or the target's role by them.
+
+        Raises:
+            ProvisioningError: there are none, or the role may not be assumed.
+        """
+        url = target.endpoint_url or None
+        # Already a profile that is not there, or no region, is refused here.
+        with aws_answers("session", target.name):
+            session = boto3.Session(region_name=target.region or None)
+            if not target.assume_role_arn:
+                return cls(session, endpoint_url=url)
+        sts = heed_time_limit(session.client("sts", endpoint_url=url, config=_CONFIG))
+        try:
+            with aws_answers("assume_role", target.assume_role_arn):
+                answer = sts.assume_role(RoleArn=target.assume_role_arn, RoleSessionName="graftwork")
+        finally:
+            sts.close()
+        found = answer["Credentials"]
+        assumed = boto3.Session(
+            aws_access_key_id=found["AccessKeyId"],
+            aws_secret_access_key=found["SecretAccessKey"],
+            aws_session_token=found["SessionToken"],
+            region_name=target.region,
+        )
+        return cls(assumed, endpoint_url=url)
+
+    def close(self) -> None:
+        """Lets connections go."""
+        self.sagemaker.close()
+        self.s3.close()
+
+    def call(self, operation: str, about: str, **arguments: Any) -> dict[str, Any]:
+        """One call of SageMaker's API. Raises ProvisioningError."""
+
+        def answer() -> dict[str, Any]:
+            with aws_answers(operation, about):
+                told: dict[str, Any] = getattr(self.sagemaker, operation)(**arguments)
+                return told
+
+        return self._pace.keep(operation, answer)
+
+    def make(self, operation: str, about: str, **arguments: Any) -> None:
+        """A creation, which may have happened already: then its answer was lost, or another was quicker."""
+        try:
+            self.call(operation, about, **arguments)
+        except ProvisioningError as error:
+            if not is_there_already(error.__cause__):
+                raise
+
+    def take_away(self, operation: str, about: str, **arguments: Any) -> None:
+        """A deletion of what may be gone already."""
+        try:
+            self.call(operation, about, **arguments)
+        except ProvisioningError as error:
+            if not is_absent(error.__cause__):
+                raise
+
+    def find(self, operation: str, about: str, **arguments: Any) -> dict[str, Any] | None:
+        """A description; None of what is not there."""
+        try:
+            return self.call(operation, about, **arguments)
+        except ProvisioningError as error:
+            if is_absent(error.__cause__):
+                return None
+            raise
+
+    def pages(self, operation: str, key: str, about: str, **arguments: Any) -> list[dict[str, Any]]:
+        """A list's items, a call for each page."""
+
+        def listed() -> list[dict[str, Any]]:
+            with aws_answers(operation, about):
+                pages = self.sagemaker.get_paginator(operation).paginate(**arguments)
+                return [item for page in pages for item in page[key]]
+
+        return self._pace.keep(operation, listed)
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """A resource's tags; none of one that has gone."""
+        try:
+            listed = self.pages("list_tags", "Tags", arn, ResourceArn=arn)
+        except ProvisioningError as error:
+            if not is_absent(error.__cause__):
+                raise
+            return {}
+        return {item["Key"]: item["Value"] for item in listed}
+
+
+@contextmanager
+def aws_answers(operation: str, about: str) -> Iterator[None]:
+    """Turns AWS's refusal or silence into ProvisioningError."""
+    try:
+        yield
+    except (ClientError, BotoCoreError, Boto3Error) as error:
+        raise provisioning_error(error, operation=operation, about=about) from error

@@ -1,0 +1,130 @@
+"""CloudWatch alarms by which SageMaker takes an update back by itself: the operator's, and ours.
+
+`verdict` watches no metric of AWS's: it is set off by us, when usage as gateways have metered it says that
+the new copies are worse, or when somebody aborts. A component's update cannot be stopped otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controlplane.deployments.provisioners.base import ProvisioningError, Step, Turn
+from controlplane.deployments.provisioners.sagemaker.names import Names
+from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
+
+_VERDICT: Final = "verdict"
+_MINUTE: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    name: str
+    statistic: str
+    unit: float = 1.0
+    """What one of the threshold's is in the metric's."""
+
+
+_METRICS: Final[Mapping[str, _Metric]] = {
+    "errors": _Metric("InvocationModelErrors", "Sum"),
+    "latency": _Metric("ModelLatency", "Average", 1000.0),
+}
+
+
+class Alarms:
+    """Of one deployment."""
+
+    def __init__(self, account: ServicesAccount, names: Names) -> None:
+        self._account, self._names = account, names
+
+    @property
+    def verdict(self) -> str:
+        """The name of the alarm that we set off."""
+        return f"{self._names.alarms}{_VERDICT}"
+
+    def look(self) -> dict[str, str]:
+        """Ours that there are, and their states."""
+        return self._states(AlarmNamePrefix=self._names.alarms)
+
+    def config(self, turn: Turn) -> dict[str, Any]:
+        """The update's DeploymentConfig; one that goes back is not taken back itself."""
+        if turn.back:
+            return {"RollingUpdatePolicy": turn.config["RollingUpdatePolicy"]}
+        ours = [self.verdict, *(f"{self._names.alarms}{what}" for what in sorted(turn.thresholds))]
+        named = [*turn.config["AutoRollbackConfiguration"]["Alarms"], *({"AlarmName": name} for name in ours)]
+        return {**turn.config, "AutoRollbackConfiguration": {"Alarms": named}}
+
+    def prepare(self, turn: Turn, there: Mapping[str, str]) -> Iterator[Step]:
+        """Before an update: all of its alarms are there, and none has gone off already.
+
+        Raises:
+            ProvisioningError: one of the operator's is missing, or (passing) has gone off.
+        """
+        self._check([item["AlarmName"] for item in turn.config["AutoRollbackConfiguration"]["Alarms"]])
+        if self.verdict not in there:
+            yield self._put(self.verdict, {
+                "Namespace": "Graftwork", "MetricName": "RolloutVerdict", "Statistic": "Maximum",
+                "Dimensions": [{"Name": "Deployment", "Value": self._names.base}], "Threshold": 0.5,
+                # Nothing measures it: it stays as it is set.
+                "TreatMissingData": "ignore",
+            })  # fmt: skip
+        elif there[self.verdict] == "ALARM":
+            yield self._set("OK", "another rollout begins")
+        for what, threshold in sorted(turn.thresholds.items()):
+            metric = _METRICS[what]
+            yield self._put(f"{self._names.alarms}{what}", {
+                "Namespace": "AWS/SageMaker", "MetricName": metric.name, "Statistic": metric.statistic,
+                "Dimensions": [{"Name": "InferenceComponentName", "Value": self._names.base}],
+                "Threshold": threshold * metric.unit, "TreatMissingData": "notBreaching",
+            })  # fmt: skip
+
+    def ring(self, there: Mapping[str, str]) -> Iterator[Step]:
+        """Has SageMaker take back what it is at."""
+        if there.get(self.verdict, "ALARM") != "ALARM":
+            yield self._set("ALARM", "the rollout is taken back")
+
+    def remove(self, there: Mapping[str, str], cause: str) -> Iterator[Step]:
+        """All of ours."""
+        if there:
+            self._call("delete_alarms", self._names.alarms, AlarmNames=sorted(there))
+            yield Step("delete_alarms", self._names.alarms, cause)
+
+    def _check(self, names: list[str]) -> None:
+        states = self._states(AlarmNames=names) if names else {}
+        if missing := sorted(set(names) - set(states)):
+            raise ProvisioningError(
+                f"the target's account and region have no alarm {missing[0]}: make it, or name another",
+                code="no_alarm",
+            )
+        if ringing := sorted(name for name, state in states.items() if state == "ALARM"):
+            raise ProvisioningError(
+                f"alarm {ringing[0]} has gone off already, so SageMaker would take the update back at once: "
+                "the rollout waits until it is OK",
+                passing=True, wait=15.0, code="alarm",
+            )  # fmt: skip
+
+    def _states(self, **which: Any) -> dict[str, str]:
+        answer = self._call(
+            "describe_alarms", self._names.alarms, AlarmTypes=["MetricAlarm", "CompositeAlarm"],
+            MaxRecords=100, **which,
+        )  # fmt: skip
+        found = [*answer.get("MetricAlarms", ()), *answer.get("CompositeAlarms", ())]
+        return {str(item["AlarmName"]): str(item["StateValue"]) for item in found}
+
+    def _call(self, operation: str, about: str, **arguments: Any) -> dict[str, Any]:
+        return self._account.ask("cloudwatch", operation, about, **arguments)
+
+    def _put(self, name: str, metric: Mapping[str, Any]) -> Step:
+        self._call(
+            "put_metric_alarm", name, AlarmName=name, Period=_MINUTE, EvaluationPeriods=1,
+            ComparisonOperator="GreaterThanThreshold", ActionsEnabled=False,
+            AlarmDescription="Made by Graftwork for a rollout; it goes with it.", **metric,
+        )  # fmt: skip
+        return Step("put_metric_alarm", name, f"it takes the update back when {metric['MetricName']} is high")
+
+    def _set(self, state: str, reason: str) -> Step:
+        self._call(
+            "set_alarm_state", self.verdict, AlarmName=self.verdict, StateValue=state, StateReason=reason
+        )
+        return Step("set_alarm_state", self.verdict, f"{state}: {reason}")

@@ -1,0 +1,180 @@
+"""Archives in S3 that SageMaker loads: adapters with their files at the root, or many in `adapters/`."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, Final
+
+from boto3.s3.transfer import TransferConfig
+
+from controlplane.artifact_store import artifact_store
+from controlplane.catalog.checkpoint_sources import checkpoint_source
+from controlplane.deployments.models import Target
+from controlplane.deployments.provisioners.base import ProvisioningError
+from controlplane.deployments.provisioners.sagemaker.account import Account, aws_answers
+from worker_engine.protocol import ADAPTER_FILES, AdapterRef
+
+_TRANSFER: Final = TransferConfig(use_threads=False)
+_SPOOL: Final = 32 << 20
+_DELETED_AT_ONCE: Final = 1000
+
+
+class ArtifactMissingError(ProvisioningError):
+    """An adapter's file is not in the artifact store: that adapter cannot be placed; others can."""
+
+
+class Store:
+    """A target's own folder of its `s3://bucket/prefix`. `beat` is called while bytes move."""
+
+    def __init__(self, account: Account, target: Target, *, beat: Callable[[], None]) -> None:
+        self._s3, self._beat = account.s3, beat
+        self._bucket, _, prefix = f"{target.store}/{target.owner}".removeprefix("s3://").partition("/")
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+
+    def url(self, key: str) -> str:
+        return f"s3://{self._bucket}/{self._prefix}{key}"
+
+    def keys(self, folder: str) -> set[str]:
+        """Keys below `folder`."""
+        with aws_answers("list_objects_v2", self.url(folder)):
+            pages = self._s3.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=f"{self._prefix}{folder}/"
+            )
+            found = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        return {key.removeprefix(self._prefix) for key in found}
+
+    def put(self, key: str, stream: IO[bytes] | Any) -> None:
+        """Stores what `stream` yields; nothing shows under `key` until all of it is there.
+
+        Raises whatever `beat` raises: botocore, which calls it while it sends, makes a connection's failure
+        of that, and would try again.
+        """
+        self.abort(key)
+        ended: list[Exception] = []
+
+        def beat(_: int) -> None:
+            try:
+                self._beat()
+            except Exception as error:
+                ended.append(error)
+                raise
+
+        try:
+            with aws_answers("put_object", self.url(key)):
+                self._s3.upload_fileobj(
+                    stream, self._bucket, self._prefix + key, Config=_TRANSFER, Callback=beat
+                )
+        except ProvisioningError:
+            if ended:
+                raise ended[0] from None
+            raise
+
+    def abort(self, prefix: str) -> None:
+        """Gives up uploads to keys that begin so, which a process did not end: parts are kept, and billed."""
+        with aws_answers("list_multipart_uploads", self.url(prefix)):
+            pages = self._s3.get_paginator("list_multipart_uploads")
+            found = [
+                (item["Key"], item["UploadId"])
+                for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
+                for item in page.get("Uploads", ())
+            ]
+            for key, upload in found:
+                self._beat()
+                try:
+                    self._s3.abort_multipart_upload(Bucket=self._bucket, Key=key, UploadId=upload)
+                except self._s3.exceptions.NoSuchUpload:
+                    continue
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Removes up to a thousand keys by one call."""
+        batch = [{"Key": self._prefix + key} for key in sorted(keys)[:_DELETED_AT_ONCE]]
+        with aws_answers("delete_objects", self.url("")):
+            answer = self._s3.delete_objects(Bucket=self._bucket, Delete={"Objects": batch, "Quiet": True})
+        if errors := answer.get("Errors"):
+            first = errors[0]
+            raise ProvisioningError(
+                f"{self.url(first.get('Key', ''))} cannot be removed: allow s3:DeleteObject"
+                f" ({first.get('Code')}: {first.get('Message')})"
+            )
+
+
+def adapter_key(deployment: str, sha256: str) -> str:
+    """Key of an adapter's archive. Each deployment has its own: what one removes, no other one loads."""
+    return f"adapters/{deployment}/{sha256}.tar.gz"
+
+
+def preloaded_key(deployment: str, adapters: Iterable[AdapterRef]) -> str:
+    """Key of a deployment's archive of all of them: another set is another archive."""
+    lines = "".join(f"{ref.sha256}  {ref.name}\n" for ref in sorted(adapters, key=lambda ref: ref.name))
+    return f"preloaded/{deployment}/{hashlib.sha256(lines.encode()).hexdigest()}/adapters.tar.gz"
+
+
+@contextmanager
+def adapter_archive(ref: AdapterRef, *, beat: Callable[[], None]) -> Iterator[IO[bytes]]:
+    """An adapter's files at the archive's root, as adapter inference components take them."""
+    with _archive([("", ref)], beat) as stream:
+        yield stream
+
+
+@contextmanager
+def preloaded_archive(adapters: Iterable[AdapterRef], *, beat: Callable[[], None]) -> Iterator[IO[bytes]]:
+    """`adapters/<engine name>/...`, which LMI loads at its start."""
+    ordered = sorted(adapters, key=lambda ref: ref.name)
+    with _archive([(f"adapters/{ref.name}/", ref) for ref in ordered], beat) as stream:
+        yield stream
+
+
+def checkpoint_files(source: str) -> list[str]:
+    """Names of a checkpoint's files."""
+    return sorted(checkpoint_source(source).sizes())
+
+
+def checkpoint_put(store: Store, source: str, name: str, key: str) -> None:
+    """Stores one file of a checkpoint under `key`."""
+    with checkpoint_source(source).open(name) as stream:
+        store.put(key, stream)
+
+
+@contextmanager
+def _archive(members: list[tuple[str, AdapterRef]], beat: Callable[[], None]) -> Iterator[IO[bytes]]:
+    """The same adapters give the same bytes: no time, no owner, no file name in the head."""
+    kept = artifact_store()
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL) as spool:
+        with (
+            gzip.GzipFile(fileobj=spool, mode="wb", mtime=0, filename="", compresslevel=1) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            for folder, ref in members:
+                for name in ADAPTER_FILES:
+                    key = f"adapters/{ref.sha256}/{name}"
+                    if (size := kept.size(key)) is None:
+                        raise ArtifactMissingError(
+                            f"{ref.name}: {name} is no longer in the artifact store: register that "
+                            f"version again"
+                        )
+                    member = tarfile.TarInfo(folder + name)
+                    member.size, member.mode = size, 0o644
+                    with kept.open(key) as stream:
+                        archive.addfile(member, _Watched(stream, beat))
+        spool.seek(0)
+        yield spool
+
+
+class _Watched(io.RawIOBase):
+    """Beats as it is read, and reads as much as is asked for."""
+
+    def __init__(self, stream: Any, beat: Callable[[], None]) -> None:
+        self._stream, self._beat = stream, beat
+
+    def read(self, size: int = -1, /) -> bytes:
+        self._beat()
+        data = bytearray()
+        while len(data) < size and (part := self._stream.read(size - len(data))):
+            data += part
+        return bytes(data)

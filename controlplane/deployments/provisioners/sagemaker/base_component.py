@@ -1,0 +1,115 @@
+"""The base model's inference component: made, updated as a rollout has it, scaled, made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from controlplane.deployments.provisioners.base import Desired, Progress, State, Step
+from controlplane.deployments.provisioners.sagemaker.account import Account
+from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
+from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
+from controlplane.deployments.provisioners.sagemaker.errors import failure_reason
+from controlplane.deployments.provisioners.sagemaker.names import VARIANT
+from controlplane.deployments.provisioners.sagemaker.seen import Component, Seen
+from controlplane.deployments.provisioners.sagemaker.specs import Specs
+
+
+class BaseComponent:
+    """Of one deployment; `adapters` are those over it, `alarms` those that watch its rollouts."""
+
+    def __init__(
+        self, account: Account, specs: Specs, desired: Desired, adapters: Adapters, alarms: Alarms
+    ) -> None:
+        self._account, self._specs, self._desired = account, specs, desired
+        self._names, self._turn = specs.names, desired.turn
+        self._adapters, self._alarms = adapters, alarms
+
+    def progress(self, seen: Seen) -> Progress:
+        """SageMaker counts no copies of one version: there are none of the new one, or all."""
+        turn, there = self._turn, not self.difference(seen) and seen.base.state is State.READY
+        taken = turn is not None and not turn.back and self.taken_back(seen)
+        return Progress(
+            fresh=seen.copies[1] if there else 0,
+            failed=seen.base.reason if seen.base.state is State.FAILED else "",
+            taken_back=taken_back_text(seen.base, self.difference(seen)) if taken else "",
+        )
+
+    def difference(self, seen: Seen) -> str:
+        """In what the base component differs from what is wanted; "" for nothing."""
+        if seen.base.state is State.ABSENT:
+            return ""
+        told = seen.base.told.get("Specification", {})
+        if seen.model_in_force != self._specs.model_name:
+            return f"its model is {seen.model_in_force}, and {self._specs.model_name} is wanted"
+        has = told.get("ComputeResourceRequirements", {})
+        wrong = [name for name, value in self._specs.requirements.items() if has.get(name) != value]
+        return f"{wrong[0]} is {has.get(wrong[0])}" if wrong else ""
+
+    def taken_back(self, seen: Seen) -> bool:
+        """Whether SageMaker rolled an update back that is still wanted: it is not repeated at once."""
+        tried = self.difference(seen) in self._desired.tried
+        return seen.base.state is State.READY and tried and not self._desired.retry
+
+    def apply(self, seen: Seen) -> Iterator[Step]:
+        """As `Provisioner.apply`, of this part."""
+        name = self._names.base
+        match seen.base.state:
+            case State.ABSENT:
+                self._account.make(
+                    "create_inference_component", name, InferenceComponentName=name,
+                    EndpointName=self._names.endpoint, VariantName=VARIANT, Specification=self._specs.base,
+                    RuntimeConfig={"CopyCount": self._desired.min_copies}, Tags=self._names.tags(),
+                )  # fmt: skip
+                yield Step("create_inference_component", name, "it is not there")
+            case State.CHANGING if self._turn is not None and self._turn.back:
+                yield from self._alarms.ring(seen.alarms)
+            case State.READY if self.taken_back(seen):
+                return
+            case State.READY if cause := self.difference(seen):
+                yield from self._update(seen, cause)
+            case State.READY if not self.in_bounds(seen):
+                count = min(max(seen.copies[0], self._desired.min_copies), self._desired.max_copies)
+                self._account.call(
+                    "update_inference_component_runtime_config", name, InferenceComponentName=name,
+                    DesiredRuntimeConfig={"CopyCount": count},
+                )  # fmt: skip
+                cause = f"{seen.copies[0]} copies, and {self.wanted_copies()} are wanted"
+                yield Step("update_inference_component_runtime_config", name, cause)
+            case State.FAILED if self._desired.retry and not seen.adapters:
+                self._account.take_away("delete_inference_component", name, InferenceComponentName=name)
+                yield Step("delete_inference_component", name, "it failed, and is made anew")
+            case State.FAILED if self._desired.retry:
+                yield from self._adapters.remove(seen, "its base failed, and is made anew")
+
+    def _update(self, seen: Seen, cause: str) -> Iterator[Step]:
+        """All at once, or as the rollout that is under way has it."""
+        name, turn = self._names.base, self._turn
+        arguments: dict[str, Any] = {"InferenceComponentName": name, "Specification": self._specs.base}
+        if turn is not None:
+            if turn.hold:
+                return
+            if not turn.back:
+                yield from self._alarms.prepare(turn, seen.alarms)
+            arguments["DeploymentConfig"] = self._alarms.config(turn)
+        self._account.call("update_inference_component", name, **arguments)
+        yield Step("update_inference_component", name, cause)
+
+    def in_bounds(self, seen: Seen) -> bool:
+        """Whether there are as many copies as there may be."""
+        return self._desired.min_copies <= seen.copies[0] <= self._desired.max_copies
+
+    def wanted_copies(self) -> str:
+        """How many there may be."""
+        least, most = self._desired.min_copies, self._desired.max_copies
+        return str(least) if least == most else f"{least} to {most}"
+
+
+def taken_back_text(item: Component, difference: str) -> str:
+    """What to do about an update of `item` that SageMaker rolled back."""
+    told = failure_reason(str(item.told["FailureReason"])) if item.told.get("FailureReason") else ""
+    return (
+        f"SageMaker took the update of {item.name} back ({difference}): what was there serves on; "
+        "change what made it, or retry. "
+        + (told or "The log of the copies that did not start, in CloudWatch, says why.")
+    )

@@ -1,0 +1,330 @@
+"""One deployment on SageMaker, in the order in which its parts need one another.
+
+    made:     checkpoint, model, endpoint's configuration, endpoint, base component, archives, adapters
+    removed:  adapters, base component, endpoint, its configurations, models, archives, checkpoint
+
+Each step is one call; what may be done is decided by what was seen, so a step that was lost or done twice
+does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Self
+
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.provisioners.base import (
+    Desired,
+    Observation,
+    Place,
+    PlacedAdapter,
+    ProvisioningError,
+    Resource,
+    State,
+    Step,
+)
+from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
+from controlplane.deployments.provisioners.sagemaker.alarms import Alarms
+from controlplane.deployments.provisioners.sagemaker.archives import (
+    Store,
+    checkpoint_files,
+    checkpoint_put,
+    preloaded_archive,
+)
+from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling
+from controlplane.deployments.provisioners.sagemaker.base_component import BaseComponent, taken_back_text
+from controlplane.deployments.provisioners.sagemaker.seen import Seen, look
+from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
+from controlplane.deployments.provisioners.sagemaker.specs import Specs
+from gateway.wire import SageMakerTarget
+
+Hosting = Deployment.Hosting
+_NAMING = {
+    Hosting.COMPONENTS: "components",
+    Hosting.PRELOADED: "name",
+    Hosting.FUSED: "name",
+    Hosting.ON_DEMAND: "reference",
+}
+_UP = (State.READY, State.CHANGING)
+
+
+class SageMakerProvisioner:
+    """`beat` is called while bytes move, so that a lease is kept."""
+
+    def __init__(
+        self, target: Target, desired: Desired, account: ServicesAccount, *, beat: Callable[[], None]
+    ) -> None:
+        self._target, self._desired, self._account = target, desired, account
+        self._beat = beat
+        self._store = Store(account, target, beat=beat)
+        self._specs = Specs.of(target, desired, self._store)
+        self._names = self._specs.names
+        self._adapters = Adapters(account, self._store, self._names, desired, beat=beat)
+        self._autoscaling = Autoscaling(account, self._names, desired)
+        self._alarms = Alarms(account, self._names)
+        self._base = BaseComponent(account, self._specs, desired, self._adapters, self._alarms)
+
+    @classmethod
+    def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:
+        """Raises ProvisioningError: there are no credentials, or they may not assume the target's role."""
+        return cls(target, desired, ServicesAccount.of(target), beat=beat)
+
+    def close(self) -> None:
+        self._account.close()
+
+    def observe(self) -> Observation:
+        seen = look(
+            self._account, self._store, self._names, self._desired,
+            checkpoint_folder=self._specs.checkpoint_folder.rpartition("/")[0],
+            archive_urls=self._adapters.urls(),
+        )  # fmt: skip
+        seen = replace(seen, autoscaling=self._autoscaling.look())
+        if self._desired.had_turns:
+            seen = replace(seen, alarms=self._alarms.look())
+        adapters = self._placed(seen)
+        return Observation(
+            resources=self._resources(seen),
+            places=(self._place(),) if self._serves(seen) else (),
+            adapters=adapters,
+            waiting=self._waiting(seen),
+            complete=self._complete(seen, adapters),
+            empty=self._empty(seen),
+            failed=self._failed(seen),
+            drift=self._drift(seen),
+            unscaled=seen.autoscaling.refused,
+            scaled=seen.autoscaling.scaled,
+            progress=self._base.progress(seen),
+            detail=seen,
+        )
+
+    def apply(self, seen: Observation) -> Iterator[Step]:
+        found: Seen = seen.detail
+        if taken := found.foreign & {self._specs.model_name, self._specs.config_name}:
+            raise self._names.refusal(min(taken))
+        yield from self._files(found)
+        if self._specs.model_name not in found.models:
+            yield self._create_model()
+        if self._specs.config_name not in found.configs:
+            yield self._create_config()
+        stale = self._config_difference(found) and not self._config_taken_back(found)
+        if found.endpoint.state is not State.READY or stale:
+            yield from self._endpoint(found)
+            return
+        yield from self._base.apply(found)
+        held = None
+        if self._desired.hosting == Hosting.COMPONENTS and found.base.state in _UP:
+            held = yield from self._adapters.apply(found)
+        if found.base.state in _UP:
+            yield from self._autoscaling.apply(found.autoscaling)
+        if found.base.state is State.READY and found.model_in_force == self._specs.model_name:
+            yield from self._tidy(found)
+        if held is not None:
+            raise held
+
+    def remove(self, seen: Observation) -> Iterator[Step]:
+        found: Seen = seen.detail
+        cause = "the deployment is being removed"
+        yield from self._autoscaling.remove(found.autoscaling, cause)
+        if found.adapters:
+            yield from self._adapters.remove(found, cause)
+            return
+        if found.base.state is not State.ABSENT:
+            if found.base.state is not State.LEAVING:
+                yield self._delete("inference_component", self._names.base, cause)
+            return
+        if not self._desired.endpoint_is_shared:
+            if found.endpoint.state is not State.ABSENT:
+                if found.endpoint.state not in (State.LEAVING, State.STARTING, State.CHANGING):
+                    yield self._delete("endpoint", self._names.endpoint, cause)
+                return
+            for name in sorted(found.configs):
+                yield self._delete("endpoint_config", name, cause)
+        for name in sorted(found.models):
+            yield self._delete("model", name, cause)
+        yield from self._alarms.remove(found.alarms, cause)
+        for folder in ("adapters", "preloaded", "checkpoints"):
+            self._store.abort(f"{folder}/{self._desired.deployment}/")
+        yield from self._remove_files(set(found.archives | found.checkpoint), cause)
+
+    def _files(self, seen: Seen) -> Iterator[Step]:
+        """What the model's container loads, a file a step."""
+        if folder := self._specs.checkpoint_folder:
+            if not self._desired.checkpoint_digest:
+                # Its name follows from its content: before that is known, it would be stored twice.
+                raise ProvisioningError(
+                    f"the digests of base model {self._desired.base_model}'s files are not taken yet; "
+                    "if that failed, have them read again on its page",
+                    passing=True,
+                    wait=5.0,
+                    code="no_digest",
+                )
+            for name in checkpoint_files(self._desired.checkpoint):
+                key = f"{folder}/{name}"
+                if key not in seen.checkpoint:
+                    checkpoint_put(self._store, self._desired.checkpoint, name, key)
+                    yield Step(
+                        "put_checkpoint", self._store.url(key), "SageMaker reads the checkpoint from S3"
+                    )
+        if (key := self._specs.preloaded) and key not in seen.archives:
+            with preloaded_archive(self._desired.adapters, beat=self._beat) as stream:
+                self._store.put(key, stream)
+            count = len(self._desired.adapters)
+            yield Step("put_archive", self._store.url(key), f"{count} adapters that come with the model")
+
+    def _create_model(self) -> Step:
+        name = self._specs.model_name
+        self._account.make("create_model", name, ModelName=name, Tags=self._names.tags(), **self._specs.model)
+        return Step("create_model", name, "no model of this image, environment and data is there")
+
+    def _create_config(self) -> Step:
+        name = self._specs.config_name
+        tags = self._names.tags(shared=True)
+        self._account.make(
+            "create_endpoint_config", name, EndpointConfigName=name, Tags=tags, **self._specs.config
+        )
+        return Step("create_endpoint_config", name, "no configuration of these instances is there")
+
+    def _endpoint(self, seen: Seen) -> Iterator[Step]:
+        name, config = self._names.endpoint, self._specs.config_name
+        match seen.endpoint.state:
+            case State.ABSENT:
+                self._account.make(
+                    "create_endpoint", name, EndpointName=name, EndpointConfigName=config,
+                    Tags=self._names.tags(shared=True),
+                )  # fmt: skip
+                yield Step("create_endpoint", name, "it is not there")
+            case State.READY:
+                self._account.call("update_endpoint", name, EndpointName=name, EndpointConfigName=config)
+                yield Step("update_endpoint", name, self._config_difference(seen))
+            case State.FAILED if self._desired.retry and seen.base.state is State.ABSENT:
+                yield self._delete("endpoint", name, "it failed, and is made anew")
+
+    def _tidy(self, seen: Seen) -> Iterator[Step]:
+        """What an older desired state left."""
+        if self._desired.turn is None:
+            yield from self._alarms.remove(seen.alarms, "no rollout is under way")
+        for name in sorted(seen.configs - {self._specs.config_name, seen.config_in_force}):
+            yield self._delete("endpoint_config", name, "another configuration is in force")
+        for name in sorted(seen.models - {self._specs.model_name}):
+            yield self._delete("model", name, "another model is in force")
+        keep = {self._specs.preloaded, *self._adapters.keys()}
+        going = {sha12 for name in self._desired.keep if (sha12 := name.rpartition(".")[2])}
+        old = {key for key in seen.archives - keep if key.rpartition("/")[2][:12] not in going}
+        yield from self._remove_files(old, "no adapter of these is placed any more")
+        folder = f"{self._specs.checkpoint_folder}/"
+        stale = {key for key in seen.checkpoint if not key.startswith(folder)}
+        yield from self._remove_files(stale, "another content of the checkpoint is in force")
+
+    def _remove_files(self, keys: set[str], cause: str) -> Iterator[Step]:
+        if keys:
+            self._store.remove(keys)
+            yield Step("delete_objects", self._store.url(""), f"{cause}: {len(keys)} files")
+
+    def _delete(self, kind: str, name: str, cause: str) -> Step:
+        arguments = {
+            "inference_component": "InferenceComponentName", "endpoint": "EndpointName",
+            "endpoint_config": "EndpointConfigName", "model": "ModelName",
+        }  # fmt: skip
+        self._account.take_away(f"delete_{kind}", name, **{arguments[kind]: name})
+        return Step(f"delete_{kind}", name, cause)
+
+    def _serves(self, seen: Seen) -> bool:
+        return (
+            seen.endpoint.state in _UP
+            and seen.base.state in _UP
+            and (seen.copies[1] > 0 or self._desired.min_copies == 0)
+        )
+
+    def _place(self) -> Place:
+        naming = _NAMING[Hosting(self._desired.hosting)]
+        target = SageMakerTarget(self._target.region, self._names.endpoint, self._names.base, naming)
+        return Place("sagemaker", self._target.endpoint_url, sagemaker=target)
+
+    def _placed(self, seen: Seen) -> dict[str, PlacedAdapter]:
+        if self._desired.hosting == Hosting.COMPONENTS:
+            return self._adapters.placed(seen)
+        if self._desired.hosting != Hosting.PRELOADED:
+            return {}
+        current = seen.base.state is State.READY and seen.model_in_force == self._specs.model_name
+        state = State.READY if current else State.STARTING
+        return {ref.name: PlacedAdapter(self._names.base, state) for ref in self._desired.adapters}
+
+    def _resources(self, seen: Seen) -> tuple[Resource, ...]:
+        single = [
+            Resource(kind, item.name, item.state, item.reason)
+            for kind, item in (("endpoint", seen.endpoint), ("base component", seen.base))
+            if item.state is not State.ABSENT
+        ]
+        parts = [Resource("endpoint configuration", name, State.READY) for name in sorted(seen.configs)]
+        parts += [Resource("model", name, State.READY) for name in sorted(seen.models)]
+        return tuple(single + parts)
+
+    def _waiting(self, seen: Seen) -> str:
+        slow = (State.STARTING, State.CHANGING, State.LEAVING)
+        for kind, item in (("endpoint", seen.endpoint), ("base component", seen.base)):
+            if item.state in slow:
+                return f"the {kind} {item.name} is {item.state}"
+        count = sum(1 for item in seen.adapters.values() if item.state in slow)
+        if count:
+            return f"{count} adapters are on their way"
+        least, running = self._desired.min_copies, seen.copies[1]
+        return f"{running} of {least} copies run" if running < least else ""
+
+    def _complete(self, seen: Seen, adapters: dict[str, PlacedAdapter]) -> bool:
+        wanted = {ref.name for ref in self._desired.adapters}
+        return (
+            self._serves(seen)
+            and seen.config_in_force == self._specs.config_name
+            and not self._base.difference(seen)
+            and self._base.in_bounds(seen)
+            and seen.copies[1] >= self._desired.min_copies
+            and seen.base.state is State.READY
+            and seen.configs <= {self._specs.config_name}
+            and seen.models <= {self._specs.model_name}
+            and not seen.wrong_archives
+            and self._autoscaling.complete(seen.autoscaling)
+            and (self._desired.turn is not None or not seen.alarms)
+            and all(adapters[name].state is State.READY for name in wanted)
+            and (set(adapters) <= wanted | self._desired.keep)
+        )
+
+    def _empty(self, seen: Seen) -> bool:
+        shared = self._desired.endpoint_is_shared
+        return (
+            not seen.adapters
+            and seen.base.state is State.ABSENT
+            and (shared or (seen.endpoint.state is State.ABSENT and not seen.configs))
+            and not seen.models
+            and not seen.autoscaling.any
+            and not seen.archives
+            and not seen.checkpoint
+            and not seen.alarms
+        )
+
+    def _config_difference(self, seen: Seen) -> str:
+        """In what the endpoint differs from what is wanted; "" for nothing."""
+        has, wanted = seen.config_in_force, self._specs.config_name
+        return "" if has == wanted else f"its configuration is {has}, and {wanted} is wanted"
+
+    def _config_taken_back(self, seen: Seen) -> bool:
+        tried = self._config_difference(seen) in self._desired.tried
+        return seen.endpoint.state is State.READY and tried and not self._desired.retry
+
+    def _failed(self, seen: Seen) -> str:
+        if self._config_taken_back(seen):
+            return taken_back_text(seen.endpoint, self._config_difference(seen))
+        if self._base.taken_back(seen):
+            return taken_back_text(seen.base, self._base.difference(seen))
+        broken = (item for item in (seen.endpoint, seen.base) if item.state is State.FAILED)
+        return next((item.reason for item in broken), "")
+
+    def _drift(self, seen: Seen) -> tuple[str, ...]:
+        """What somebody else changed: what this deployment had as wanted, and is no more."""
+        found = []
+        # An autoscaler's bounds change with the schedule, and it follows them itself.
+        fixed = self._desired.scaling is None
+        if fixed and seen.base.state is State.READY and not self._base.in_bounds(seen):
+            found.append(f"{self._names.base} has {seen.copies[0]} copies, not {self._base.wanted_copies()}")
+        found += [f"{name} holds another archive than its adapter's" for name in sorted(seen.wrong_archives)]
+        return tuple(found)

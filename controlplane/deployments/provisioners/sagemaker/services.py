@@ -1,0 +1,48 @@
+"""An account with the services that only some deployments need: their clients are made at the first call."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+# As of the account's own clients: whoever drives a deployment backs off itself.
+from botocore.config import Config
+
+from controlplane.aws_time_limit import heed_time_limit
+from controlplane.deployments.provisioners.sagemaker.account import Account, aws_answers
+from controlplane.deployments.provisioners.sagemaker.pace import PATIENCE
+
+# As the account's own clients: whoever drives a deployment backs off itself and holds a lease meanwhile.
+_CONFIG: Final = Config(
+    connect_timeout=3, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 1}
+)
+
+
+class ServicesAccount(Account):
+    """Beside SageMaker and S3 any service by its name."""
+
+    def __init__(self, session: Any, *, endpoint_url: str | None, patience: float = PATIENCE) -> None:
+        super().__init__(session, endpoint_url=endpoint_url, patience=patience)
+        self._session, self._endpoint_url = session, endpoint_url
+        self._services: dict[str, Any] = {}
+
+    def close(self) -> None:
+        super().close()
+        for client in self._services.values():
+            client.close()
+
+    def client(self, service: str) -> Any:
+        """The service's boto3 client."""
+        if service not in self._services:
+            made = self._session.client(service, endpoint_url=self._endpoint_url, config=_CONFIG)
+            self._services[service] = heed_time_limit(made)
+        return self._services[service]
+
+    def ask(self, service: str, operation: str, about: str, **arguments: Any) -> dict[str, Any]:
+        """One call of a service's API. Raises ProvisioningError."""
+
+        def answer() -> dict[str, Any]:
+            with aws_answers(operation, about):
+                told: dict[str, Any] = getattr(self.client(service), operation)(**arguments)
+                return told
+
+        return self._pace.keep(f"{service} {operation}", answer)

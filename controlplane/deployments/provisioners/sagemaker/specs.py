@@ -1,0 +1,145 @@
+"""What SageMaker is asked to make of a desired state: the bodies of its calls, in boto3's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
+from controlplane.deployments.containers.options import LmiOptions, container_environment
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.provisioners.base import Desired
+from controlplane.deployments.provisioners.sagemaker.archives import Store, preloaded_key
+from controlplane.deployments.provisioners.sagemaker.names import VARIANT, Names
+from controlplane.deployments.scaling.policy import Routing, ScalingPolicy
+
+_STARTUP_SECONDS: Final = 1200
+_HUB: Final = "hf://"
+Hosting = Deployment.Hosting
+
+
+@dataclass(frozen=True, slots=True)
+class Specs:
+    """All bodies of one deployment; equal desired states give equal ones.
+
+    Attributes:
+        checkpoint_folder: key of the folder that the checkpoint has to be copied to, "" where it need not.
+        preloaded: key of the archive with all adapters, "" in other hosting modes.
+    """
+
+    names: Names
+    model: Mapping[str, Any]
+    config: Mapping[str, Any]
+    requirements: Mapping[str, Any]
+    checkpoint_folder: str
+    preloaded: str
+
+    @property
+    def model_name(self) -> str:
+        return self.names.model(self.model)
+
+    @property
+    def config_name(self) -> str:
+        return self.names.config(self.config)
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """The base component's Specification."""
+        return {
+            "ModelName": self.model_name,
+            "StartupParameters": {
+                "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
+                "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
+            },
+            "ComputeResourceRequirements": dict(self.requirements),
+        }
+
+    @classmethod
+    def of(cls, target: Target, desired: Desired, store: Store) -> Specs:
+        image = Image.of(desired.image or DEFAULT_IMAGE, family=desired.image_family)
+        options = LmiOptions.of(desired.options, image)
+        if desired.hosting == Hosting.FUSED:
+            options = replace(options, enable_lora=False)
+        folder = ""
+        if desired.checkpoint.startswith("/"):
+            folder = f"checkpoints/{desired.deployment}/{desired.checkpoint_digest[:12] or 'unread'}"
+        preloaded = (
+            preloaded_key(desired.deployment, desired.adapters)
+            if desired.hosting == Hosting.PRELOADED
+            else ""
+        )
+        weights = store.url(f"{folder}/") if folder else desired.checkpoint
+        container = _container(desired, image, options, weights, target.region)
+        if preloaded and desired.adapters:
+            container["ModelDataUrl"] = store.url(preloaded)
+        return cls(
+            names=Names(desired, target.owner),
+            model={"PrimaryContainer": container, "ExecutionRoleArn": target.role_arn},
+            config={"ProductionVariants": [_variant(desired)], "ExecutionRoleArn": target.role_arn},
+            requirements=_requirements(desired),
+            checkpoint_folder=folder,
+            preloaded=preloaded if desired.adapters else "",
+        )
+
+
+def _container(
+    desired: Desired, image: Image, options: LmiOptions, weights: str, region: str
+) -> dict[str, Any]:
+    accelerators = int(desired.compute.get("accelerators", 0))
+    model, revision = weights, ""
+    if weights.startswith(_HUB):
+        model, _, revision = weights.removeprefix(_HUB).partition("@")
+    env = container_environment(
+        image, options, model=model, served_name=desired.served_name, accelerators=accelerators
+    )
+    if revision:
+        env["OPTION_REVISION" if image.family is Family.LMI else "HF_REVISION"] = revision
+    container: dict[str, Any] = {
+        "Image": image.uri(region),
+        "Environment": {**env, **desired.environment},
+    }
+    if image.family not in (Family.LMI, Family.TGI) and weights.startswith("s3://"):
+        source = {"S3Uri": weights, "S3DataType": "S3Prefix", "CompressionType": "None"}
+        container["ModelDataSource"] = {"S3DataSource": source}
+    return container
+
+
+def _variant(desired: Desired) -> dict[str, Any]:
+    """Of an endpoint that components are placed on: no model, instances that SageMaker manages."""
+    policy = desired.endpoint_scaling
+    routing = policy.routing if policy else Routing.LEAST_OUTSTANDING
+    return {
+        "VariantName": VARIANT,
+        "InstanceType": desired.instance_type,
+        "InitialInstanceCount": max(1, desired.min_instances),
+        "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
+        "ContainerStartupHealthCheckTimeoutInSeconds": _STARTUP_SECONDS,
+        "ManagedInstanceScaling": {
+            "Status": "ENABLED",
+            "MinInstanceCount": desired.min_instances,
+            "MaxInstanceCount": desired.max_instances,
+            **_release(policy),
+        },
+        "RoutingConfig": {"RoutingStrategy": routing.value},
+    }
+
+
+def _release(policy: ScalingPolicy | None) -> dict[str, Any]:
+    """How instances go, where the policy says so."""
+    if policy is None or policy.release is None:
+        return {}
+    cooldown = policy.release_cooldown_minutes
+    return {"ScaleInPolicy": {"Strategy": policy.release.value, "CooldownInMinutes": cooldown}}
+
+
+def _requirements(desired: Desired) -> dict[str, Any]:
+    compute = desired.compute
+    found: dict[str, Any] = {"MinMemoryRequiredInMb": int(compute["memory_mb"])}
+    if accelerators := compute.get("accelerators"):
+        found["NumberOfAcceleratorDevicesRequired"] = float(accelerators)
+    if cpus := compute.get("cpus"):
+        found["NumberOfCpuCoresRequired"] = float(cpus)
+    if most := compute.get("max_memory_mb"):
+        found["MaxMemoryRequiredInMb"] = int(most)
+    return found

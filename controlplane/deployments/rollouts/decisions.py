@@ -1,0 +1,155 @@
+"""What a rollout does by itself: each look of the reconciler's takes it a step on, back, or to its end.
+
+The reconciler calls while it holds the deployment's lease; people's pause, resume and abort take the lock on
+the deployment's row first, as this does, so of two that act at once the second sees what the first did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Target
+from controlplane.deployments.provisioners.base import Desired, Observation, ProvisioningError
+from controlplane.deployments.rollouts.ends import rollout_end, rollout_take_back
+from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.rollouts.plan import Stage, stage_of
+from controlplane.deployments.rollouts.selectors import deployment_rollout_active
+from controlplane.deployments.rollouts.turns import copies_wanted, policy_of
+from controlplane.deployments.steps import step_add
+
+Status = DeploymentRollout.Status
+Outcome = DeploymentStep.Outcome
+
+
+def rollout_look(
+    *, deployment: Deployment, desired: Desired, seen: Observation, renew: Callable[[], None]
+) -> bool:
+    """Decides by what was seen; whether the desired state, or the step, is another now.
+
+    Args:
+        renew: keeps the lease, in the decision's transaction. Raises LeaseLostError.
+    """
+    if desired.turn is None:
+        return False
+    with transaction.atomic():
+        renew()
+        rollout = deployment_rollout_active(deployment=deployment)
+        if rollout is None or (rollout.status == Status.ROLLING_BACK) != desired.turn.back:
+            return True  # a person was quicker
+        if rollout.status == Status.ROLLING_BACK:
+            if seen.complete:
+                rollout_end(rollout=rollout, reason=rollout.reason)
+            return seen.complete
+        _remember(rollout, deployment, seen)
+        if rollout.status == Status.PAUSED:
+            return False
+        return _decide(rollout, deployment, desired, seen)
+
+
+def rollout_told(*, deployment: Deployment) -> str:
+    """Where the rollout stands, in a line; "" when it has just ended."""
+    rollout = deployment_rollout_active(deployment=deployment)
+    return "" if rollout is None else f"rollout {rollout.pk} is {rollout.status}: {rollout.reason}"
+
+
+def rollout_refused(*, deployment: Deployment, error: ProvisioningError, renew: Callable[[], None]) -> bool:
+    """Takes back what the target refuses for good; whether it did."""
+    if error.passing:
+        return False
+    with transaction.atomic():
+        renew()
+        rollout = deployment_rollout_active(deployment=deployment)
+        if rollout is None or rollout.status == Status.ROLLING_BACK:
+            return False
+        rollout_take_back(rollout=rollout, reason=str(error))
+        return True
+
+
+def _decide(rollout: DeploymentRollout, deployment: Deployment, desired: Desired, seen: Observation) -> bool:
+    kind, now = deployment.target.kind, timezone.now()
+    policy = policy_of(rollout, kind)
+    stage = stage_of(rollout, policy, kind=kind, total=copies_wanted(deployment, desired))
+    if trouble := _trouble(rollout, seen, limit=timedelta(seconds=policy.max_seconds), kind=kind):
+        rollout_take_back(rollout=rollout, reason=trouble)
+        return True
+    if kind == Target.Kind.SAGEMAKER:
+        if seen.complete:
+            rollout_end(rollout=rollout, reason="all copies are new")
+        return seen.complete
+    if seen.progress.fresh < stage.fresh:
+        _wait(rollout, f"{stage.name}: {seen.progress.fresh} of {stage.fresh} answer", ready=False)
+        return False
+    if rollout.ready_at is None:
+        rollout.ready_at = now
+        step_add(deployment, "rollout.ready", str(rollout.pk), stage.name, Outcome.NOTED)
+    wait = _waits_for(rollout, stage, policy.wait_seconds, judged=policy.is_judged)
+    if wait:
+        _wait(rollout, f"{stage.name}; {wait}", ready=True)
+        return False
+    if not stage.is_last:
+        return _next(rollout, deployment, stage, policy_total=copies_wanted(deployment, desired))
+    if not seen.complete:
+        _wait(rollout, f"{stage.name}; the others end their last requests", ready=True)
+        return False
+    rollout_end(rollout=rollout, reason=stage.name)
+    return True
+
+
+def _next(rollout: DeploymentRollout, deployment: Deployment, stage: Stage, *, policy_total: int) -> bool:
+    why = f"{stage.name}, and nothing speaks against it"
+    rollout.step += 1
+    rollout.ready_at, rollout.verdict, rollout.judged_at = None, "", None
+    kind = deployment.target.kind
+    following = stage_of(rollout, policy_of(rollout, kind), kind=kind, total=policy_total)
+    rollout.reason = following.name
+    rollout.save(update_fields=["step", "ready_at", "verdict", "judged_at", "reason"])
+    step_add(deployment, "rollout.step", str(rollout.pk), f"{following.name}: {why}")
+    return True
+
+
+def _trouble(rollout: DeploymentRollout, seen: Observation, *, limit: timedelta, kind: str) -> str:
+    """Why it must not go on; "" for nothing. An alarm of SageMaker's own is seen as what that did."""
+    if seen.progress.taken_back:
+        return seen.progress.taken_back
+    if seen.progress.failed:
+        return seen.progress.failed
+    if rollout.verdict == "worse":
+        return rollout.reason
+    if kind != Target.Kind.SAGEMAKER and timezone.now() - rollout.turned_at > limit:
+        return f"it has not come to its end within {limit.total_seconds():.0f} s: {rollout.reason}"
+    return ""
+
+
+def _waits_for(rollout: DeploymentRollout, stage: Stage, seconds: float, *, judged: bool) -> str:
+    """What has to pass before the next step; "" for nothing."""
+    if not stage.waits or rollout.ready_at is None:
+        return ""
+    due = rollout.ready_at + timedelta(seconds=seconds)
+    if (left := due - timezone.now()) > timedelta(0):
+        return f"alarms are watched for {int(left.total_seconds()) + 1} s more"
+    if judged and (rollout.judged_at is None or rollout.judged_at < due):
+        return "usage of this step is being judged"
+    return ""
+
+
+def _wait(rollout: DeploymentRollout, reason: str, *, ready: bool) -> None:
+    if not ready:
+        rollout.ready_at = None
+    rollout.reason = reason
+    rollout.save(update_fields=["ready_at", "reason"])
+
+
+def _remember(rollout: DeploymentRollout, deployment: Deployment, seen: Observation) -> None:
+    """Which copies have served either side: usage is judged by them, also when they have left the routes."""
+    sides = {side: set(ids) for side, ids in rollout.copies.items()}
+    for copy in Copy.objects.filter(deployment=deployment):
+        new = copy.url in seen.progress.places
+        sides.setdefault("new" if new else "old", set()).add(copy.pk)
+    told = {side: sorted(ids) for side, ids in sides.items()}
+    if told != rollout.copies:
+        rollout.copies = told
+        rollout.save(update_fields=["copies"])

@@ -1,0 +1,68 @@
+"""Rollouts of deployments: from one state of the copies to another, and back when an alarm goes off."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db import models
+
+ROLLED: Final = ("variant", "urls", "image", "image_family", "options", "environment", "compute")
+"""Fields of a deployment that say what a copy is: their change replaces copies."""
+
+
+class DeploymentRollout(models.Model):
+    """One change of a deployment's copies. The deployment's own fields are what it goes to; while it is
+    taken back, what it came from."""
+
+    class Strategy(models.TextChoices):
+        ROLLING = "rolling", "some copies at a time"
+        BLUE_GREEN = "blue_green", "a whole new set, then the switch"
+
+    class Status(models.TextChoices):
+        RUNNING = "running"
+        PAUSED = "paused"
+        ROLLING_BACK = "rolling_back"
+        COMPLETED = "completed"
+        ROLLED_BACK = "rolled_back"
+        ABORTED = "aborted"
+
+    ACTIVE = (Status.RUNNING, Status.PAUSED, Status.ROLLING_BACK)
+
+    deployment = models.ForeignKey("deployments.Deployment", models.CASCADE, related_name="rollouts")
+    strategy = models.CharField(max_length=12, choices=Strategy.choices)
+    before = models.JSONField(help_text="ROLLED as they were.")
+    after = models.JSONField(help_text="ROLLED as they are to be.")
+    policy = models.JSONField(help_text="RolloutPolicy.")
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.RUNNING)
+    step = models.PositiveSmallIntegerField(default=0, help_text="Batches that are done.")
+    ready_at = models.DateTimeField(null=True, help_text="Since when all copies of this step have answered.")
+    turned_at = models.DateTimeField(help_text="When it began, or was taken back.")
+    copies = models.JSONField(default=dict, help_text="Ids of copies that have served: new, old.")
+    verdict = models.CharField(
+        max_length=5, blank=True, help_text="Of usage at this step: worse, fine, wait."
+    )
+    judged_at = models.DateTimeField(null=True, help_text="When usage was judged last.")
+    figures = models.JSONField(null=True, help_text="What was compared then.")
+    reason = models.TextField(blank=True, help_text="What it waits for, or why it ended.")
+    aborted = models.BooleanField(default=False, help_text="It is taken back because somebody asked for it.")
+    created_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-pk",)
+        constraints = [
+            models.UniqueConstraint(
+                fields=["deployment"],
+                condition=models.Q(status__in=["running", "paused", "rolling_back"]),
+                name="deployment_rollout_one_active",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"rollout {self.pk} of {self.deployment}"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may still change copies."""
+        return self.status in self.ACTIVE

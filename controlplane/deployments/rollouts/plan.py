@@ -1,0 +1,45 @@
+"""What is to be there at each step of a rollout. Arithmetic only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.deployments.models import Target
+from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.rollouts.policy import RolloutPolicy
+
+Strategy = DeploymentRollout.Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """
+    Attributes:
+        fresh, led, spare: as of `provisioners.base.Turn`.
+        is_last: what comes behind it is the end.
+        waits: before the next step the policy's time passes, and usage is judged.
+        name: for people.
+    """
+
+    fresh: int
+    led: int
+    name: str
+    spare: bool = False
+    is_last: bool = False
+    waits: bool = True
+
+
+def stage_of(rollout: DeploymentRollout, policy: RolloutPolicy, *, kind: str, total: int) -> Stage:
+    """The present step of `rollout` among `total` copies of a target of this kind."""
+    step = rollout.step
+    if kind == Target.Kind.SAGEMAKER:
+        return Stage(total, total, "SageMaker replaces the copies", is_last=True)
+    match Strategy(rollout.strategy):
+        case Strategy.ROLLING:
+            fresh = min((step + 1) * policy.batch_copies, total)
+            return Stage(fresh, fresh, f"{fresh} of {total} copies are new", is_last=fresh >= total)
+        case Strategy.BLUE_GREEN if step == 0:
+            return Stage(total, 0, f"{total} new copies come beside the others", waits=False)
+        case Strategy.BLUE_GREEN if step == 1:
+            return Stage(total, total, "the new copies have the requests, the others stand by", spare=True)
+    return Stage(total, total, f"all {total} copies are new", is_last=True, waits=False)

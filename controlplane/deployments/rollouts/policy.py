@@ -1,0 +1,118 @@
+"""How a rollout goes on, and what takes it back: typed, and checked for the kind of target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Self
+
+from controlplane.deployments.models import Target
+from controlplane.errors import InvalidInputError
+
+_BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    "batch_copies": (1, 1000), "rollback_batch_copies": (1, 1000), "wait_seconds": (0, 3600),
+    "max_seconds": (600, 28_800), "max_error_increase": (0.001, 0.5),
+    "max_latency_ratio": (1.1, 100.0), "max_model_errors": (1, 1e9), "max_model_latency_ms": (1, 1e7),
+}  # fmt: skip
+_OPTIONAL: Final = frozenset(
+    {"rollback_batch_copies", "max_error_increase", "max_latency_ratio", "max_model_errors",
+     "max_model_latency_ms"}
+)  # fmt: skip
+_OF_SAGEMAKER: Final = ("alarms", "rollback_batch_copies", "max_model_errors", "max_model_latency_ms")
+_ALARM: Final = re.compile(r"(?!\s*$)[^\x00-\x1f]{1,255}")
+MOST_ALARMS: Final = 7
+"""Of the ten that SageMaker takes up to three are ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPolicy:
+    """
+    Attributes:
+        batch_copies: how many copies are replaced at a time.
+        rollback_batch_copies: sagemaker: the same on the way back; None for all at once.
+        wait_seconds: from when a step's copies answer until the next one; alarms are watched meanwhile.
+        max_seconds: longer than that it may not take.
+        max_error_increase: share of requests that may fail beyond what fails on the others; None: not judged.
+        max_latency_ratio: how many times the others' 95th percentile of time to the first token may be
+            exceeded by 5 %; None: not judged.
+        alarms: sagemaker: names of CloudWatch alarms of yours.
+        max_model_errors: sagemaker: answers with an error a minute, by CloudWatch's InvocationModelErrors.
+        max_model_latency_ms: sagemaker: mean of a minute, by CloudWatch's ModelLatency.
+    """
+
+    batch_copies: int = 1
+    rollback_batch_copies: int | None = None
+    wait_seconds: int = 60
+    max_seconds: int = 3600
+    max_error_increase: float | None = 0.02
+    max_latency_ratio: float | None = None
+    alarms: tuple[str, ...] = ()
+    max_model_errors: float | None = None
+    max_model_latency_ms: float | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, kind: str) -> Self:
+        """
+        Raises:
+            InvalidInputError: a name is unknown, a value is out of its bounds, or not for this target.
+        """
+        known = {item.name for item in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise _wrong("policy", f"a policy has {', '.join(sorted(known))}; not {unknown[0]}")
+        for name, (least, most) in _BOUNDS.items():
+            value = values.get(name)
+            if name not in values or (value is None and name in _OPTIONAL):
+                continue
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not least <= value <= most:  # type: ignore[operator]
+                raise _wrong(name, f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
+        policy = cls(**{**values, "alarms": tuple(values.get("alarms", ()))})
+        policy._check_alarms()
+        if kind != Target.Kind.SAGEMAKER and (given := [name for name in _OF_SAGEMAKER if values.get(name)]):
+            raise _wrong(given[0], f"{given[0]} is for targets of kind sagemaker")
+        return policy
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether usage has a say."""
+        return self.max_error_increase is not None or self.max_latency_ratio is not None
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Of our own alarms on CloudWatch's metrics, by what they watch."""
+        found = {"errors": self.max_model_errors, "latency": self.max_model_latency_ms}
+        return {name: float(value) for name, value in found.items() if value is not None}
+
+    def deployment_config(self) -> dict[str, Any]:
+        """SageMaker's DeploymentConfig, with the operator's alarms alone."""
+        rolling: dict[str, Any] = {
+            "MaximumBatchSize": _copies(self.batch_copies),
+            "WaitIntervalInSeconds": int(self.wait_seconds),
+            "MaximumExecutionTimeoutInSeconds": int(self.max_seconds),
+        }
+        if self.rollback_batch_copies is not None:
+            rolling["RollbackMaximumBatchSize"] = _copies(self.rollback_batch_copies)
+        alarms = [{"AlarmName": name} for name in self.alarms]
+        return {"RollingUpdatePolicy": rolling, "AutoRollbackConfiguration": {"Alarms": alarms}}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
+        }
+
+    def _check_alarms(self) -> None:
+        if len(self.alarms) > MOST_ALARMS or len(set(self.alarms)) != len(self.alarms):
+            raise _wrong("alarms", f"alarms are at most {MOST_ALARMS} different names")
+        names: tuple[Any, ...] = self.alarms
+        for name in names:
+            if not isinstance(name, str) or _ALARM.fullmatch(name) is None:
+                raise _wrong("alarms", f"an alarm's name is 1-255 characters, got {name!r}")
+
+
+def _copies(count: int) -> dict[str, Any]:
+    return {"Type": "COPY_COUNT", "Value": int(count)}
+
+
+def _wrong(field: str, text: str) -> InvalidInputError:
+    return InvalidInputError(text, field=f"policy.{field}" if field != "policy" else field)

@@ -1,0 +1,195 @@
+"""What people do to deployments' rollouts. What happens by itself is in `decisions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_check
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.rollouts.ends import rollout_take_back
+from controlplane.deployments.rollouts.models import ROLLED, DeploymentRollout
+from controlplane.deployments.rollouts.policy import RolloutPolicy
+from controlplane.deployments.rollouts.selectors import deployment_rollout_active
+from controlplane.deployments.rollouts.states import state_values
+from controlplane.deployments.steps import actor_name, step_add
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.queue import enqueue
+
+Status = DeploymentRollout.Status
+Strategy = DeploymentRollout.Strategy
+_SERVES: Final = (Deployment.Status.SERVING, Deployment.Status.DEGRADED)
+_ASKED: Final = "update_inference_component"
+
+
+@transaction.atomic
+def deployment_rollout_start(
+    *,
+    deployment: Deployment,
+    change: Mapping[str, Any],
+    strategy: str = Strategy.ROLLING,
+    policy: Mapping[str, Any] | None = None,
+) -> DeploymentRollout:
+    """Takes a deployment's copies from what they are to what `change` makes of it, step by step.
+
+    Args:
+        change: of ROLLED what is to be another.
+        policy: of RolloutPolicy what is not left at its default.
+
+    Raises:
+        InvalidInputError: a value is malformed or not for this kind of target, or nothing would change.
+        ConflictError: the deployment does not serve, or has a rollout already.
+    """
+    row = _locked(deployment)
+    kind = row.target.kind
+    if strategy not in Strategy.values:
+        raise InvalidInputError(f"strategy is one of {', '.join(Strategy.values)}", field="strategy")
+    if kind == Target.Kind.SAGEMAKER and strategy != Strategy.ROLLING:
+        text = "SageMaker replaces the copies of a component itself: strategy rolling"
+        raise InvalidInputError(text, field="strategy")
+    checked = RolloutPolicy.of(policy or {}, kind=kind)
+    if (active := deployment_rollout_active(deployment=row)) is not None:
+        raise ConflictError(f"{active} is {active.status}: let it end, or abort it")
+    if row.status not in _SERVES:
+        raise ConflictError(f"deployment {row.name} does not serve yet: change it, or wait until it does")
+    if unknown := sorted(set(change) - set(ROLLED)):
+        raise InvalidInputError(f"change is of {', '.join(ROLLED)}; not {unknown[0]}", field="change")
+    _fits(checked, row)
+    before = state_values(row)
+    for field, value in change.items():
+        setattr(row, field, value)
+    deployment_check(row)
+    after = state_values(row)
+    if after == before:
+        raise InvalidInputError("nothing would be another than it is", field="change")
+    now = timezone.now()
+    row.generation += 1
+    # What failed to start before may be started again.
+    row.next_at = row.retry_at = now
+    row.save(update_fields=[*ROLLED, "generation", "next_at", "retry_at"])
+    rollout = DeploymentRollout.objects.create(
+        deployment=row, strategy=strategy, before=before, after=after, policy=checked.to_dict(),
+        turned_at=now, reason="waits for its turn", created_by=actor_name(),
+    )  # fmt: skip
+    told = ", ".join(f"{field}: {before[field]} -> {after[field]}" for field in ROLLED
+                     if before[field] != after[field])  # fmt: skip
+    step_add(row, "rollout.start", str(rollout.pk), f"{strategy}: {told}")
+    enqueue(RECONCILE_TASK, deployment_id=row.pk)
+    audit_record(
+        tenant="", action="deployment_rollout.start", target=rollout, before=before,
+        after=after | {"strategy": strategy, "policy": rollout.policy},
+    )  # fmt: skip
+    return rollout
+
+
+@transaction.atomic
+def deployment_rollout_pause(*, rollout: DeploymentRollout) -> DeploymentRollout:
+    """Leaves it at its step: copies that fail are not decided upon, either.
+
+    Raises:
+        ConflictError: it does not run, or SageMaker carries it out, which knows no pause.
+    """
+    rollout = _active(rollout, Status.RUNNING)
+    row = rollout.deployment
+    if row.target.kind == Target.Kind.SAGEMAKER and _is_asked(rollout):
+        raise ConflictError(
+            "SageMaker replaces the copies already and knows no pause: let it go on, or abort"
+        )
+    return _turn(rollout, Status.PAUSED, "pause", "paused by hand")
+
+
+@transaction.atomic
+def deployment_rollout_resume(*, rollout: DeploymentRollout) -> DeploymentRollout:
+    """Goes on, by what happens from now on.
+
+    Raises:
+        ConflictError: it is not paused.
+    """
+    rollout = _active(rollout, Status.PAUSED)
+    rollout.ready_at, rollout.judged_at, rollout.verdict = None, None, ""
+    rollout.turned_at = timezone.now()
+    return _turn(rollout, Status.RUNNING, "resume", "resumed by hand")
+
+
+@transaction.atomic
+def deployment_rollout_abort(*, rollout: DeploymentRollout) -> DeploymentRollout:
+    """Takes it back: the state before is the desired one again.
+
+    Raises:
+        ConflictError: it has ended, or is being taken back already.
+    """
+    rollout = _active(rollout, Status.RUNNING, Status.PAUSED)
+    rollout_take_back(rollout=rollout, reason="aborted by hand", aborted=True)
+    enqueue(RECONCILE_TASK, deployment_id=rollout.deployment_id)
+    audit_record(
+        tenant="", action="deployment_rollout.abort", target=rollout, after={"status": rollout.status}
+    )
+    return rollout
+
+
+@transaction.atomic
+def deployment_rollout_judged(
+    *, rollout: DeploymentRollout, verdict: str, reason: str, figures: Mapping[str, Any]
+) -> None:
+    """Keeps what usage says of a step; a rollout that has gone on to another meanwhile is left alone."""
+    now = timezone.now()
+    values: dict[str, Any] = {"verdict": verdict, "judged_at": now, "figures": dict(figures)}
+    if verdict == "worse":
+        values["reason"] = reason
+    rows = DeploymentRollout.objects.filter(pk=rollout.pk, status=Status.RUNNING, step=rollout.step)
+    if rows.update(**values):
+        Deployment.objects.filter(pk=rollout.deployment_id, next_at__gt=now).update(next_at=now)
+
+
+def _turn(rollout: DeploymentRollout, status: Status, verb: str, reason: str) -> DeploymentRollout:
+    before = {"status": rollout.status}
+    rollout.status, rollout.reason = status, reason
+    rollout.save(update_fields=["status", "reason", "ready_at", "judged_at", "verdict", "turned_at"])
+    row = rollout.deployment
+    row.next_at = timezone.now()
+    row.save(update_fields=["next_at"])
+    step_add(row, f"rollout.{verb}", str(rollout.pk), reason)
+    enqueue(RECONCILE_TASK, deployment_id=row.pk)
+    audit_record(
+        tenant="", action=f"deployment_rollout.{verb}", target=rollout, before=before,
+        after={"status": status},
+    )  # fmt: skip
+    return rollout
+
+
+def _locked(deployment: Deployment) -> Deployment:
+    rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
+    row = rows.get(pk=deployment.pk)
+    if not row.is_wanted:
+        raise ConflictError(f"deployment {row.name} is being removed")
+    return row
+
+
+def _active(rollout: DeploymentRollout, *statuses: str) -> DeploymentRollout:
+    """The rollout as it is now, under its deployment's lock, which every decision takes first."""
+    row = _locked(rollout.deployment)
+    found = DeploymentRollout.objects.get(pk=rollout.pk)
+    if found.status not in statuses:
+        raise ConflictError(f"this rollout is {found.status}, not {' or '.join(statuses)}")
+    found.deployment = row
+    return found
+
+
+def _is_asked(rollout: DeploymentRollout) -> bool:
+    """Whether SageMaker has been told."""
+    steps = rollout.deployment.steps.filter(action=_ASKED, at__gte=rollout.turned_at)
+    return steps.filter(outcome="done", resource=f"gw-{rollout.deployment.name}").exists()
+
+
+def _fits(policy: RolloutPolicy, deployment: Deployment) -> None:
+    """SageMaker takes batches of 5 to 50 % of the copies, and of one copy that one."""
+    if deployment.target.kind != Target.Kind.SAGEMAKER:
+        return
+    most = max(deployment.min_copies // 2, 1)
+    if policy.batch_copies > most:
+        text = f"batch_copies is at most half of the copies on SageMaker, here {most}"
+        raise InvalidInputError(text, field="policy.batch_copies")

@@ -1,0 +1,57 @@
+"""A rollout as a provisioner is told of it: the desired state that it comes from, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.provisioners.base import Desired, Turn
+from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.rollouts.plan import stage_of
+from controlplane.deployments.rollouts.policy import RolloutPolicy
+from controlplane.deployments.rollouts.selectors import deployment_rollout_active
+from controlplane.deployments.rollouts.states import copies_state
+
+Status = DeploymentRollout.Status
+
+
+def with_turn(deployment: Deployment, desired: Desired) -> Desired:
+    """`desired` with the rollout that is under way to it, or back to it."""
+    rollout = deployment_rollout_active(deployment=deployment)
+    had = rollout is not None or deployment.rollouts.exists()
+    if rollout is None:
+        return replace(desired, had_turns=had)
+    back = rollout.status == Status.ROLLING_BACK
+    other: Mapping[str, Any] = rollout.after if back else rollout.before
+    before = replace(desired, **copies_state(deployment.base_model, other))
+    kind, total = deployment.target.kind, copies_wanted(deployment, desired)
+    policy = policy_of(rollout, kind)
+    turn = Turn(
+        before,
+        fresh=total,
+        led=total,
+        back=back,
+        began=rollout.turned_at.timestamp(),
+        config=policy.deployment_config(),
+    )
+    if not back:
+        stage = stage_of(rollout, policy, kind=kind, total=total)
+        turn = replace(
+            turn, fresh=stage.fresh, led=stage.led, spare=stage.spare,
+            hold=rollout.status == Status.PAUSED, thresholds=policy.thresholds,
+        )  # fmt: skip
+    return replace(desired, turn=turn, had_turns=had)
+
+
+def copies_wanted(deployment: Deployment, desired: Desired) -> int:
+    """How many copies, or servers, the whole is."""
+    if deployment.target.kind == Target.Kind.OPENAI_HTTP:
+        return len(desired.urls or deployment.target.urls)
+    return desired.min_copies
+
+
+def policy_of(rollout: DeploymentRollout, kind: str) -> RolloutPolicy:
+    """As it was given, and what it was not, by default."""
+    return RolloutPolicy.of(rollout.policy, kind=kind)

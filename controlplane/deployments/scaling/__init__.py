@@ -1,0 +1,1 @@
+"""How many copies there are to be: one policy, for SageMaker's autoscaler and for our own."""

@@ -1,0 +1,136 @@
+"""REST of scaling policies (staff)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.scaling.policy import DAYS, Metric, Release, Routing
+from controlplane.deployments.scaling.selectors import policy_get, scaling_of
+from controlplane.deployments.scaling.services import scaling_clear, scaling_set
+from controlplane.deployments.selectors import deployment_get
+from controlplane.errors import NotFoundError
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.tenants.permissions import Staff
+
+_COPIES: dict[str, Any] = {"min_value": 0, "max_value": 1000}
+
+
+class ScheduledBoundsSerializer(serializers.Serializer[Any]):
+    """From this time on these days on, until another entry's time."""
+
+    name = serializers.CharField(max_length=40)
+    at = serializers.CharField(max_length=5, help_text="HH:MM, local time of `timezone`.")
+    days = serializers.ListField(child=serializers.ChoiceField(choices=DAYS), max_length=7)
+    min_copies = serializers.IntegerField(**_COPIES)
+    max_copies = serializers.IntegerField(min_value=1, max_value=1000)
+
+
+class ScalingInput(serializers.Serializer[Any]):
+    """A policy, whole: what is left out has its default; the copies' bounds stay."""
+
+    min_copies = serializers.IntegerField(**_COPIES, required=False)
+    max_copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
+    metric = serializers.ChoiceField(
+        choices=[item.value for item in Metric], required=False,
+        help_text="concurrency: requests at one moment; invocations: requests a minute. Of a copy.",
+    )  # fmt: skip
+    target = serializers.FloatField(min_value=0.01, max_value=1e6, help_text="Of the metric, a copy.")
+    from_zero = serializers.IntegerField(
+        min_value=1, max_value=1000, required=False, help_text="Copies that the first request makes."
+    )
+    out_after = serializers.IntegerField(
+        min_value=0, max_value=3600, required=False, help_text="Seconds above the target; sagemaker: 30."
+    )
+    in_after = serializers.IntegerField(
+        min_value=0, max_value=86400, required=False,
+        help_text="Seconds below nine tenths of it; sagemaker: 900.",
+    )  # fmt: skip
+    out_cooldown = serializers.IntegerField(min_value=0, max_value=86400, required=False)
+    in_cooldown = serializers.IntegerField(min_value=0, max_value=86400, required=False)
+    protect = serializers.BooleanField(required=False, help_text="Tracking takes no copy away.")
+    schedule = ScheduledBoundsSerializer(many=True, required=False)
+    timezone = serializers.CharField(max_length=60, required=False, help_text="Such as Europe/Berlin; UTC.")
+    hold_seconds = serializers.IntegerField(
+        min_value=0, max_value=600, required=False, help_text="A request waits so long for the first copy."
+    )
+    routing = serializers.ChoiceField(
+        choices=[item.value for item in Routing], required=False, help_text="sagemaker."
+    )
+    release = serializers.ChoiceField(
+        choices=[item.value for item in Release], required=False, allow_null=True,
+        help_text="sagemaker: how instances are taken away.",
+    )  # fmt: skip
+    release_cooldown_minutes = serializers.IntegerField(min_value=5, max_value=1440, required=False)
+
+
+class ScalingReadingSerializer(serializers.Serializer[Any]):
+    load = serializers.FloatField(help_text="Of the metric, over all copies.")
+    held = serializers.IntegerField(help_text="Requests that wait at gateways for a copy.")
+    whole = serializers.BooleanField(help_text="Every copy answered.")
+
+
+class ScalingSerializer(ScalingInput):
+    """The policy, and where it stands."""
+
+    min_copies = serializers.IntegerField()
+    max_copies = serializers.IntegerField()
+    min_now = serializers.IntegerField(help_text="By the schedule, at this moment.")
+    max_now = serializers.IntegerField()
+    copies = serializers.IntegerField(allow_null=True, help_text="local: wanted now; null: AWS's affair.")
+    seen = ScalingReadingSerializer(allow_null=True, help_text="local: the last reading.")
+    evaluated_at = serializers.DateTimeField(allow_null=True)
+
+
+class ScalingApi(ObjectApi[Deployment]):
+    """How a deployment's copies follow its load."""
+
+    permission_classes = (Staff,)
+    serializer_class = ScalingSerializer
+    etag_ignores = frozenset({"seen", "evaluated_at", "copies", "min_now", "max_now"})
+
+    def get_object(self) -> Any:
+        return shown(deployment_get(name=self.kwargs["deployment"]))
+
+    def row_to_lock(self, found: Any) -> Deployment:
+        return deployment_get(name=self.kwargs["deployment"])
+
+    @conditional()
+    def get(self, request: Request, deployment: str) -> Response:
+        return Response(ScalingSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=ScalingInput, responses=ScalingSerializer)
+    def put(self, request: Request, deployment: str) -> Response:
+        """Puts a policy in force, in the place of the one that there is."""
+        data = ScalingInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        scaling_set(deployment=deployment_get(name=deployment), **data.validated_data)
+        return Response(ScalingSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, deployment: str) -> Response:
+        """Takes the policy away: `min_copies` copies again, and no autoscaler."""
+        scaling_clear(deployment=deployment_get(name=deployment))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def shown(deployment: Deployment) -> dict[str, Any]:
+    """What ScalingSerializer shows. Raises NotFoundError."""
+    row, policy = scaling_of(deployment), policy_get(deployment=deployment)
+    if row is None:
+        raise NotFoundError(f"deployment {deployment.name} has no scaling policy")
+    least, most = policy.bounds(timezone.now())
+    local = deployment.target.kind == deployment.target.Kind.LOCAL
+    return policy.to_json() | {
+        "min_copies": policy.min_copies, "max_copies": policy.max_copies, "min_now": least,
+        "max_now": most, "copies": row.copies if local else None, "seen": row.seen or None,
+        "evaluated_at": row.evaluated_at,
+    }  # fmt: skip

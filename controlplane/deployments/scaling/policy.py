@@ -1,0 +1,243 @@
+"""The scaling policy of a deployment: what it may say, and what its schedule makes of it at a moment."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from controlplane.errors import InvalidInputError
+
+DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+MOST_COPIES: Final = 1000
+_TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
+_NAME: Final = re.compile(r"[a-z0-9](-?[a-z0-9]){0,39}")
+_MOST_SCHEDULED: Final = 20
+
+
+class Metric(StrEnum):
+    """What is kept near the target, of each copy."""
+
+    CONCURRENCY = "concurrency"
+    INVOCATIONS = "invocations"
+
+
+class Routing(StrEnum):
+    """How a SageMaker endpoint chooses among copies."""
+
+    LEAST_OUTSTANDING = "LEAST_OUTSTANDING_REQUESTS"
+    RANDOM = "RANDOM"
+
+
+class Release(StrEnum):
+    """How SageMaker takes instances away: those that are empty, or after moving copies together."""
+
+    IDLE = "IDLE_RELEASE"
+    CONSOLIDATION = "CONSOLIDATION"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledBounds:
+    """From `at` (wall-clock time `HH:MM`) on each of `days` on, other bounds than the policy's own."""
+
+    name: str
+    at: str
+    days: tuple[str, ...]
+    min_copies: int
+    max_copies: int
+
+    def moment(self, day: dt.date, zone: dt.tzinfo) -> dt.datetime | None:
+        """When it comes into force on `day`, if it does."""
+        if DAYS[day.weekday()] not in self.days:
+            return None
+        hour, minute = map(int, self.at.split(":"))
+        return dt.datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPolicy:
+    """One policy; equal ones ask for the same of every kind of target.
+
+    Attributes:
+        target: of `metric` a copy: requests at one moment, or requests a minute.
+        from_zero: copies that the first request after none makes, at most `max_copies`.
+        out_after, in_after: seconds that the metric has to be above the target, or below nine tenths of it.
+        out_cooldown, in_cooldown: seconds from a change to the next one of the same direction.
+        protect: keeps every copy that there is: tracking only ever adds some.
+        schedule: each replaces the bounds from its time on, in `timezone`, until the next one does.
+        hold_seconds: how long gateways hold a request that finds no copy; 0 refuses it at once.
+        routing, release, release_cooldown_minutes: of SageMaker's endpoint and its instances.
+    """
+
+    min_copies: int
+    max_copies: int
+    target: float
+    metric: Metric = Metric.CONCURRENCY
+    from_zero: int = 1
+    out_after: int = 30
+    in_after: int = 900
+    out_cooldown: int = 60
+    in_cooldown: int = 300
+    protect: bool = False
+    schedule: tuple[ScheduledBounds, ...] = ()
+    timezone: str = "UTC"
+    hold_seconds: int = 60
+    routing: Routing = Routing.LEAST_OUTSTANDING
+    release: Release | None = None
+    release_cooldown_minutes: int = 10
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
+        """The policy of JSON `values`, within a deployment's own bounds.
+
+        Raises:
+            InvalidInputError: a value is unknown, malformed or out of its bounds.
+        """
+        known = {item.name for item in fields(cls)} - {"min_copies", "max_copies"}
+        if unknown := sorted(set(values) - known):
+            raise _wrong(unknown[0], f"is not known; known are {', '.join(sorted(known))}")
+        if "target" not in values:
+            raise _wrong("target", "is needed: requests a copy is to have")
+        given = {name: _READ.get(name, _count)(name, value) for name, value in values.items()}
+        policy = cls(min_copies=min_copies, max_copies=max_copies, **given)
+        _check_bounds("min_copies", min_copies, max_copies)
+        return policy
+
+    @classmethod
+    def stored(cls, values: Mapping[str, Any], *, min_copies: int, max_copies: int) -> Self:
+        """The policy of a row: what a newer version has added to it is left out."""
+        known = {item.name for item in fields(cls)} - {"min_copies", "max_copies"}
+        kept = {name: value for name, value in values.items() if name in known}
+        return cls.of(kept, min_copies=min_copies, max_copies=max_copies)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `of` takes."""
+        told = asdict(self)
+        del told["min_copies"], told["max_copies"]
+        return told | {"schedule": [asdict(item) | {"days": list(item.days)} for item in self.schedule]}
+
+    @property
+    def least(self) -> int:
+        """The fewest copies that there may be at any time."""
+        return min(self.min_copies, *(item.min_copies for item in self.schedule), self.min_copies)
+
+    def bounds(self, now: dt.datetime) -> tuple[int, int]:
+        """(fewest, most) copies at `now`, by the schedule's latest entry, if it has any."""
+        zone = zoneinfo.ZoneInfo(self.timezone)
+        today = now.astimezone(zone).date()
+        latest: tuple[dt.datetime, int, ScheduledBounds] | None = None
+        for back in range(8):
+            day = today - dt.timedelta(days=back)
+            for place, item in enumerate(self.schedule):
+                moment = item.moment(day, zone)
+                if moment is None or (at := moment.astimezone(dt.UTC)) > now:
+                    continue
+                if latest is None or (at, place) > latest[:2]:
+                    latest = (at, place, item)
+        if latest is None:
+            return self.min_copies, self.max_copies
+        return latest[2].min_copies, latest[2].max_copies
+
+
+def _wrong(field: str, text: str) -> InvalidInputError:
+    return InvalidInputError(f"{field} {text}", field=field)
+
+
+_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    "from_zero": (1, MOST_COPIES),
+    "out_after": (0, 3600),
+    "in_after": (0, 86_400),
+    "out_cooldown": (0, 86_400),
+    "in_cooldown": (0, 86_400),
+    "hold_seconds": (0, 600),
+    "release_cooldown_minutes": (5, 1440),
+}
+
+
+def _count(name: str, value: Any) -> int:
+    least, most = _BOUNDS[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise _wrong(name, f"is a whole number from {least} to {most}, not {value!r}")
+    return value
+
+
+def _target(name: str, value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.01 <= value <= 1e6:
+        raise _wrong(name, f"is a number from 0.01 to 1,000,000, not {value!r}")
+    return float(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, f"is true or false, not {value!r}")
+    return value
+
+
+def _metric(name: str, value: Any) -> Metric:
+    if value not in tuple(Metric):
+        raise _wrong(name, f"is one of {', '.join(Metric)}, not {value!r}")
+    return Metric(value)
+
+
+def _routing(name: str, value: Any) -> Routing:
+    if value not in tuple(Routing):
+        raise _wrong(name, f"is one of {', '.join(Routing)}, not {value!r}")
+    return Routing(value)
+
+
+def _release(name: str, value: Any) -> Release | None:
+    if value is not None and value not in tuple(Release):
+        raise _wrong(name, f"is null or one of {', '.join(Release)}, not {value!r}")
+    return None if value is None else Release(value)
+
+
+def _timezone(name: str, value: Any) -> str:
+    try:
+        zoneinfo.ZoneInfo(value)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise _wrong(name, f"is a zone of the IANA database, such as Europe/Berlin, not {value!r}") from None
+    return str(value)
+
+
+def _schedule(name: str, value: Any) -> tuple[ScheduledBounds, ...]:
+    if not isinstance(value, list | tuple) or len(value) > _MOST_SCHEDULED:
+        raise _wrong(name, f"is a list of at most {_MOST_SCHEDULED} entries")
+    found = tuple(_scheduled(item) for item in value)
+    if len({item.name for item in found}) < len(found):
+        raise _wrong(name, "has two entries of one name")
+    return found
+
+
+def _scheduled(value: Any) -> ScheduledBounds:
+    wanted = {item.name for item in fields(ScheduledBounds)}
+    if not isinstance(value, Mapping) or set(value) != wanted:
+        raise _wrong("schedule", f"has entries of {', '.join(sorted(wanted))}")
+    if not isinstance(value["name"], str) or _NAME.fullmatch(value["name"]) is None:
+        raise _wrong("schedule", "names its entries by 1-40 lower-case letters, digits and inner hyphens")
+    if not isinstance(value["at"], str) or _TIME.fullmatch(value["at"]) is None:
+        raise _wrong("schedule", f"says when by HH:MM, such as 08:30, not {value['at']!r}")
+    days = value["days"]
+    if not isinstance(days, list | tuple) or not days or not set(days) <= set(DAYS):
+        raise _wrong("schedule", f"says on which days by some of {', '.join(DAYS)}")
+    for field in ("min_copies", "max_copies"):
+        if not isinstance(value[field], int) or isinstance(value[field], bool):
+            raise _wrong("schedule", f"has whole numbers of copies, not {value[field]!r}")
+    _check_bounds("schedule", value["min_copies"], value["max_copies"])
+    ordered = tuple(day for day in DAYS if day in days)
+    return ScheduledBounds(value["name"], value["at"], ordered, value["min_copies"], value["max_copies"])
+
+
+def _check_bounds(field: str, least: int, most: int) -> None:
+    if not (0 <= least <= most and 1 <= most <= MOST_COPIES):
+        text = f"needs 0 <= min_copies <= max_copies, and 1 <= max_copies <= {MOST_COPIES}"
+        raise _wrong(field, text)
+
+
+_READ: Final[Mapping[str, Any]] = {
+    "target": _target, "metric": _metric, "protect": _flag, "schedule": _schedule, "timezone": _timezone,
+    "routing": _routing, "release": _release,
+}  # fmt: skip

@@ -1,0 +1,76 @@
+"""Reads of scaling policies."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.scaling.models import Scaling
+from controlplane.deployments.scaling.policy import ScalingPolicy
+from controlplane.errors import NotFoundError
+
+
+def scaling_of(deployment: Deployment) -> Scaling | None:
+    """Its row as it is now, also while the policy is off."""
+    return Scaling.objects.filter(deployment_id=deployment.pk).first()
+
+
+def policy_of(deployment: Deployment, row: Scaling | None = None) -> ScalingPolicy | None:
+    """Its policy, within its own bounds; None where it has none."""
+    row = row or scaling_of(deployment)
+    if row is None or row.policy is None:
+        return None
+    bounds = {"min_copies": deployment.min_copies, "max_copies": deployment.max_copies}
+    return ScalingPolicy.stored(row.policy, **bounds)
+
+
+def policy_get(*, deployment: Deployment) -> ScalingPolicy:
+    """Raises NotFoundError."""
+    policy = policy_of(deployment)
+    if policy is None:
+        raise NotFoundError(f"deployment {deployment.name} has no scaling policy: PUT makes one")
+    return policy
+
+
+def hold_seconds(*, base_model_id: int) -> int:
+    """How long gateways may hold a request for a base model that has no copy: as long as the most patient
+    of its deployments that scale to zero; 0 where none would bring one."""
+    rows = Deployment.objects.filter(
+        base_model_id=base_model_id, removal_asked_at=None, removed_at=None, scaling__policy__isnull=False
+    ).select_related("scaling")
+    policies = (policy_of(row, row.scaling) for row in rows)
+    return max((policy.hold_seconds for policy in policies if policy and policy.least == 0), default=0)
+
+
+def policies_on_endpoint(deployment: Deployment) -> list[tuple[Deployment, ScalingPolicy]]:
+    """Those of other deployments on its endpoint; they agree about what is the endpoint's."""
+    if not deployment.endpoint:
+        return []
+    rows = Deployment.objects.filter(
+        target_id=deployment.target_id, endpoint=deployment.endpoint, removal_asked_at=None, removed_at=None,
+        scaling__policy__isnull=False,
+    ).exclude(pk=deployment.pk)  # fmt: skip
+    found = ((row, policy_of(row, row.scaling)) for row in rows.select_related("scaling").order_by("pk"))
+    return [(row, policy) for row, policy in found if policy is not None]
+
+
+def endpoint_policy(deployment: Deployment) -> ScalingPolicy | None:
+    """The policy that says how its endpoint routes and gives instances back: its own, or where it has none
+    another's on the same endpoint, so that one does not undo what the other has set."""
+    others = (policy for _, policy in policies_on_endpoint(deployment))
+    return policy_of(deployment) or next(others, None)
+
+
+def copies_in_force(deployment: Deployment, row: Scaling | None, now: dt.datetime) -> tuple[int, int]:
+    """(fewest, most) copies that a provisioner is to keep at `now`.
+
+    Of a local target with a policy that is one number, the controller's.
+    """
+    policy = policy_of(deployment, row)
+    if policy is None or row is None:
+        return deployment.min_copies, deployment.max_copies
+    least, most = policy.bounds(now)
+    if deployment.target.kind != deployment.target.Kind.LOCAL:
+        return least, most
+    wanted = min(max(row.copies, least), most)
+    return wanted, most

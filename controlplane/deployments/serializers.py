@@ -1,0 +1,145 @@
+"""Targets and deployments as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from controlplane.deployments.containers.images import Family
+from controlplane.deployments.models import Deployment, DeploymentStep, Placement, Target
+from controlplane.deployments.phases.selectors import warnings_of
+
+
+class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
+    urls = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = Target
+        fields = (
+            "name", "kind", "region", "endpoint_url", "role_arn", "assume_role_arn", "store", "host",
+            "address", "urls", "created_at",
+        )  # fmt: skip
+
+
+class TargetInput(serializers.Serializer[Any]):
+    """Each kind takes its own fields: sagemaker the first five, local the next two, openai_http `urls`."""
+
+    name = serializers.CharField(max_length=40)
+    kind = serializers.ChoiceField(choices=Target.Kind.choices)
+    region = serializers.CharField(max_length=30, default="", allow_blank=True)
+    endpoint_url = serializers.CharField(
+        max_length=500, default="", allow_blank=True, help_text="Instead of AWS's: a local SageMaker."
+    )
+    role_arn = serializers.CharField(
+        max_length=2048, default="", allow_blank=True, help_text="What endpoints run as."
+    )
+    assume_role_arn = serializers.CharField(
+        max_length=2048, default="", allow_blank=True,
+        help_text="Assumed for every call; left out, the Celery worker's own credentials are used.",
+    )  # fmt: skip
+    store = serializers.CharField(
+        max_length=500, default="", allow_blank=True, help_text="s3://bucket/prefix for archives."
+    )
+    host = serializers.CharField(
+        max_length=255, default="", allow_blank=True, help_text="Left out, the web process's own."
+    )
+    address = serializers.CharField(
+        max_length=255, default="", allow_blank=True, help_text="By which gateways reach it; 127.0.0.1."
+    )
+    urls = serializers.ListField(child=serializers.CharField(max_length=500), default=list, max_length=64)
+
+
+class ResourceSerializer(serializers.Serializer[Any]):
+    kind = serializers.CharField()
+    name = serializers.CharField()
+    state = serializers.CharField(help_text="starting, ready, changing, failed or leaving.")
+    reason = serializers.CharField(allow_blank=True)
+
+
+class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
+    target = serializers.CharField(source="target.name")
+    base_model = serializers.CharField(source="base_model.name")
+    resources = ResourceSerializer(many=True, help_text="As they were seen last.")
+    copies: serializers.SlugRelatedField[Any] = serializers.SlugRelatedField(
+        slug_field="id", many=True, read_only=True
+    )
+    urls = serializers.ListField(child=serializers.CharField(), help_text="[]: the target's.")
+    options = serializers.DictField()
+    environment = serializers.DictField(child=serializers.CharField())
+    compute = serializers.DictField(help_text="What one copy takes, and under `reasons` why.")
+    warnings = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_warnings(self, deployment: Deployment) -> list[str]:
+        return warnings_of(deployment)
+
+    class Meta:
+        model = Deployment
+        fields = (
+            "name", "target", "base_model", "hosting", "endpoint", "min_copies", "max_copies",
+            "instance_type", "min_instances", "max_instances", "variant", "urls", "image", "image_family",
+            "options", "environment", "compute",
+            "adapter_scope", "generation", "status", "reason", "resources", "copies", "observed_generation",
+            "observed_at", "next_at", "created_by", "created_at", "removal_asked_at",
+            "warnings",
+        )  # fmt: skip
+
+
+class DesiredInput(serializers.Serializer[Any]):
+    """What of a deployment may change later."""
+
+    min_copies = serializers.IntegerField(min_value=0, max_value=1000, required=False)
+    max_copies = serializers.IntegerField(
+        min_value=1, max_value=1000, required=False, help_text="Others may scale up to it."
+    )
+    instance_type = serializers.CharField(max_length=40, required=False)
+    min_instances = serializers.IntegerField(min_value=0, max_value=1000, required=False)
+    max_instances = serializers.IntegerField(min_value=1, max_value=1000, required=False)
+    variant = serializers.CharField(
+        max_length=63, required=False, allow_blank=True, help_text="Of the base model's; '' for its own."
+    )
+    urls = serializers.ListField(
+        child=serializers.CharField(max_length=500), required=False, max_length=64,
+        help_text="openai_http: the servers, instead of the target's.",
+    )  # fmt: skip
+    image = serializers.CharField(
+        max_length=400, required=False, help_text="A name of the table in docs/deployments.md, or an address."
+    )
+    image_family = serializers.ChoiceField(
+        choices=[(item.value, item.value) for item in Family], required=False, help_text="Of an address."
+    )
+    options = serializers.DictField(required=False, help_text="LMI's options: docs/deployments.md.")
+    environment = serializers.DictField(child=serializers.CharField(max_length=1024), required=False)
+    compute = serializers.DictField(
+        child=serializers.FloatField(), required=False,
+        help_text="accelerators, cpus, memory_mb, max_memory_mb; left out, computed from the checkpoint.",
+    )  # fmt: skip
+    adapter_scope = serializers.ChoiceField(choices=Deployment.Scope.choices, required=False)
+
+
+class DeploymentInput(DesiredInput):
+    name = serializers.CharField(max_length=36)
+    target = serializers.CharField(max_length=40)
+    base_model = serializers.CharField(max_length=63)
+    hosting = serializers.ChoiceField(
+        choices=Deployment.Hosting.choices, required=False, help_text="How adapters come to the copies."
+    )
+    endpoint = serializers.CharField(
+        max_length=54, required=False, help_text="sagemaker: a name that several base models share."
+    )
+
+
+class PlacementSerializer(serializers.ModelSerializer[Placement]):
+    adapter = serializers.CharField(source="engine_name")
+
+    class Meta:
+        model = Placement
+        fields = ("adapter", "rank", "resource", "status", "reason", "leaves_at", "created_at")
+
+
+class DeploymentStepSerializer(serializers.ModelSerializer[DeploymentStep]):
+    class Meta:
+        model = DeploymentStep
+        fields = ("at", "action", "resource", "outcome", "cause", "actor", "seconds")

@@ -1,0 +1,242 @@
+"""What a copy of a base model takes of an instance: pure arithmetic over the checkpoint's shapes.
+
+    device memory  =  weights  +  max_loras x one adapter at max_lora_rank  +  KV cache  +  the engine's own
+    accelerators   =  the smallest count that divides the KV heads' width and has that much
+
+Each term becomes a sentence of `Requirements.reasons`, so that an operator sees why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.deployments.sizing.instances import INSTANCES, Instance
+from controlplane.errors import InvalidInputError
+
+GIB: Final = 1 << 30
+MIB: Final = 1 << 20
+KV_HEADROOM: Final = 0.2
+"""Spare KV cache beyond the sequences that are to run at once: prefixes that are kept, fragments of pages."""
+GPU_UTILIZATION: Final = 0.9
+"""Share of a GPU's memory that engines take by default (vLLM's gpu_memory_utilization)."""
+ENGINE_GIB: Final = 1.0
+"""CUDA context, activations and recorded graphs of one GPU; a guess on the safe side."""
+SYSTEM_GIB: Final = 2
+"""What SageMaker's agent and the operating system keep of an instance's memory, per instance."""
+CONTAINER_GIB: Final = 2.0
+"""Host memory of the server process itself, beside weights and adapters."""
+_BYTES: Final[Mapping[str, int]] = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int8": 1}
+_KV: Final = ("self_attn.k_proj", "self_attn.v_proj")
+_LORA: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What sizes need of a checkpoint.
+
+    Attributes:
+        weight_bytes: of all parameters as they are stored.
+        kv_bytes: keys and values of one token, all layers.
+        kv_width: outputs of one layer's k_proj: what tensor parallelism divides.
+        lora_parameters: of an adapter of rank 1 on every linear layer.
+        element_bytes: of one value of weights, KV cache and adapters.
+    """
+
+    weight_bytes: int
+    kv_bytes: int
+    kv_width: int
+    lora_parameters: int
+    element_bytes: int
+    max_model_len: int
+
+    @classmethod
+    def of(
+        cls,
+        modules: Mapping[str, Sequence[int]],
+        *,
+        dtype: str,
+        max_model_len: int,
+        file_bytes: int = 0,
+    ) -> Shape:
+        """
+        Args:
+            modules: a module's path -> its weight's shape, as the catalogue keeps them.
+            file_bytes: of all weight files, where they are known: exact, and blind to how heads are tied.
+
+        Raises:
+            InvalidInputError: the dtype has no known size, or there are no attention layers.
+        """
+        element = _BYTES.get(dtype)
+        if element is None:
+            raise InvalidInputError(f"the size of dtype {dtype!r} is not known; known: {', '.join(_BYTES)}")
+        kv = [shape for path, shape in modules.items() if path.endswith(_KV) and len(shape) == 2]
+        if not kv:
+            raise InvalidInputError(
+                "the checkpoint has no k_proj and v_proj, so its KV cache has no known size"
+            )
+        lora = sum(sum(shape) for path, shape in modules.items() if path.endswith(_LORA) and len(shape) == 2)
+        return cls(
+            weight_bytes=file_bytes or sum(math.prod(shape) for shape in modules.values()) * element,
+            kv_bytes=sum(shape[0] for shape in kv) * element,
+            kv_width=min(shape[0] for shape in kv),
+            lora_parameters=lora,
+            element_bytes=element,
+            max_model_len=max_model_len,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one copy is to serve at once.
+
+    Attributes:
+        sequences: requests that run together.
+        tokens: of context of each; 0 takes the checkpoint's longest.
+        max_loras: adapters in device memory at once; 0 for none.
+        max_cpu_loras: adapters in host memory.
+    """
+
+    sequences: int = 32
+    tokens: int = 0
+    max_loras: int = 4
+    max_lora_rank: int = 16
+    max_cpu_loras: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """ComputeResourceRequirements of one copy, the engine's parallelism, and why.
+
+    Attributes:
+        copies_per_instance: how many fit on one.
+        reasons: a sentence for each term.
+    """
+
+    accelerators: int
+    cpus: float
+    memory_mb: int
+    copies_per_instance: int
+    kv_tokens: int
+    reasons: tuple[str, ...]
+
+
+def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
+    """
+    Raises:
+        InvalidInputError: the type is unknown, or one copy does not fit on it; the text says what would.
+    """
+    instance = INSTANCES.get(instance_type)
+    if instance is None:
+        raise InvalidInputError(
+            f"the size of {instance_type!r} is not known: give compute requirements by hand, or one of "
+            + ", ".join(INSTANCES),
+            field="instance_type",
+        )
+    tokens = min(load.tokens or shape.max_model_len, shape.max_model_len)
+    adapter = shape.lora_parameters * load.max_lora_rank * shape.element_bytes
+    kv = math.ceil(load.sequences * tokens * shape.kv_bytes * (1 + KV_HEADROOM))
+    lora = load.max_loras * adapter
+    device = shape.weight_bytes + kv + lora
+    reasons = [
+        f"weights: {_gib(shape.weight_bytes)}",
+        f"KV cache: {load.sequences} sequences of {tokens} tokens at {shape.kv_bytes / 1024:.4g} KiB "
+        f"a token, "
+        f"and {KV_HEADROOM:.0%} to spare: {_gib(kv)}",
+    ]
+    if lora:
+        reasons.append(
+            f"adapters: {load.max_loras} in device memory at rank {load.max_lora_rank}, "
+            f"{_mib(adapter)} each: "
+            f"{_gib(lora)}"
+        )
+    host = max(load.max_cpu_loras, load.max_loras) * adapter + CONTAINER_GIB * GIB
+    found = (_on_gpus if instance.accelerators else _on_cpus)(shape, instance, device, host, reasons)
+    copies = _copies(instance, *found)
+    accelerators, cpus, memory = found
+    reasons.append(f"{copies} {'copy fits' if copies == 1 else 'copies fit'} on one {instance.name}")
+    room = kv // shape.kv_bytes
+    return Requirements(accelerators, cpus, memory, copies, room, tuple(reasons))
+
+
+def _on_gpus(
+    shape: Shape, instance: Instance, device: int, host: float, reasons: list[str]
+) -> tuple[int, float, int]:
+    each = instance.accelerator_gib * GIB * GPU_UTILIZATION - ENGINE_GIB * GIB
+    counts = [2**power for power in range(4) if 2**power <= instance.accelerators]
+    fitting = [count for count in counts if count * each >= device and shape.kv_width % count == 0]
+    reasons.append(
+        f"a GPU of {instance.name} has {instance.accelerator_gib} GiB, of which {_gib(each)} are left at "
+        f"{GPU_UTILIZATION:.0%} use and {ENGINE_GIB:.0f} GiB for the engine"
+    )
+    if not fitting:
+        raise InvalidInputError(
+            f"one copy needs {_gib(device)} of device memory ({'; '.join(reasons)}): {instance.name} has "
+            f"{instance.accelerators} of them, which is too little. Lower the sequences or their "
+            f"tokens, or take "
+            f"{_larger(device, shape.kv_width)}",
+            field="instance_type",
+        )
+    count = fitting[0]
+    # Weights pass through host memory on their way to the device, one shard of a GPU after another.
+    memory = math.ceil((host + shape.weight_bytes / count) / MIB)
+    reasons.append(f"together {_gib(device)}: {count} GPU{'s' if count > 1 else ''}")
+    reasons.append(
+        f"host memory: the server, adapters and weights on their way to the device: {_gib(memory * MIB)}"
+    )
+    available = (instance.memory_gib - SYSTEM_GIB) * GIB
+    if memory * MIB > available:
+        raise InvalidInputError(
+            f"one copy needs {_gib(memory * MIB)} of host memory, and {instance.name} has "
+            f"{_gib(available)} to "
+            "give: lower max_cpu_loras, or take a type with more",
+            field="instance_type",
+        )
+    return count, float(max(1, instance.cpus * count // (2 * instance.accelerators))), memory
+
+
+def _on_cpus(
+    shape: Shape, instance: Instance, device: int, host: float, reasons: list[str]
+) -> tuple[int, float, int]:
+    memory = math.ceil((device + host) / MIB)
+    reasons.append(f"no GPU: all of it, and the server, in host memory: {_gib(memory * MIB)}")
+    available = (instance.memory_gib - SYSTEM_GIB) * GIB
+    if memory * MIB > available:
+        raise InvalidInputError(
+            f"one copy needs {_gib(memory * MIB)} ({'; '.join(reasons)}), and {instance.name} has "
+            f"{_gib(available)} to give: lower the sequences or their tokens, or take a larger type",
+            field="instance_type",
+        )
+    # Decoding on a CPU takes what cores there are: leave one for the agent.
+    return 0, float(max(1, instance.cpus - 1)), memory
+
+
+def _copies(instance: Instance, accelerators: int, cpus: float, memory: int) -> int:
+    by_memory = (instance.memory_gib - SYSTEM_GIB) * GIB // (memory * MIB)
+    by_cpu = int(instance.cpus // cpus)
+    by_gpu = instance.accelerators // accelerators if accelerators else by_cpu
+    return max(1, min(by_memory, by_cpu, by_gpu))
+
+
+def _larger(device: int, width: int) -> str:
+    """The smallest known types that would do."""
+    found = []
+    for instance in INSTANCES.values():
+        each = instance.accelerator_gib * GIB * GPU_UTILIZATION - ENGINE_GIB * GIB
+        if (
+            instance.accelerators
+            and instance.accelerators * each >= device
+            and width % instance.accelerators == 0
+        ):
+            found.append((instance.accelerators * instance.accelerator_gib, instance.cpus, instance.name))
+    return " or ".join(name for *_, name in sorted(found)[:2]) or "a model that is quantized"
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.2f} GiB"
+
+
+def _mib(size: float) -> str:
+    return f"{size / MIB:.1f} MiB"

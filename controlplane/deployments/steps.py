@@ -1,0 +1,37 @@
+"""The journal of a deployment: what was done, by whom, and why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controlplane.audit.origin import current_origin
+from controlplane.deployments.models import Deployment, DeploymentStep
+
+KEPT: Final = 2000
+"""Steps of one deployment that are kept."""
+_PRUNE_EVERY: Final = 200
+
+
+def actor_name() -> str:
+    """Who acts, as people read it."""
+    actor = current_origin().who()
+    return (actor.name or actor.id or actor.kind)[:200]
+
+
+def step_add(
+    deployment: Deployment,
+    action: str,
+    resource: str = "",
+    cause: str = "",
+    outcome: str = DeploymentStep.Outcome.DONE,
+    *,
+    seconds: float | None = None,
+) -> None:
+    """Adds a step, with its time and its actor."""
+    step = DeploymentStep.objects.create(
+        deployment=deployment, action=action[:60], resource=resource[:200], cause=cause, outcome=outcome,
+        actor=actor_name(), seconds=seconds,
+    )  # fmt: skip
+    if step.pk % _PRUNE_EVERY == 0:
+        old = DeploymentStep.objects.filter(deployment=deployment).order_by("-pk")[KEPT:].values("pk")
+        DeploymentStep.objects.filter(pk__in=list(old.values_list("pk", flat=True))).delete()

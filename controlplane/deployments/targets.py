@@ -1,0 +1,124 @@
+"""Changes of targets."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.db import transaction
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.services import REGION, base_url
+from controlplane.errors import ConflictError, InvalidInputError
+from worker_engine.protocol import SLUG_PATTERN
+
+_ROLE: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,1024}")
+_STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]{0,400})?")
+_HOST: Final = re.compile(r"[A-Za-z0-9.:_-]{1,255}")
+
+
+@transaction.atomic
+def target_create(
+    *,
+    name: str,
+    kind: str,
+    region: str = "",
+    endpoint_url: str = "",
+    role_arn: str = "",
+    assume_role_arn: str = "",
+    store: str = "",
+    host: str = "",
+    address: str = "",
+    urls: Sequence[str] = (),
+) -> Target:
+    """Names a place that deployments may be made in. Nothing is called there yet.
+
+    Raises:
+        InvalidInputError: what the kind needs is missing or malformed, or it does not take what was given.
+        ConflictError: there is a target of this name.
+    """
+    if SLUG_PATTERN.fullmatch(name) is None or len(name) > 40:
+        raise _wrong("name", "1-40 lower-case letters, digits and inner hyphens", name)
+    if kind not in Target.Kind.values:
+        raise _wrong("kind", f"one of {', '.join(Target.Kind.values)}", kind)
+    target = Target(
+        name=name, kind=kind, region=region, endpoint_url=endpoint_url, role_arn=role_arn,
+        assume_role_arn=assume_role_arn, store=store.rstrip("/"), host=host, address=address, urls=list(urls),
+    )  # fmt: skip
+    _only_its_own(target)
+    match Target.Kind(kind):
+        case Target.Kind.SAGEMAKER:
+            _check_sagemaker(target)
+        case Target.Kind.LOCAL:
+            target.host = host or socket.gethostname()
+            target.address = address or "127.0.0.1"
+            for field in ("host", "address"):
+                if _HOST.fullmatch(getattr(target, field)) is None:
+                    raise _wrong(field, "a host's name or address", getattr(target, field))
+        case Target.Kind.OPENAI_HTTP:
+            if not urls or len(urls) > 64:
+                raise InvalidInputError("give 1 to 64 urls, such as http://vllm:8000", field="urls")
+            target.urls = [base_url(url, field="urls") for url in urls]
+    if Target.objects.filter(name=name).exists():
+        raise ConflictError(f"there is a target {name!r} already")
+    target.save()
+    audit_record(tenant="", action="target.create", target=target, after=snapshot(target))
+    return target
+
+
+@transaction.atomic
+def target_remove(*, target: Target) -> None:
+    """Forgets a target, with the history of deployments that are gone from it.
+
+    Raises:
+        ConflictError: deployments are in it.
+    """
+    row = Target.objects.select_for_update().get(pk=target.pk)
+    there = row.deployments.filter(removed_at=None).values_list("name", flat=True)
+    if names := ", ".join(there):
+        raise ConflictError(f"{names} would be left without anybody to remove them: remove them first")
+    audit_record(tenant="", action="target.remove", target=row, before=snapshot(row))
+    Deployment.objects.filter(target=row).delete()
+    row.delete()
+
+
+_TAKES: Final = {
+    Target.Kind.SAGEMAKER: {"region", "endpoint_url", "role_arn", "assume_role_arn", "store"},
+    Target.Kind.LOCAL: {"host", "address"},
+    Target.Kind.OPENAI_HTTP: {"urls"},
+}
+
+
+def _only_its_own(target: Target) -> None:
+    for field in set().union(*_TAKES.values()) - _TAKES[Target.Kind(target.kind)]:
+        if getattr(target, field):
+            raise InvalidInputError(f"{field} is not for targets of kind {target.kind}", field=field)
+
+
+def _check_sagemaker(target: Target) -> None:
+    if REGION.fullmatch(target.region) is None:
+        raise _wrong("region", "a region such as eu-central-1", target.region)
+    if _ROLE.fullmatch(target.role_arn) is None:
+        raise _wrong(
+            "role_arn", "the role that endpoints run as, arn:aws:iam::<account>:role/<name>", target.role_arn
+        )
+    if target.assume_role_arn and _ROLE.fullmatch(target.assume_role_arn) is None:
+        raise _wrong("assume_role_arn", "like arn:aws:iam::<account>:role/<name>", target.assume_role_arn)
+    if _STORE.fullmatch(target.store) is None:
+        raise _wrong(
+            "store", "s3://bucket/prefix, where adapters' archives are put for SageMaker", target.store
+        )
+    if target.endpoint_url:
+        parts = urlsplit(target.endpoint_url)
+        target.endpoint_url = base_url(target.endpoint_url, field="endpoint_url")
+        if parts.path.strip("/"):
+            raise _wrong("endpoint_url", "without a path", target.endpoint_url)
+
+
+def _wrong(field: str, wanted: str, given: str) -> InvalidInputError:
+    return InvalidInputError(f"{field} must be {wanted}, got {given!r}", field=field)

@@ -1,0 +1,27 @@
+"""Celery's edge of deployments."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.scaling.controller import scale_all
+from controlplane.deployments.sweep import deployments_sweep
+
+
+@shared_task(name="deployments.reconcile", acks_late=True)
+def reconcile(deployment_id: int) -> None:
+    """Drives one deployment as far as it goes now, if it is due."""
+    deployment_reconcile(deployment_id=deployment_id, due=True)
+
+
+@shared_task(name="deployments.sweep", acks_late=True)
+def sweep() -> None:
+    """Finds the deployments that are to be looked at."""
+    deployments_sweep()
+
+
+@shared_task(name="deployments.scale", acks_late=True)
+def scale() -> None:
+    """Has local deployments follow their load."""
+    scale_all()

@@ -1,0 +1,33 @@
+"""404 as JSON where no REST route stands, and wherever a URL holds a NUL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+
+def api_not_found(request: HttpRequest) -> HttpResponse:
+    """Any path below /api/ that is none of ours."""
+    return _answer("there is no such route: /api/v1/openapi.json lists them")
+
+
+class NulMiddleware:
+    """Answers 404 where a path holds a NUL character: no URL of ours does, and in a query PostgreSQL, whose
+    text cannot hold one, would end in an error."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if "\0" in request.path_info:
+            return _answer("no path holds a NUL character")
+        return self._get_response(request)
+
+
+def _answer(detail: str) -> HttpResponse:
+    error = {"code": "not_found", "detail": detail, "attr": None}
+    body = json.dumps({"type": "client_error", "errors": [error]})
+    return HttpResponse(body, status=404, content_type="application/json")

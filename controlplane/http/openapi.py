@@ -1,0 +1,29 @@
+"""The OpenAPI document, at the same URL for ever."""
+
+from __future__ import annotations
+
+import functools
+
+from django.http import HttpRequest, HttpResponse
+from django.views import View
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import OpenApiJsonRenderer2
+
+
+class OpenApiDocument(View):
+    """OpenAPI 3.1 of the whole REST API, for anyone. Made once: nothing changes it while the process runs."""
+
+    http_method_names = ("get", "head", "options")
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        response = HttpResponse(_document(), content_type="application/vnd.oai.openapi+json;version=3.1")
+        response["Cache-Control"] = "public, max-age=300"
+        return response
+
+
+@functools.cache
+def _document() -> bytes:
+    generator = SchemaGenerator(api_version="v1")  # type: ignore[no-untyped-call]
+    schema = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    rendered: bytes = OpenApiJsonRenderer2().render(schema)
+    return rendered

@@ -1,0 +1,23 @@
+"""Answers kept under Idempotency-Keys."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class KeptAnswer(models.Model):
+    """A request under an Idempotency-Key: claimed by who works on it, then with its answer.
+
+    The row names neither the key nor the caller, and the answer, which may hold an API key's text, opens
+    only with both the key and GRAFTWORK_SECRET_KEY.
+    """
+
+    digest = models.CharField(primary_key=True, max_length=64, help_text="HMAC of caller and key.")
+    fingerprint = models.CharField(max_length=64, help_text="HMAC of what was asked.")
+    claim = models.UUIDField(help_text="Who works on it; a later claim takes the work away.")
+    claimed_until = models.DateTimeField()
+    sealed = models.BinaryField(null=True, help_text="The answer, encrypted; null while it is worked on.")
+    expires_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return self.digest[:12]

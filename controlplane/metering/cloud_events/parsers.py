@@ -1,0 +1,93 @@
+"""Bodies of the three content modes of CloudEvents over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+import msgspec
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+
+from controlplane.errors import InvalidInputError
+from controlplane.metering.cloud_events.envelope import CloudEvent
+from controlplane.metering.cloud_events.errors import EventRefusedError
+
+STRUCTURED: Final = "application/cloudevents+json"
+BATCH: Final = "application/cloudevents-batch+json"
+BINARY: Final = "application/json"
+MOST_EVENTS: Final = 1000
+"""Of one batch."""
+
+
+class _JsonParser(BaseParser):
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            return msgspec.json.decode(stream.read())
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ParseError(f"the body is not JSON: {error}") from None
+        except RecursionError:
+            raise ParseError("the body is nested too deeply") from None
+
+
+class StructuredParser(_JsonParser):
+    """One event as a JSON object."""
+
+    media_type = STRUCTURED
+
+
+class BatchParser(_JsonParser):
+    """Events as a JSON array."""
+
+    media_type = BATCH
+
+
+class BinaryParser(_JsonParser):
+    """The event's data alone; its attributes stand in `ce-` headers."""
+
+    media_type = BINARY
+
+
+PARSERS: Final = (StructuredParser, BatchParser, BinaryParser)
+
+
+def is_batch(request: Request) -> bool:
+    """Whether each event of the request is to be answered for by itself."""
+    return _media_type(request) == BATCH
+
+
+def request_events(request: Request) -> list[CloudEvent | EventRefusedError]:
+    """The events of a request, in whatever mode; an error in the place of one that is none.
+
+    Raises InvalidInputError for a batch that is no array, or too long.
+    """
+    body = request.data
+    if not is_batch(request):
+        single = _media_type(request) == STRUCTURED
+        return [_parsed(body) if single else _from_headers(request, body)]
+    if not isinstance(body, list):
+        raise InvalidInputError(f"a batch ({BATCH}) is a JSON array of events")
+    if len(body) > MOST_EVENTS:
+        raise InvalidInputError(f"a batch holds at most {MOST_EVENTS} events, this one has {len(body)}")
+    return [_parsed(value) for value in body]
+
+
+def _parsed(value: object) -> CloudEvent | EventRefusedError:
+    try:
+        return CloudEvent.from_json(value)
+    except EventRefusedError as error:
+        return error
+
+
+def _from_headers(request: Request, data: object) -> CloudEvent | EventRefusedError:
+    try:
+        return CloudEvent.from_headers(request.headers, data)
+    except EventRefusedError as error:
+        return error
+
+
+def _media_type(request: Request) -> str:
+    return (request.content_type or "").partition(";")[0].strip().lower()

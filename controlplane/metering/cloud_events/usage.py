@@ -1,0 +1,145 @@
+"""What a usage event from outside says, and the row that it becomes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from controlplane.metering.cloud_events.envelope import CloudEvent
+from controlplane.metering.cloud_events.errors import EventDeadError, EventRefusedError
+from controlplane.metering.event_rows import EventRow
+from controlplane.metering.models import NAME
+
+MOST_TOKENS: Final = 10_000_000
+"""Of one request. No model reads or writes as many: a larger count is a mistake of the sender's."""
+AHEAD: Final = dt.timedelta(minutes=5)
+"""By how much a sender's clock may be ahead."""
+ATTEMPT: Final = 1
+_MAX_MS: Final = 86_400_000
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME, pattern=r"^[\x21-\x7e]+$")]
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+_Ms = Annotated[float, msgspec.Meta(ge=0, le=_MAX_MS)]
+
+
+class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`data` of a `graftwork.usage.v1` event.
+
+    Attributes:
+        model: as clients write it (`base`, `adapter`, `adapter@alias`, `adapter@v2`), or an engine name.
+        tenant, project: None for those of the credential.
+        prompt_tokens: with the cached ones.
+        estimated: the counts are a guess, since the server told none.
+        backend, endpoint: what answered, by the sender's own names.
+    """
+
+    model: _Name
+    prompt_tokens: _Tokens
+    completion_tokens: _Tokens
+    cached_tokens: _Tokens = 0
+    tenant: _Name | None = None
+    project: _Name | None = None
+    status: Literal["ok", "error", "cancelled", "interrupted"] = "ok"
+    error_code: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[a-z0-9_.-]*$")] = ""
+    estimated: bool = False
+    backend: Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[a-z0-9_.-]+$")] = "external"
+    endpoint: Annotated[str, msgspec.Meta(max_length=NAME, pattern=r"^[\x21-\x7e]*$")] = ""
+    ttft_ms: _Ms | None = None
+    duration_ms: _Ms = 0.0
+
+    @classmethod
+    def of(cls, event: CloudEvent, *, now: dt.datetime) -> UsageData:
+        """Raises EventRefusedError: a field that is missing, unknown or impossible, or a time to come."""
+        try:
+            data = msgspec.convert(event.data, cls)
+        except msgspec.ValidationError as error:
+            raise _refused(event, f"data: {error}") from None
+        # `$` in a pattern lets a line's end pass.
+        if any(isinstance(value, str) and "\n" in value for value in msgspec.structs.astuple(data)):
+            raise _refused(event, "data: no text may hold a line's end")
+        if data.cached_tokens > data.prompt_tokens:
+            raise _refused(event, "data: cached_tokens must not exceed prompt_tokens")
+        if event.time > now + AHEAD:
+            ahead = int((event.time - now).total_seconds())
+            raise _refused(event, f"time lies {ahead} s ahead: set the sender's clock")
+        return data
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """What an event's names mean: `adapter` is an engine name, "" for the base alone."""
+
+    base_model: str
+    adapter: str = ""
+    alias: str = ""
+
+
+def usage_row(
+    event: CloudEvent, data: UsageData, meant: Meant, *, tenant: str, project: str, key_id: str
+) -> EventRow:
+    """The event's row. The same event makes the same row, hence the same key of the table.
+
+    Raises EventDeadError for a time that no row has a place for.
+    """
+    milliseconds = int(event.time.timestamp() * 1000)
+    if milliseconds < 0:
+        raise EventDeadError("its time lies before 1970", id=event.id, source=event.source)
+    days, rest = divmod(milliseconds // 1000, 86_400)
+    return EventRow(
+        event_id=event_uuid(event, project, milliseconds),
+        day=(dt.date(1970, 1, 1) + dt.timedelta(days)).isoformat(),
+        hour=rest // 3600,
+        tenant=tenant,
+        project=project,
+        key_id=key_id,
+        request_id=request_id(event, project),
+        attempt=ATTEMPT,
+        requested_model=data.model,
+        alias=meant.alias,
+        arm="",
+        adapter=meant.adapter,
+        base_model=meant.base_model,
+        backend=data.backend,
+        endpoint=data.endpoint,
+        status=data.status,
+        error_code=data.error_code,
+        prompt_tokens=data.prompt_tokens,
+        cached_tokens=data.cached_tokens,
+        completion_tokens=data.completion_tokens,
+        estimated=data.estimated,
+        ttft_ms=data.ttft_ms,
+        duration_ms=data.duration_ms,
+        started_at=milliseconds,
+        gateway_id=event.source,
+    )
+
+
+def request_id(event: CloudEvent, project: str) -> str:
+    """Stands for the identity (source, id) in a project: one's names are in nobody else's way."""
+    return f"ce-{_digest(event, project)[:20].hex()}"
+
+
+def event_uuid(event: CloudEvent, project: str, milliseconds: int) -> str:
+    """A UUIDv7 of the event's time whose other bits are of its identity."""
+    value = milliseconds << 80 | int.from_bytes(_digest(event, project)[:10], "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    return str(uuid.UUID(int=value & ~(0x3 << 62) | 0x2 << 62))
+
+
+def _digest(event: CloudEvent, project: str) -> bytes:
+    # None of them may hold a NUL.
+    return hashlib.sha256(f"{event.source}\0{event.id}\0{project}".encode()).digest()
+
+
+def _refused(event: CloudEvent, reason: str) -> EventRefusedError:
+    return EventRefusedError(reason, id=event.id, source=event.source)
+
+
+def data_schema() -> Mapping[str, Any]:
+    """JSON schema of `data`, as it is checked."""
+    schema = msgspec.json.schema(UsageData)
+    return {**schema["$defs"]["UsageData"], "description": "What one attempt of one request used."}

@@ -1,0 +1,194 @@
+"""From an entry of the usage stream to a row of the table, or the reason why it is none."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+from django.utils import timezone
+
+from controlplane.metering.models import NAME
+from gateway.wire import UsageEvent, WireError
+
+logger = logging.getLogger(__name__)
+_STATUSES: Final = ("ok", "error", "cancelled", "interrupted")
+_MAX_TOKENS: Final = 1 << 40
+_MAX_MS: Final = 1e12
+_FUTURE_S: Final = 86_400
+"""Clocks may differ by so much."""
+_UUID7: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEntry:
+    """One entry of the usage stream; `event` is JSON of a UsageEvent, or should be."""
+
+    stream_id: str
+    event: bytes
+
+    @property
+    def arrived(self) -> float:
+        """When Redis took it, by the clock of Redis: Unix seconds."""
+        milliseconds = self.stream_id.partition("-")[0]
+        return int(milliseconds) / 1000 if milliseconds.isdecimal() else timezone.now().timestamp()
+
+
+class EventRow(NamedTuple):
+    """A row of `UsageEventRow`, column by column; a NamedTuple since a batch makes thousands."""
+
+    event_id: str
+    day: str
+    hour: int
+    tenant: str
+    project: str
+    key_id: str
+    request_id: str
+    attempt: int
+    requested_model: str
+    alias: str
+    arm: str
+    adapter: str
+    base_model: str
+    backend: str
+    endpoint: str
+    status: str
+    error_code: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    estimated: bool
+    ttft_ms: float | None
+    duration_ms: float
+    started_at: int
+    gateway_id: str
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What the table holds once."""
+        return self.day, self.tenant, self.request_id, self.attempt
+
+
+_Text = Annotated[str, msgspec.Meta(max_length=NAME)]
+_Tokens = Annotated[int, msgspec.Meta(ge=0, lt=_MAX_TOKENS)]
+_Ms = Annotated[float, msgspec.Meta(gt=-_MAX_MS, lt=_MAX_MS)]
+
+
+class _Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A UsageEvent as the database takes it: what this decodes needs no more looking at, save two fields."""
+
+    event_id: Annotated[str, msgspec.Meta(pattern=_UUID7)]
+    tenant: _Text
+    project: _Text
+    key_id: _Text
+    request_id: _Text
+    attempt: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+    requested_model: _Text
+    alias: _Text
+    arm: _Text
+    adapter: _Text
+    base_model: _Text
+    backend: _Text
+    endpoint: _Text
+    status: Literal["ok", "error", "cancelled", "interrupted"]
+    error_code: _Text
+    prompt_tokens: _Tokens
+    cached_tokens: _Tokens
+    completion_tokens: _Tokens
+    estimated: bool
+    ttft_ms: _Ms | None
+    duration_ms: _Ms
+    started_at: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+    gateway_id: _Text
+
+
+_DECODER: Final = msgspec.json.Decoder(_Event)
+_TEXTS: Final = tuple(name for name in _Event.__struct_fields__ if name not in ("event_id", "status"))
+
+
+def event_row(entry: StreamEntry) -> EventRow:
+    """The entry's row. Raises WireError with the reason why it has none."""
+    try:
+        event = _DECODER.decode(entry.event)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        event = _looked_at(entry.event)
+    else:
+        # JSON can write what no text in PostgreSQL holds.
+        if b"\\u0000" in entry.event:
+            event = _looked_at(entry.event)
+        if event.cached_tokens > event.prompt_tokens:
+            raise WireError("usage event field cached_tokens must not exceed prompt_tokens")
+    values = msgspec.structs.astuple(event)
+    return EventRow(values[0], *_day_and_hour(event.event_id, entry.arrived), *values[1:])
+
+
+def named_day(row: EventRow) -> str:
+    """The UTC day that the event's own id names; later than `row.day` where a gateway's clock was."""
+    return _iso(_milliseconds(row.event_id) // 86_400_000)
+
+
+def _looked_at(text: bytes) -> _Event:
+    """The slow way, which says what is wrong in our own words."""
+    try:
+        event = UsageEvent.from_json(text)
+    except RecursionError as error:
+        raise WireError(f"a usage event is nested too deeply: {error}") from error
+    for name in _TEXTS:
+        value = getattr(event, name)
+        # Half a surrogate pair is a text to Python and to no database.
+        if isinstance(value, str) and (len(value) > NAME or "\0" in value or not _is_unicode(value)):
+            raise WireError(f"usage event field {name} must be at most {NAME} characters without NUL")
+    if event.status not in _STATUSES:
+        raise WireError(f"usage event status must be one of {', '.join(_STATUSES)}, got {event.status!r}")
+    for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
+        value = getattr(event, name)
+        if isinstance(value, bool) or not 0 <= value < _MAX_TOKENS:
+            raise WireError(f"usage event field {name} must be 0 or more, got {value!r}")
+    if event.cached_tokens > event.prompt_tokens:
+        raise WireError("usage event field cached_tokens must not exceed prompt_tokens")
+    for name, bound in (("attempt", 1 << 31), ("started_at", 1 << 62)):
+        value = getattr(event, name)
+        if isinstance(value, bool) or not 0 <= value < bound:
+            raise WireError(f"usage event field {name} must be 0 or more, got {value!r}")
+    # Compared, not converted: a JSON integer may be too large for a float, and NaN is below nothing.
+    if not -_MAX_MS < event.duration_ms < _MAX_MS or not -_MAX_MS < (event.ttft_ms or 0.0) < _MAX_MS:
+        raise WireError("usage event fields duration_ms and ttft_ms must be finite, below 1e12")
+    event.event_id = event.event_id.lower()
+    if re.fullmatch(_UUID7, event.event_id) is None:
+        raise WireError(f"usage event field event_id must be a UUID of version 7, got {event.event_id!r}")
+    return _Event(**{name: getattr(event, name) for name in _Event.__struct_fields__})
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _milliseconds(event_id: str) -> int:
+    return int(event_id[:8] + event_id[9:13], 16)
+
+
+def _day_and_hour(event_id: str, arrived: float) -> tuple[str, int]:
+    """UTC day and hour of a UUIDv7: the gateway's, so that a late event still counts when it happened.
+
+    No event happens after it arrived: one whose gateway's clock says so counts when it came.
+    """
+    seconds = _milliseconds(event_id) / 1000
+    if seconds > arrived + _FUTURE_S:
+        logger.warning("usage event %s lies in the future: check the gateway's clock", event_id)
+        seconds = arrived
+    days, rest = divmod(int(seconds), 86_400)
+    return _iso(days), rest // 3600
+
+
+@lru_cache(maxsize=16)
+def _iso(days: int) -> str:
+    """The day `days` after 1970-01-01."""
+    return (dt.date(1970, 1, 1) + dt.timedelta(days)).isoformat()

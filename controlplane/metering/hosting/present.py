@@ -1,0 +1,109 @@
+"""What is there now and counts by time, read from the rows of deployments, placements and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from controlplane.adapters.models import AdapterVersion
+from controlplane.deployments.models import Copy, Deployment, Placement, Target
+from controlplane.metering.models import HostingKind
+from worker_engine.protocol import EngineName, ProtocolError
+
+_HELD: Final = (Target.Kind.SAGEMAKER, Target.Kind.LOCAL)
+"""Targets whose machines deployments hold; an `openai_http` server is somebody else's."""
+
+
+class Hosted(NamedTuple):
+    """One thing that is there, in `HostingSpan`'s fields. `since`: Unix seconds, 0 where nothing tells."""
+
+    kind: str
+    subject: str
+    quantity: int
+    tenant: str = ""
+    base_model: str = ""
+    adapter: str = ""
+    deployment: str = ""
+    tier: str = ""
+    instance_type: str = ""
+    since: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.subject
+
+    def values(self) -> dict[str, Any]:
+        """What a span holds of it."""
+        return {name: value for name, value in self._asdict().items() if name != "since"}
+
+
+def hosted_now() -> Iterator[Hosted]:
+    """Everything, kind by kind."""
+    yield from _copies()
+    yield from _machines()
+    yield from _placed()
+    yield from _stored()
+
+
+def _copies() -> Iterator[Hosted]:
+    rows = Copy.objects.select_related("base_model", "deployment").iterator(chunk_size=1000)
+    for copy in rows:
+        deployment = copy.deployment
+        # An inference component is one place that gateways call, and has as many copies as it was given.
+        many = deployment.min_copies if deployment and copy.kind == Copy.Kind.SAGEMAKER else 1
+        yield Hosted(
+            HostingKind.COPY, copy.pk, many, base_model=copy.base_model.name,
+            deployment=deployment.name if deployment else "",
+            instance_type=deployment.instance_type if deployment else "",
+            since=int(copy.created_at.timestamp()),
+        )  # fmt: skip
+
+
+def _machines() -> Iterator[Hosted]:
+    """Accelerators by deployment, machines by endpoint, from the first look that found something there."""
+    endpoints: dict[tuple[int, str], tuple[int, str]] = {}
+    there = Deployment.objects.filter(removed_at=None, target__kind__in=_HELD).exclude(resources=[])
+    for deployment in there.select_related("base_model").order_by("pk"):
+        accelerators = int(deployment.compute.get("accelerators") or 0)
+        if accelerators:
+            yield Hosted(
+                HostingKind.GPU, f"deployment-{deployment.pk}", accelerators * deployment.min_copies,
+                base_model=deployment.base_model.name, deployment=deployment.name,
+                instance_type=deployment.instance_type,
+            )  # fmt: skip
+        if deployment.endpoint:
+            place = (deployment.target_id, deployment.endpoint)
+            # Deployments of one endpoint share its machines.
+            most = max(deployment.min_instances, endpoints.get(place, (0, ""))[0])
+            endpoints[place] = (most, deployment.instance_type)
+    for (target, endpoint), (instances, instance_type) in endpoints.items():
+        yield Hosted(
+            HostingKind.INSTANCE, f"target-{target}/{endpoint}", instances, deployment=endpoint,
+            instance_type=instance_type,
+        )  # fmt: skip
+
+
+def _placed() -> Iterator[Hosted]:
+    ready = (Placement.Status.READY, Placement.Status.LEAVING)
+    rows = Placement.objects.filter(status__in=ready).select_related("deployment__base_model")
+    for row in rows.iterator(chunk_size=1000):
+        try:
+            tenant = EngineName.parse(row.engine_name).tenant
+        except ProtocolError:
+            continue
+        yield Hosted(
+            HostingKind.ADAPTER, f"placement-{row.pk}", 1, tenant=tenant, adapter=row.engine_name,
+            base_model=row.deployment.base_model.name, deployment=row.deployment.name, tier="placed",
+        )  # fmt: skip
+
+
+def _stored() -> Iterator[Hosted]:
+    """Versions whose files are kept, deleted ones too until they are purged; each counts its own bytes."""
+    rows = AdapterVersion.objects.filter(status=AdapterVersion.Status.READY)
+    for row in rows.select_related("adapter__base_model").iterator(chunk_size=1000):
+        names: dict[str, Any] = {
+            "tenant": row.adapter.tenant_id, "adapter": row.engine_name,
+            "base_model": row.adapter.base_model.name, "since": int(row.created_at.timestamp()),
+        }  # fmt: skip
+        yield Hosted(HostingKind.ADAPTER, f"version-{row.pk}", 1, tier="stored", **names)
+        yield Hosted(HostingKind.STORAGE, f"version-{row.pk}", row.size_bytes or 0, **names)

@@ -1,0 +1,40 @@
+"""Whether there are the tenants and base models that events name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controlplane.catalog.models import BaseModel
+from controlplane.metering.event_rows import EventRow
+from controlplane.metering.models import UsageRollup
+from controlplane.tenants.models import Tenant
+
+
+def reasons_unknown(rows: Sequence[EventRow]) -> list[str]:
+    """Of each row why nobody could be billed for it; "" where all is known. Two queries, mostly.
+
+    A tenant that was purged is known by its sums: what it used before is its bill's. Adapters are not asked
+    for: their versions go, and what they were used for stays.
+    """
+    tenants = _tenants_unknown({row.tenant for row in rows})
+    named = {row.base_model for row in rows}
+    bases = named - set(BaseModel.objects.filter(name__in=named).values_list("name", flat=True))
+    if not tenants and not bases:
+        return [""] * len(rows)
+    return [_reason(row, tenants, bases) for row in rows]
+
+
+def _tenants_unknown(named: set[str]) -> set[str]:
+    unknown = named - set(Tenant.objects.filter(pk__in=named).values_list("pk", flat=True))
+    if unknown:
+        sums = UsageRollup.objects.filter(tenant__in=unknown).order_by()
+        unknown -= set(sums.values_list("tenant", flat=True).distinct())
+    return unknown
+
+
+def _reason(row: EventRow, tenants: set[str], bases: set[str]) -> str:
+    if row.tenant in tenants:
+        return f"there is no tenant {row.tenant[:64]!r}: replay it when there is"
+    if row.base_model in bases:
+        return f"there is no base model {row.base_model[:64]!r}: replay it when there is"
+    return ""

@@ -1,0 +1,34 @@
+"""`manage.py check_usage`: holds the sums of usage against the events that they were made of."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.metering.reconcile import sums_drift
+from controlplane.metering.services import keep_from
+
+
+class Command(BaseCommand):
+    """Prints each difference; exits with 1 when there is one."""
+
+    help = "Check the sums of usage of each day against its events."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        today = dt.datetime.now(dt.UTC).date()
+        parser.add_argument("--start", type=dt.date.fromisoformat, default=today, help="first UTC day; today")
+        parser.add_argument("--end", type=dt.date.fromisoformat, default=today, help="last UTC day; today")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        start, end = options["start"], options["end"]
+        if start < (oldest := keep_from()):
+            raise CommandError(f"events are kept from {oldest} on: the sums of older days have no others")
+        days = [start + dt.timedelta(days=number) for number in range((end - start).days + 1)]
+        found = [drift for day in days for drift in sums_drift(day=day)]
+        for drift in found:
+            self.stdout.write(f"{drift.table} {drift.dimensions}: {drift.held}, events say {drift.expected}")
+        if found:
+            raise CommandError(f"{len(found)} sums differ from their events")
+        self.stdout.write(f"{len(days)} days agree")

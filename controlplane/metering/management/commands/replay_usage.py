@@ -1,0 +1,19 @@
+"""`manage.py replay_usage`: ingests the dead letters once more, after what was wrong with them is mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from controlplane.metering.replay import dead_usage_replay
+
+
+class Command(BaseCommand):
+    """Prints how many were new; those that are dead still keep their entry, with the reason of today."""
+
+    help = "Ingest dead usage events once more."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        counted, left = dead_usage_replay()
+        self.stdout.write(f"{counted} events were new, {left} are dead still")

@@ -1,0 +1,66 @@
+"""Who may report usage from outside for more than its own project."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.metering.models import UsageSource
+from controlplane.tenants.models import ServiceAccount
+from worker_engine.protocol import SLUG_PATTERN
+
+MOST_TENANTS = 1000
+
+
+def source_list() -> QuerySet[UsageSource]:
+    """Every source, in the order in which they were made."""
+    return UsageSource.objects.select_related("service_account").order_by("pk")
+
+
+def source_get(*, source_id: int) -> UsageSource:
+    """Raises NotFoundError."""
+    source = source_list().filter(pk=source_id).first()
+    if source is None:
+        raise NotFoundError(f"there is no usage source {source_id}")
+    return source
+
+
+@transaction.atomic
+def source_create(*, tenant: str, service_account: str, tenants: Sequence[str] | None) -> UsageSource:
+    """Lets an account's keys with scope `usage:write` report for `tenants`, None for every one, from now on.
+
+    They need not exist yet: what comes for one that does not is a dead letter.
+
+    Raises:
+        InvalidInputError: no or too many tenants, or one that is no tenant's id.
+        NotFoundError: there is no such service account.
+        ConflictError: it is a source already.
+    """
+    if tenants is not None and not 0 < len(tenants) <= MOST_TENANTS:
+        raise InvalidInputError(f"tenants must be 1 to {MOST_TENANTS}, or null for all", field="tenants")
+    for name in tenants or ():
+        if SLUG_PATTERN.fullmatch(name) is None:
+            raise InvalidInputError(f"{name[:64]!r} is no tenant's id", field="tenants")
+    account = ServiceAccount.objects.filter(tenant_id=tenant, name=service_account).first()
+    if account is None:
+        raise NotFoundError(f"tenant {tenant} has no service account {service_account!r}")
+    allowed = None if tenants is None else sorted(set(tenants))
+    try:
+        with transaction.atomic():
+            source = UsageSource.objects.create(service_account=account, tenants=allowed)
+    except IntegrityError:
+        raise ConflictError(f"{account} is a usage source already: delete that one first") from None
+    audit_record(tenant="", action="usage_source.create", target=source, after=snapshot(source))
+    return source
+
+
+@transaction.atomic
+def source_delete(*, source: UsageSource) -> None:
+    """Its keys report for their own projects alone from now on. What was reported stays."""
+    audit_record(tenant="", action="usage_source.delete", target=source, before=snapshot(source))
+    source.delete()

@@ -1,0 +1,50 @@
+"""Celery's edge of metering."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+from celery import shared_task
+
+from controlplane.metering.hosting.hours import spans_drop_old
+from controlplane.metering.hosting.look import hosting_look
+from controlplane.metering.reconcile import sums_drift
+from controlplane.metering.replay import dead_usage_replay_waiting
+from controlplane.metering.services import keep_from, usage_drop_old, usage_partitions_prepare
+from controlplane.queue import enqueue
+
+_BACK = 3
+"""Days that are checked each night; `manage.py check_usage` checks any others."""
+
+
+@shared_task(name="metering.nightly", acks_late=True)
+def nightly() -> int:
+    """Makes the coming days' partitions, drops what is no longer kept and checks the last days' sums.
+
+    Returns how many sums differ from their events.
+    """
+    usage_partitions_prepare()
+    usage_drop_old()
+    spans_drop_old(before=int(dt.datetime.combine(keep_from(), dt.time(), dt.UTC).timestamp()))
+    today = dt.datetime.now(dt.UTC).date()
+    days = (today - dt.timedelta(days=back) for back in range(1, _BACK + 1))
+    return sum(len(sums_drift(day=day)) for day in days if day >= keep_from())
+
+
+@shared_task(name="metering.replay_waiting", acks_late=True)
+def replay_waiting(after: int = 0) -> int:
+    """Takes in events from outside that came for a day without a partition; returns how many were new.
+
+    Some at a time: what else waits in the queue has its turn in between.
+    """
+    counted, more = dead_usage_replay_waiting(after=after)
+    if more is not None:
+        enqueue("metering.replay_waiting", after=more)
+    return counted
+
+
+@shared_task(name="metering.look_at_hosting", acks_late=True)
+def look_at_hosting() -> int:
+    """Notes what is hosted now and counts the hours that are over; returns how many spans changed."""
+    return hosting_look(now=int(time.time()))

@@ -1,0 +1,39 @@
+"""Endpoints that the operator opened to outgoing requests though they are not on the public internet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, Self
+
+from gateway.addresses import Address, Networks
+
+_HOST: Final = re.compile(r"\[?([A-Za-z0-9._:-]+?)\]?(?::([0-9]{1,5}))?")
+
+
+class OpenEndpoints:
+    """`host`, `host:port` (an address may stand for the host) and networks, to be asked about a target."""
+
+    def __init__(self, hosts: frozenset[tuple[str, int | None]], networks: Networks) -> None:
+        self._hosts, self._networks = hosts, networks
+
+    @classmethod
+    def parse(cls, entries: Iterable[str]) -> Self:
+        """Raises ValueError naming the entry that is none of the three."""
+        hosts, networks = set[tuple[str, int | None]](), list[str]()
+        for entry in entries:
+            if "/" in entry:
+                networks.append(entry)
+            elif (match := _HOST.fullmatch(entry)) is None or int(match[2] or 0) > 65535:
+                raise ValueError(f"{entry[:64]!r} is no host, host:port or network, as minio:9000")
+            else:
+                hosts.add((match[1].lower(), int(match[2]) if match[2] else None))
+        return cls(frozenset(hosts), Networks(networks))
+
+    def has_host(self, host: str, port: int) -> bool:
+        """Whether the operator named this host, with this port or with none."""
+        return not self._hosts.isdisjoint({(host.lower(), port), (host.lower(), None)})
+
+    def has_address(self, address: Address) -> bool:
+        """Whether it lies in a network that the operator named."""
+        return address in self._networks

@@ -1,0 +1,81 @@
+"""REST of a tenant's export and deletion (staff)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.streaming import streamed
+from controlplane.idempotency.api import idempotent
+from controlplane.operations.export import export_pieces
+from controlplane.operations.models import TenantDeletion
+from controlplane.operations.selectors import deletion_get
+from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
+from controlplane.tenants.permissions import Staff
+from controlplane.tenants.selectors import tenant_get
+
+
+class DeletionSerializer(serializers.ModelSerializer[TenantDeletion]):
+    class Meta:
+        model = TenantDeletion
+        fields = ("tenant", "reason", "requested_by", "requested_at", "purge_after", "purged_at")
+
+
+class DeletionInput(serializers.Serializer[Any]):
+    confirm = serializers.CharField(max_length=63, help_text="The tenant's id once more.")
+    reason = serializers.CharField(max_length=500, required=False, allow_blank=True)
+
+
+class TenantExportApi(generics.GenericAPIView[Any]):
+    permission_classes = (Staff,)
+    serializer_class = DeletionSerializer
+    pagination_class = None
+
+    @extend_schema(responses={(200, "application/x-tar"): OpenApiTypes.BINARY})
+    def get(self, request: Request, slug: str) -> StreamingHttpResponse:
+        """Everything of the tenant as a tar archive, of any size; secrets are left out."""
+        tenant = tenant_get(slug=slug)
+        response = streamed(
+            request._request,
+            export_pieces(tenant),
+            content_type="application/x-tar",
+            file_name=f"{tenant.pk}.tar",
+        )
+        # Weights do not compress, and would take minutes to try.
+        response["Content-Encoding"] = "identity"
+        return response
+
+
+class TenantDeletionApi(ObjectApi[TenantDeletion]):
+    permission_classes = (Staff,)
+    serializer_class = DeletionSerializer
+
+    def get_object(self) -> TenantDeletion:
+        return deletion_get(slug=self.kwargs["slug"])
+
+    @conditional()
+    def get(self, request: Request, slug: str) -> Response:
+        return Response(DeletionSerializer(self.get_object()).data)
+
+    @idempotent()
+    @extend_schema(request=DeletionInput, responses={201: DeletionSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Disables the tenant at once and has it purged after the grace time."""
+        data = DeletionInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        deletion = tenant_deletion_schedule(tenant=tenant_get(slug=slug), **data.validated_data)
+        return Response(DeletionSerializer(deletion).data, status.HTTP_201_CREATED)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, slug: str) -> Response:
+        """Cancels it: the tenant is back as it was."""
+        tenant_deletion_cancel(deletion=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,95 @@
+"""Everything of a tenant as one tar archive, written while it is read."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import IO, Any, Final
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Model
+
+from controlplane.adapters.models import AdapterVersion
+from controlplane.artifact_store import artifact_store
+from controlplane.artifact_store.base import ByteStream
+from controlplane.audit.snapshot import is_secret
+from controlplane.operations.selectors import tenant_paths, tenant_rows
+from controlplane.tenants.models import Tenant
+from worker_engine.protocol import ADAPTER_FILES
+
+_PIECE: Final = 1 << 20
+_README: Final = """\
+What Graftwork holds of tenant {slug}, as of {when}.
+
+tables/      a file for each kind of thing, a JSON object a line. Secrets and their digests are left out.
+adapters/    the files of each version that is ready, as they were registered.
+
+The tables were read one after another: what changed meanwhile may stand in one and not in another.
+"""
+
+
+def export_pieces(tenant: Tenant) -> Iterator[bytes]:
+    """The archive, in pieces of at most 1 MiB; memory and disk hold one table at a time, no adapter."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    readme = _README.format(slug=tenant.pk, when=when).encode()
+    yield from _entry("README.txt", len(readme), iter([readme]))
+    for model, path in sorted(tenant_paths().items(), key=lambda item: item[0]._meta.label):
+        with tempfile.TemporaryFile() as file:
+            _write_table(file, tenant, model, path)
+            yield from _file(f"tables/{model._meta.label_lower}.jsonl", file.tell(), file)
+    for version in tenant_rows(slug=tenant.pk, model=AdapterVersion, path="adapter__tenant_id"):
+        assert isinstance(version, AdapterVersion)
+        yield from _adapter_files(version)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def row_values(row: Model) -> dict[str, Any]:
+    """The row's columns, whole, without what is secret."""
+    fields = row._meta.concrete_fields
+    return {field.name: field.value_from_object(row) for field in fields if not is_secret(field.name)}
+
+
+def _write_table(file: IO[bytes], tenant: Tenant, model: type[Model], path: str) -> None:
+    for row in tenant_rows(slug=tenant.pk, model=model, path=path):
+        file.write(json.dumps(row_values(row), cls=DjangoJSONEncoder).encode() + b"\n")
+
+
+def _adapter_files(version: AdapterVersion) -> Iterator[bytes]:
+    if not version.sha256:
+        return
+    store, folder = artifact_store(), f"adapters/{version.sha256}"
+    for name in ADAPTER_FILES:
+        size = store.size(f"{folder}/{name}")
+        if size is None:
+            continue
+        with store.open(f"{folder}/{name}") as stream:
+            path = f"adapters/{version.adapter.name}/v{version.number}/{name}"
+            yield from _entry(path, size, _pieces(stream, size))
+
+
+def _file(name: str, size: int, file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    yield from _entry(name, size, _pieces(file, size))
+
+
+def _entry(name: str, size: int, content: Iterator[bytes]) -> Iterator[bytes]:
+    """A file of the archive: head, content, and zeros up to a whole block."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime = size, int(time.time())
+    yield info.tobuf(tarfile.PAX_FORMAT)
+    yield from content
+    yield bytes(-size % tarfile.BLOCKSIZE)
+
+
+def _pieces(stream: ByteStream, size: int) -> Iterator[bytes]:
+    """Exactly `size` bytes; with fewer, OSError: an archive that is not whole must not look so."""
+    left = size
+    while left:
+        piece = stream.read(min(_PIECE, left))
+        if not piece:
+            raise OSError(f"{left} bytes of {size} are missing")
+        left -= len(piece)
+        yield piece

@@ -1,0 +1,22 @@
+"""A tenant's way out."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class TenantDeletion(models.Model):
+    """A tenant that is to be deleted, or was. The row stays: its id is never given again."""
+
+    tenant = models.CharField(primary_key=True, max_length=63)
+    reason = models.CharField(max_length=500, blank=True)
+    requested_by = models.CharField(max_length=254)
+    requested_at = models.DateTimeField()
+    purge_after = models.DateTimeField(help_text="Until then it can be cancelled.")
+    purged_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-requested_at", "tenant")
+
+    def __str__(self) -> str:
+        return self.tenant

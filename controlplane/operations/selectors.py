@@ -1,0 +1,112 @@
+"""Reads of tenants' deletions, and which rows are whose."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any, Final
+
+from django.apps import apps
+from django.db.models import ForeignKey, Model, QuerySet
+from django.utils import timezone
+
+from controlplane.errors import NotFoundError
+from controlplane.operations.models import TenantDeletion
+from controlplane.tenants.models import Tenant, User
+
+NOBODYS: Final = {
+    "adapters.ArtifactRemoval": "files under the address of their content",
+    "billing.HostingPrice": "the operator's prices",
+    "billing.Price": "the operator's prices",
+    "billing.PriceBook": "the operator's prices",
+    "catalog.BaseModel": "the operator's models",
+    "catalog.CheckpointFile": "the operator's models",
+    "catalog.Variant": "the operator's models",
+    "deployments.AdapterRule": "what was asked of the operator's servers; gone with the version's route",
+    "deployments.Copy": "the operator's servers",
+    "deployments.Deployment": "the operator's servers",
+    "deployments.DeploymentRollout": "what was done to the operator's servers",
+    "deployments.DeploymentStep": "what was done to the operator's servers",
+    "deployments.Placement": "made from the published table, and gone with its entries",
+    "deployments.ScaleUp": "the operator's servers",
+    "deployments.Scaling": "the operator's servers",
+    "deployments.Target": "where the operator's servers are",
+    "idempotency.KeptAnswer": "sealed under keys that only callers have; forgotten within a day",
+    "metering.HostingLook": "when the operator's servers were last looked at",
+    "operations.TenantDeletion": "says that the tenant is gone",
+    "reports.InstancePrice": "what the operator's machines cost",
+    "routes.RouteCounter": "the published table, made from the others",
+    "routes.RouteDelta": "the published table, made from the others",
+    "routes.RouteEntryRow": "the published table, made from the others",
+}
+"""Models whose rows are no tenant's -> why. A new model is a tenant's, by a key that leads there, or here."""
+
+KEPT: Final = {
+    "audit.AuditChain": "the audit log",
+    "audit.AuditRecord": "the audit log",
+    "billing.BudgetNotice": "who was told of what was spent",
+    "billing.CreditGrant": "the books",
+    "billing.Invoice": "the books",
+    "billing.InvoiceLine": "the books",
+    "billing.InvoicePdf": "the books",
+    "billing.JournalEntry": "the books",
+    "billing.LedgerHead": "the books",
+    "billing.PostedDay": "the books",
+    "billing.PriceBookTerm": "what bills were made from",
+    "billing.UsagePosting": "the books",
+    "metering.HostingHour": "what bills were made from",
+    "metering.HostingSpan": "what bills were made from",
+    "metering.UsageEventRow": "what bills were made from",
+    "metering.UsageHour": "what bills were made from",
+    "metering.UsageRollup": "what bills were made from",
+}
+"""A tenant's rows that stay when it is deleted -> what they are. They name it, and no longer lead to it."""
+
+
+def deletion_get(*, slug: str) -> TenantDeletion:
+    """Raises NotFoundError."""
+    deletion = TenantDeletion.objects.filter(pk=slug).first()
+    if deletion is None:
+        raise NotFoundError(f"tenant {slug!r} is not to be deleted")
+    return deletion
+
+
+def deletions_due(*, now: dt.datetime | None = None) -> QuerySet[TenantDeletion]:
+    """Those whose grace time is over."""
+    return TenantDeletion.objects.filter(purged_at=None, purge_after__lte=now or timezone.now())
+
+
+def tenant_paths() -> dict[type[Model], str]:
+    """Each of our models that holds tenants' rows -> the look-up that leads from a row to its tenant's id."""
+    paths: dict[type[Model], str] = {Tenant: "pk", User: "memberships__tenant_id"}
+    ours = [model for model in apps.get_models() if model.__module__.startswith("controlplane.")]
+    waiting = [model for model in ours if model not in paths and model._meta.label not in NOBODYS]
+    while waiting:
+        found = {model: path for model in waiting if (path := _path(model, paths))}
+        if not found:
+            names = ", ".join(model._meta.label for model in waiting)
+            raise LookupError(f"{names}: no key leads to a tenant; state why in NOBODYS")
+        paths |= found
+        waiting = [model for model in waiting if model not in paths]
+    return paths
+
+
+def tenant_rows(*, slug: str, model: type[Model], path: str, chunk: int = 1000) -> Iterator[Model]:
+    """The tenant's rows of a model by key, a query for each chunk."""
+    rows = model._default_manager.filter(**{path: slug}).order_by("pk").distinct()
+    after: dict[str, Any] = {}
+    while found := list(rows.filter(**after)[:chunk]):
+        yield from found
+        after = {"pk__gt": found[-1].pk}
+
+
+def _path(model: type[Model], known: dict[type[Model], str]) -> str:
+    names = {field.name: field for field in model._meta.concrete_fields}
+    if "tenant" in names:
+        return "tenant_id" if isinstance(names["tenant"], ForeignKey) else "tenant"
+    for field in names.values():
+        if not isinstance(field, ForeignKey) or field.null or field.related_model is User:
+            continue
+        if (target := field.related_model) in known:
+            return f"{field.name}__{known[target]}"
+    return ""

@@ -1,0 +1,138 @@
+"""A tenant's deletion: disabled at once, purged after a grace time, and until then as it was."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.adapters.lifecycle import adapter_delete, adapter_purge
+from controlplane.adapters.models import Adapter
+from controlplane.audit.origin import current_origin
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from controlplane.metering.models import DeadUsageEvent
+from controlplane.operations.models import TenantDeletion
+from controlplane.operations.selectors import deletions_due
+from controlplane.routes.selectors import route_paths
+from controlplane.routes.services import route_remove, route_set
+from controlplane.tenants.models import ApiKey, Membership, Tenant, User
+from controlplane.uploads.models import Upload
+from controlplane.uploads.services import upload_discard
+from gateway.wire import TenantRoute
+
+logger = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def tenant_deletion_schedule(*, tenant: Tenant, confirm: str, reason: str = "") -> TenantDeletion:
+    """Disables the tenant everywhere within a second, and has it purged after the grace time.
+
+    Its keys are refused, its members see none of its pages, nothing of it is lost yet.
+
+    Args:
+        confirm: the tenant's id once more, so that nobody deletes another by a slip.
+
+    Raises:
+        InvalidInputError: `confirm` is another id, or the reason is longer than 500 characters.
+        ConflictError: it is to be deleted already.
+    """
+    if confirm != tenant.pk:
+        raise InvalidInputError(f"to delete tenant {tenant.pk}, send its id as confirm", field="confirm")
+    if len(reason) > 500:
+        raise InvalidInputError("reason has at most 500 characters", field="reason")
+    now = timezone.now()
+    if not Tenant.objects.filter(pk=tenant.pk, disabled_at=None).update(disabled_at=now):
+        raise ConflictError(f"tenant {tenant.pk} is to be deleted already")
+    # Without its tenant the gateways know no key of it.
+    route_remove(path=f"tenants/{tenant.pk}")
+    actor = current_origin().who()
+    deletion = TenantDeletion.objects.create(
+        tenant=tenant.pk,
+        reason=reason.strip(),
+        requested_by=actor.name or f"{actor.kind} {actor.id}".strip(),
+        requested_at=now,
+        purge_after=now + dt.timedelta(days=settings.GRAFTWORK.tenant_grace_days),
+    )
+    audit_record(tenant=tenant.pk, action="tenant.disable", target=tenant, after=snapshot(deletion))
+    return deletion
+
+
+@transaction.atomic
+def tenant_deletion_cancel(*, deletion: TenantDeletion) -> None:
+    """Brings the tenant back as it was, within a second.
+
+    Raises:
+        ConflictError: the grace time is over.
+    """
+    tenant = Tenant.objects.select_for_update().filter(pk=deletion.pk).first()
+    # Once it is due its files may be gone already.
+    gone, _ = TenantDeletion.objects.filter(pk=deletion.pk, purge_after__gt=timezone.now()).delete()
+    if tenant is None or not gone:
+        raise ConflictError(f"tenant {deletion.pk} is deleted for good: the grace time is over")
+    tenant.disabled_at = None
+    tenant.save(update_fields=["disabled_at"])
+    route_set(path=f"tenants/{tenant.pk}", entry=TenantRoute(tenant.name, tenant.cache_salt))
+    audit_record(tenant=tenant.pk, action="tenant.enable", target=tenant, before=snapshot(deletion))
+
+
+def tenants_purge_due() -> int:
+    """Purges whose grace time is over; how many. What fails is tried again by the next round."""
+    purged = 0
+    for deletion in deletions_due():
+        try:
+            tenant_purge(deletion=deletion)
+            purged += 1
+        except ControlPlaneError as error:
+            logger.warning("purging tenant %s waits: %s", deletion.pk, error)
+    return purged
+
+
+def tenant_purge(*, deletion: TenantDeletion) -> None:
+    """Removes a tenant's files and rows for good, save what `selectors.KEPT` states.
+
+    In steps, each of which may be done again: who dies in between leaves the rest to the next round.
+
+    Raises:
+        ConflictError: it was cancelled meanwhile.
+        UnavailableError: the artifact store does not answer.
+    """
+    # A write, which waits for a cancellation that has not committed yet.
+    claimed = TenantDeletion.objects.filter(pk=deletion.pk, purge_after__lte=timezone.now())
+    if not claimed.update(purge_after=deletion.purge_after):
+        raise ConflictError(f"the deletion of tenant {deletion.pk} was cancelled, or is not due")
+    for adapter in Adapter.objects.filter(tenant_id=deletion.pk):
+        if adapter.deleted_at is None:
+            adapter_delete(adapter=adapter)
+        adapter_purge(adapter=adapter)
+    for upload in Upload.objects.filter(tenant_id=deletion.pk):
+        upload_discard(upload=upload)
+    _purge_rows(deletion)
+
+
+@transaction.atomic
+def _purge_rows(deletion: TenantDeletion) -> None:
+    tenant = Tenant.objects.select_for_update().filter(pk=deletion.pk).first()
+    now = timezone.now()
+    if not TenantDeletion.objects.filter(pk=deletion.pk, purged_at=None).update(purged_at=now):
+        raise ConflictError(f"the deletion of tenant {deletion.pk} was cancelled meanwhile")
+    if tenant is None:
+        return
+    if Adapter.objects.filter(tenant=tenant).exists():
+        raise ConflictError(f"tenant {tenant.pk} has another adapter since: the next round takes it too")
+    keys = list(ApiKey.objects.filter(tenant=tenant).values_list("pk", flat=True))
+    paths = {f"limits/tenant:{tenant.pk}", *(f"keys/{key}" for key in keys)}
+    for path in sorted(route_paths(paths=paths | {f"limits/key:{key}" for key in keys})):
+        route_remove(path=path)
+    elsewhere = Membership.objects.exclude(tenant=tenant).values("user_id")
+    only_here = User.objects.filter(memberships__tenant=tenant, is_staff=False).exclude(pk__in=elsewhere)
+    people = list(only_here.values_list("pk", flat=True))
+    User.objects.filter(pk__in=people).delete()
+    DeadUsageEvent.objects.filter(tenant=tenant.pk).delete()
+    counts = {"users": len(people), "keys": len(keys)}
+    audit_record(tenant=tenant.pk, action="tenant.purge", target=tenant, after=counts)
+    tenant.delete()

@@ -1,0 +1,13 @@
+"""Celery's edge of operations."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from controlplane.operations.services import tenants_purge_due
+
+
+@shared_task(name="operations.purge_tenants", acks_late=True)
+def purge_tenants() -> None:
+    """Purges tenants whose grace time is over."""
+    tenants_purge_due()

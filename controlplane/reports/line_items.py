@@ -1,0 +1,50 @@
+"""What calls cost, item by item: the lines that a cost is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.billing import items
+from controlplane.billing.price_list import PriceList, call_unit
+from controlplane.billing.quantities import adapter_name, call_items
+from controlplane.metering.models import UsageRollup
+from controlplane.metering.selectors import SummedUse
+
+_TITLES: Final = {
+    items.INPUT: "input tokens",
+    items.CACHED_INPUT: "cached input tokens",
+    items.OUTPUT: "output tokens",
+    items.REQUEST: "requests",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LineItem:
+    """One item of one model's calls.
+
+    Attributes:
+        name: `<model>, <item>`.
+        quantity: tokens, or requests.
+        nano: nano-units of the currency; None where the model has no price.
+    """
+
+    name: str
+    quantity: int
+    nano: int | None
+
+
+def line_items(rollup: UsageRollup | SummedUse, prices: PriceList) -> Iterator[LineItem]:
+    """The items of a day's sums that used something."""
+    adapter = adapter_name(rollup.adapter)
+    price = prices.call(
+        tenant=rollup.tenant, day=rollup.day, base_model=rollup.base_model, adapter=adapter,
+        backend=rollup.backend,
+    )  # fmt: skip
+    for item, quantity in call_items(rollup):
+        # Requests are an item where they cost something; else they are not what is paid for.
+        if not quantity or (item == items.REQUEST and not (price and price.request_nano)):
+            continue
+        nano = None if price is None else quantity * call_unit(price, item)
+        yield LineItem(f"{adapter or rollup.base_model}, {_TITLES[item]}", quantity, nano)

@@ -1,0 +1,94 @@
+"""Canary releases that go on by themselves: the plan, where it stands, each decision with its figures."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.adapters.models import Adapter, AdapterVersion
+
+
+class Rollout(models.Model):
+    """One version's way from a few of an alias's callers to all of them, or back to none."""
+
+    class Status(models.TextChoices):
+        RUNNING = "running"
+        PAUSED = "paused"
+        PROMOTED = "promoted"
+        ROLLED_BACK = "rolled_back"
+        ABORTED = "aborted"
+        SUPERSEDED = "superseded"
+
+    ACTIVE = (Status.RUNNING, Status.PAUSED)
+
+    adapter = models.ForeignKey(Adapter, models.CASCADE, related_name="rollouts")
+    alias = models.CharField(max_length=63)
+    stable = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="+")
+    canary = models.ForeignKey(AdapterVersion, models.CASCADE, related_name="+")
+    steps = models.JSONField(help_text="Percents of callers, rising; behind the last comes promotion.")
+    hold_seconds = models.PositiveIntegerField(help_text="Least time at a step.")
+    min_requests = models.PositiveIntegerField(help_text="Least requests of either arm at a step.")
+    max_error_increase = models.FloatField(help_text="Share of requests that may fail beyond the stable's.")
+    max_latency_ratio = models.FloatField(
+        null=True, help_text="How many times the stable's 95th percentile may be exceeded by 5 %."
+    )
+    status = models.CharField(max_length=12, choices=Status.choices, default=Status.RUNNING)
+    step = models.PositiveSmallIntegerField(default=0, help_text="Index into `steps`.")
+    step_started_at = models.DateTimeField(help_text="Requests from then on count.")
+    change = models.BigIntegerField(help_text="The alias's change that it made last: another ends it.")
+    figures = models.JSONField(null=True, help_text="Of the newest look at both arms.")
+    looked_at = models.DateTimeField(null=True)
+    reason = models.CharField(max_length=1000, blank=True, help_text="What it waits for, or why it ended.")
+    created_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-pk",)
+        constraints = [
+            models.UniqueConstraint(
+                fields=["adapter", "alias"],
+                condition=models.Q(status__in=["running", "paused"]),
+                name="rollout_one_active",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.adapter}@{self.alias} to v{self.canary.number}"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may still move the alias."""
+        return self.status in self.ACTIVE
+
+    @property
+    def percent(self) -> int:
+        """The canary's share of callers at the present step."""
+        return int(self.steps[self.step])
+
+
+class RolloutDecision(models.Model):
+    """What was decided and by whom, with the figures that led to it. Rows are only ever added."""
+
+    class Kind(models.TextChoices):
+        START = "start"
+        ADVANCE = "advance"
+        PROMOTE = "promote"
+        ROLL_BACK = "roll_back"
+        PAUSE = "pause"
+        RESUME = "resume"
+        ABORT = "abort"
+        SUPERSEDE = "supersede"
+
+    rollout = models.ForeignKey(Rollout, models.CASCADE, related_name="decisions")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    percent = models.PositiveSmallIntegerField(help_text="The canary's share of callers from then on.")
+    figures = models.JSONField(null=True)
+    reason = models.CharField(max_length=1000, blank=True)
+    by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("pk",)
+
+    def __str__(self) -> str:
+        return f"{self.rollout}: {self.kind}"

@@ -1,0 +1,69 @@
+"""Which Celery queue a task waits in, and how long it may run.
+
+Queues of their own for what tenants' files and addresses, or the mail server, can make long: workers that
+take it may all be busy, and what publishes limits, decides rollouts or tidies up goes on (see
+docs/adr/0029-task-queues.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROMPT: Final = "graftwork"
+WEBHOOKS: Final = "graftwork.webhooks"
+MAIL: Final = "graftwork.mail"
+LONG: Final = "graftwork.long"
+DEPLOYMENTS: Final = "graftwork.deployments"
+
+DEFAULT_LIMIT_S: Final = 120
+"""Seconds after which a task is interrupted; GRACE_S later its process is killed and replaced."""
+GRACE_S: Final = 30
+LONG_LIMITS_S: Final = {
+    "adapters.purge": 1800,
+    "adapters.validate": 3600,
+    "billing.nightly": 3600,
+    "billing.post_usage": 600,
+    "billing.render_due": 1800,
+    # A document of thousands of lines takes a minute; nothing of it comes from outside.
+    "billing.render_invoice": 300,
+    # One checkpoint; what was done of it stays, so the next one goes on.
+    "catalog.digest": 6 * 3600,
+    "idempotency.expire": 1800,
+    "metering.look_at_hosting": 600,
+    "metering.nightly": 3600,
+    "operations.purge_tenants": 3600,
+    "uploads.expire": 1800,
+    "webhooks.forget": 1800,
+}
+WEBHOOK_LIMITS_S: Final = {"webhooks.deliver": 60}
+# What a target holds up, holds up neither published budgets nor validations.
+# One step may be one file of a checkpoint; calls have limits of their own.
+DEPLOYMENT_LIMITS_S: Final = {"deployments.reconcile": 6 * 3600, "deployments.scale": 60}
+# A mail server that swallows packets holds each for as long as a connection may take.
+MAIL_LIMITS_S: Final = {
+    "billing.notify_budget": DEFAULT_LIMIT_S,
+    "billing.notify_budgets": DEFAULT_LIMIT_S,
+    "members.send_invitation": DEFAULT_LIMIT_S,
+    "members.send_invitations": DEFAULT_LIMIT_S,
+    "webhooks.notify_disabled": DEFAULT_LIMIT_S,
+    "webhooks.notify_due": DEFAULT_LIMIT_S,
+}
+
+QUEUES: Final = {
+    name: {"exchange": name, "routing_key": name} for name in (PROMPT, WEBHOOKS, MAIL, LONG, DEPLOYMENTS)
+}
+"""A worker without `-Q` takes all of them. With Celery's default key each would get every message."""
+ROUTES: Final = {
+    name: {"queue": queue}
+    for queue, limits in (
+        (LONG, LONG_LIMITS_S),
+        (WEBHOOKS, WEBHOOK_LIMITS_S),
+        (MAIL, MAIL_LIMITS_S),
+        (DEPLOYMENTS, DEPLOYMENT_LIMITS_S),
+    )
+    for name in limits
+}
+ANNOTATIONS: Final = {
+    name: {"soft_time_limit": seconds, "time_limit": seconds + GRACE_S}
+    for name, seconds in (LONG_LIMITS_S | WEBHOOK_LIMITS_S | DEPLOYMENT_LIMITS_S).items()
+}

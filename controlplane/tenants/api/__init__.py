@@ -1,0 +1,1 @@
+"""REST of tenants: `keys`, `projects` and, for staff, `tenants`."""

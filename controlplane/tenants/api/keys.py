@@ -1,0 +1,186 @@
+"""REST of API keys."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.errors import InvalidInputError
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.filters import ApiKeyFilter
+from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.permissions import request_access, request_tenant, request_user, tenant_may
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import (
+    api_key_get,
+    api_key_list,
+    project_get,
+    service_account_get,
+)
+from controlplane.tenants.services import (
+    api_key_create,
+    api_key_revoke,
+    api_key_rotate,
+    api_key_update,
+)
+from gateway.wire_keys import ENDPOINTS
+
+_RESTRICTIONS: Final = ("allowed_models", "allowed_endpoints", "allowed_networks")
+
+
+def _texts(help_text: str) -> serializers.ListField:
+    return serializers.ListField(
+        child=serializers.CharField(max_length=300), required=False, allow_null=True, help_text=help_text
+    )
+
+
+class RestrictionsSerializer(serializers.Serializer[Any]):
+    """What a key is held to; null for no restriction."""
+
+    allowed_models = _texts("`<base>`, `<adapter>` (with all its names) or `<adapter>@<alias>`.")
+    allowed_endpoints = _texts(f"Some of {', '.join(ENDPOINTS)}.")
+    allowed_networks = _texts("CIDRs or addresses, IPv4 and IPv6. They hold for this API too.")
+
+
+class ApiKeySerializer(RestrictionsSerializer, serializers.ModelSerializer[ApiKey]):
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=ApiKey.Scope.choices))
+    project = serializers.SlugRelatedField(slug_field="slug", read_only=True)  # type: ignore[var-annotated]
+    service_account = serializers.SlugRelatedField(  # type: ignore[var-annotated]
+        slug_field="name", read_only=True, allow_null=True
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = (
+            "public_id", "name", "project", "service_account", "scopes", *_RESTRICTIONS, "created_at",
+            "expires_at", "rotated_at", "old_secret_until", "revoked_at", "last_used_at",
+        )  # fmt: skip
+
+
+class ApiKeyCreatedSerializer(ApiKeySerializer):
+    key = serializers.CharField(help_text="The key itself. Shown now and never again.")
+
+    class Meta:
+        model = ApiKey
+        fields = (*ApiKeySerializer.Meta.fields, "key")
+
+
+class ApiKeyInput(RestrictionsSerializer):
+    name = serializers.CharField(max_length=100)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=ApiKey.Scope.choices))
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+    project = serializers.CharField(
+        max_length=63,
+        required=False,
+        help_text="Slug; the service account's, or else `default`, if left out.",
+    )
+    service_account = serializers.CharField(
+        max_length=63, required=False, allow_null=True, help_text="Name of the account whose key it is."
+    )
+
+
+class ApiKeyChangesInput(RestrictionsSerializer):
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+
+
+class RotationInput(serializers.Serializer[Any]):
+    old_secret_until = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="Until when the old secret is right too; null ends it now."
+    )
+
+
+class ApiKeysApi(generics.ListAPIView[ApiKey]):
+    permission_classes = (tenant_may(Permission.KEYS_READ, Permission.KEYS_WRITE),)
+    serializer_class = ApiKeySerializer
+    filterset_class = ApiKeyFilter
+    queryset = ApiKey.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[ApiKey]:
+        return api_key_list(tenant=request_tenant(self.request))
+
+    @idempotent()
+    @extend_schema(request=ApiKeyInput, responses={201: ApiKeyCreatedSerializer})
+    def post(self, request: Request) -> Response:
+        """Makes a key. Scope `inference` calls models, `manage` this API; `usage` reads its project's use.
+
+        With scope `usage:write` a service account's key reports usage from outside, as CloudEvents.
+        """
+        data = ApiKeyInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        _refuse_unknown(request, data)
+        tenant, values = request_tenant(request), dict(data.validated_data)
+        api_key, text = api_key_create(
+            tenant=tenant,
+            by=request_access(request),
+            created_by=request_user(request),
+            **_owner(tenant, values.pop("project", None), values.pop("service_account", None)),
+            **values,
+        )
+        body = {**ApiKeySerializer(api_key).data, "key": text}
+        return Response(body, status.HTTP_201_CREATED)
+
+
+class ApiKeyApi(ObjectApi[ApiKey]):
+    permission_classes = (tenant_may(Permission.KEYS_READ, Permission.KEYS_WRITE),)
+    serializer_class = ApiKeySerializer
+    etag_ignores = frozenset({"last_used_at"})
+
+    def get_object(self) -> ApiKey:
+        return api_key_get(tenant=request_tenant(self.request), public_id=self.kwargs["public_id"])
+
+    @conditional()
+    def get(self, request: Request, public_id: str) -> Response:
+        return Response(ApiKeySerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=ApiKeyChangesInput)
+    def patch(self, request: Request, public_id: str) -> Response:
+        """Changes what the key is held to and when it expires; what is left out stays as it is."""
+        data = ApiKeyChangesInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        _refuse_unknown(request, data)
+        changed = api_key_update(api_key=self.get_object(), by=request_access(request), **data.validated_data)
+        return Response(ApiKeySerializer(changed).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, public_id: str) -> Response:
+        """Revokes the key: within a second no gateway takes it."""
+        api_key_revoke(api_key=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ApiKeyRotationApi(generics.GenericAPIView[ApiKey]):
+    permission_classes = (tenant_may(Permission.KEYS_READ, Permission.KEYS_WRITE),)
+    serializer_class = ApiKeyCreatedSerializer
+
+    @idempotent()
+    @extend_schema(request=RotationInput, responses={200: ApiKeyCreatedSerializer})
+    def post(self, request: Request, public_id: str) -> Response:
+        """Gives the key a new secret under its public id; the old one is right until `old_secret_until`."""
+        data = RotationInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        _refuse_unknown(request, data)
+        api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)
+        api_key, text = api_key_rotate(api_key=api_key, by=request_access(request), **data.validated_data)
+        return Response({**ApiKeySerializer(api_key).data, "key": text})
+
+
+def _owner(tenant: Tenant, project: str | None, account: str | None) -> dict[str, Any]:
+    return {
+        "project": project_get(tenant=tenant, slug=project) if project else None,
+        "service_account": service_account_get(tenant=tenant, name=account) if account else None,
+    }
+
+
+def _refuse_unknown(request: Request, data: serializers.Serializer[Any]) -> None:
+    """A misspelt restriction must not leave a key without the one that was meant."""
+    if unknown := sorted(set(request.data) - set(data.fields)):
+        name = unknown[0][:64]
+        raise InvalidInputError(f"{name!r} is none of {', '.join(data.fields)}", field=name)

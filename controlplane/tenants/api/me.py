@@ -1,0 +1,47 @@
+"""REST of who calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.permissions import request_access, request_tenant, request_user, tenant_may
+from controlplane.tenants.roles import Permission, Role
+
+
+class IdentitySerializer(serializers.Serializer[Any]):
+    tenant = serializers.CharField(help_text="Id of the tenant that the caller acts for.")
+    tenant_name = serializers.CharField()
+    role = serializers.ChoiceField(choices=Role.choices)
+    permissions = serializers.ListField(child=serializers.ChoiceField(choices=[*Permission]))
+    key = serializers.CharField(allow_null=True, help_text="Public id of the key; null for a person.")
+    email = serializers.CharField(allow_null=True, help_text="Of the person; null for a key.")
+    gateway_url = serializers.CharField(help_text="Where models are called; ends in /v1.")
+
+
+class MeApi(ObjectApi[Tenant]):
+    permission_classes = (tenant_may(Permission.TENANT_READ),)
+    serializer_class = IdentitySerializer
+
+    @conditional()
+    @extend_schema(responses=IdentitySerializer)
+    def get(self, request: Request) -> Response:
+        """Who calls, for which tenant, and what they may do there."""
+        tenant, access, user = request_tenant(request), request_access(request), request_user(request)
+        body = {
+            "tenant": tenant.pk,
+            "tenant_name": tenant.name,
+            "role": access and access.role,
+            "permissions": sorted(access.permissions) if access else [],
+            "key": request.auth.pk if isinstance(request.auth, ApiKey) else None,
+            "email": user and user.email,
+            "gateway_url": settings.GRAFTWORK.gateway_url,
+        }
+        return Response(IdentitySerializer(body).data)

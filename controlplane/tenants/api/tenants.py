@@ -1,0 +1,99 @@
+"""REST of tenants and users, for staff."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.filters import TenantFilter, UserFilter
+from controlplane.tenants.models import Membership, Tenant, User
+from controlplane.tenants.permissions import Staff
+from controlplane.tenants.roles import Role
+from controlplane.tenants.selectors import tenant_get, tenant_list, user_list
+from controlplane.tenants.services import tenant_create, user_create
+
+
+class TenantSerializer(serializers.ModelSerializer[Tenant]):
+    class Meta:
+        model = Tenant
+        fields = ("id", "name", "created_at")
+        read_only_fields = ("created_at",)
+        # The service tells a taken id apart (409) from a malformed one (400).
+        extra_kwargs: ClassVar[dict[str, Any]] = {"id": {"validators": []}}
+
+
+class TenantsApi(generics.ListAPIView[Tenant]):
+    permission_classes = (Staff,)
+    serializer_class = TenantSerializer
+    filterset_class = TenantFilter
+
+    def get_queryset(self) -> QuerySet[Tenant]:
+        return tenant_list()
+
+    @idempotent()
+    @extend_schema(request=TenantSerializer, responses={201: TenantSerializer})
+    def post(self, request: Request) -> Response:
+        data = TenantSerializer(data=request.data)
+        data.is_valid(raise_exception=True)
+        tenant = tenant_create(slug=data.validated_data["id"], name=data.validated_data["name"])
+        return Response(TenantSerializer(tenant).data, status.HTTP_201_CREATED)
+
+
+class TenantApi(ObjectApi[Tenant]):
+    permission_classes = (Staff,)
+    serializer_class = TenantSerializer
+
+    def get_object(self) -> Tenant:
+        return tenant_get(slug=self.kwargs["slug"])
+
+    @conditional()
+    def get(self, request: Request, slug: str) -> Response:
+        return Response(TenantSerializer(self.get_object()).data)
+
+
+class MembershipSerializer(serializers.ModelSerializer[Membership]):
+    class Meta:
+        model = Membership
+        fields = ("tenant", "role")
+
+
+class UserSerializer(serializers.ModelSerializer[User]):
+    memberships = MembershipSerializer(many=True)
+
+    class Meta:
+        model = User
+        fields = ("id", "email", "is_staff", "is_active", "created_at", "memberships")
+
+
+class UserInput(serializers.Serializer[Any]):
+    email = serializers.EmailField()
+    password = serializers.CharField(max_length=200)
+    tenant = serializers.CharField(required=False, help_text="Id of the tenant to join.")
+    role = serializers.ChoiceField(choices=Role.choices, default=Role.OWNER)
+    is_staff = serializers.BooleanField(default=False)
+
+
+class UsersApi(generics.ListAPIView[User]):
+    permission_classes = (Staff,)
+    serializer_class = UserSerializer
+    filterset_class = UserFilter
+
+    def get_queryset(self) -> QuerySet[User]:
+        return user_list()
+
+    @idempotent()
+    @extend_schema(request=UserInput, responses={201: UserSerializer})
+    def post(self, request: Request) -> Response:
+        data = UserInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = dict(data.validated_data)
+        tenant = tenant_get(slug=values.pop("tenant")) if "tenant" in values else None
+        user = user_create(tenant=tenant, **values)
+        return Response(UserSerializer(user).data, status.HTTP_201_CREATED)

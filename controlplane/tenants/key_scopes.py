@@ -1,0 +1,57 @@
+"""What a key is held to: checked as it is given, kept in one form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from controlplane.errors import InvalidInputError
+from gateway.addresses import parse_network
+from gateway.wire_keys import ENDPOINTS
+
+MOST: Final = 64
+"""Names, endpoints or networks of one key."""
+_MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}(@[A-Za-z0-9][A-Za-z0-9._-]{0,62})?")
+
+
+def check_models(values: Sequence[str] | None) -> list[str] | None:
+    """Names of models; they need not exist yet. Raises InvalidInputError."""
+
+    def check(value: str) -> str:
+        if _MODEL.fullmatch(value) is None:
+            raise ValueError(
+                f"{value[:64]!r} is no model's name, as base, adapter, adapter@alias or adapter@v1"
+            )
+        return value
+
+    return _checked(values, check, field="allowed_models")
+
+
+def check_endpoints(values: Sequence[str] | None) -> list[str] | None:
+    """Endpoints, as paths below `/v1/`. Raises InvalidInputError."""
+
+    def check(value: str) -> str:
+        if value not in ENDPOINTS:
+            raise ValueError(f"{value[:64]!r} is none of {', '.join(ENDPOINTS)}")
+        return value
+
+    return _checked(values, check, field="allowed_endpoints")
+
+
+def check_networks(values: Sequence[str] | None) -> list[str] | None:
+    """CIDRs or addresses, as CIDRs. Raises InvalidInputError."""
+    return _checked(values, lambda value: str(parse_network(value)), field="allowed_networks")
+
+
+def _checked(values: Sequence[str] | None, check: Callable[[str], str], *, field: str) -> list[str] | None:
+    if values is None:
+        return None
+    if not 0 < len(values) <= MOST:
+        raise InvalidInputError(
+            f"{field} must be 1 to {MOST} values, or null for no restriction", field=field
+        )
+    try:
+        return list(dict.fromkeys(check(value.strip()) for value in values))
+    except ValueError as error:
+        raise InvalidInputError(str(error), field=field) from None

@@ -1,0 +1,86 @@
+"""Which role may do what. REST routes and pages state a `Permission`; this table says who has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from django.db import models
+
+
+class Permission(StrEnum):
+    """What may be done with a tenant's things. A new kind of thing gets a name here, and roles below."""
+
+    TENANT_READ = "tenant.read"
+    TENANT_WRITE = "tenant.write"
+    PROJECTS_READ = "projects.read"
+    PROJECTS_WRITE = "projects.write"
+    SERVICE_ACCOUNTS_READ = "service_accounts.read"
+    SERVICE_ACCOUNTS_WRITE = "service_accounts.write"
+    MEMBERS_READ = "members.read"
+    MEMBERS_WRITE = "members.write"
+    KEYS_READ = "keys.read"
+    KEYS_WRITE = "keys.write"
+    MODELS_READ = "models.read"
+    ADAPTERS_READ = "adapters.read"
+    ADAPTERS_WRITE = "adapters.write"
+    INFERENCE_CALL = "inference.call"
+    USAGE_READ = "usage.read"
+    BILLING_READ = "billing.read"
+    BILLING_WRITE = "billing.write"
+    WEBHOOKS_READ = "webhooks.read"
+    WEBHOOKS_WRITE = "webhooks.write"
+    AUDIT_READ = "audit.read"
+
+
+class Role(models.TextChoices):
+    """A member's place in a tenant, and what a service account may do."""
+
+    OWNER = "owner"
+    ADMIN = "admin"
+    ENGINEER = "engineer"
+    BILLING = "billing"
+    VIEWER = "viewer"
+
+
+_VIEWER: Final = frozenset(
+    {
+        Permission.TENANT_READ,
+        Permission.PROJECTS_READ,
+        Permission.MODELS_READ,
+        Permission.ADAPTERS_READ,
+        Permission.USAGE_READ,
+    }
+)
+_BILLING: Final = frozenset(
+    {
+        Permission.TENANT_READ,
+        Permission.PROJECTS_READ,
+        Permission.MODELS_READ,
+        Permission.USAGE_READ,
+        Permission.BILLING_READ,
+        Permission.BILLING_WRITE,
+    }
+)
+_ENGINEER: Final = _VIEWER | {
+    Permission.SERVICE_ACCOUNTS_READ,
+    Permission.KEYS_READ,
+    Permission.KEYS_WRITE,
+    Permission.ADAPTERS_WRITE,
+    Permission.INFERENCE_CALL,
+    Permission.WEBHOOKS_READ,
+}
+_OWNER: Final = frozenset(Permission)
+
+GRANTS: Final[Mapping[Role, frozenset[Permission]]] = MappingProxyType(
+    {
+        Role.OWNER: _OWNER,
+        Role.ADMIN: _OWNER - {Permission.TENANT_WRITE},
+        Role.ENGINEER: _ENGINEER,
+        Role.BILLING: _BILLING,
+        Role.VIEWER: _VIEWER,
+    }
+)
+"""The table. Nobody hands out a role whose permissions they do not all have themselves."""

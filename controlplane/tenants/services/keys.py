@@ -1,0 +1,265 @@
+"""Changes of API keys."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import locked_snapshot, snapshot
+from controlplane.errors import ConflictError, ForbiddenError, InvalidInputError
+from controlplane.routes.selectors import route_paths
+from controlplane.routes.services import route_lock, route_remove, route_set
+from controlplane.tenants.access import Access, check_grant, key_access
+from controlplane.tenants.key_scopes import check_endpoints, check_models, check_networks
+from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant, User
+from controlplane.tenants.roles import Permission
+from gateway.wire import KEY_PREFIX, KeyRoute
+from gateway.wire_keys import KeyScope, OldSecret
+
+LONGEST_OVERLAP: Final = timedelta(days=90)
+"""How long two secrets of one key may be right: who has not taken the new one by then has forgotten it."""
+
+
+@transaction.atomic
+def api_key_create(
+    *,
+    tenant: Tenant,
+    name: str,
+    scopes: Sequence[str],
+    project: Project | None = None,
+    service_account: ServiceAccount | None = None,
+    by: Access | None = None,
+    created_by: User | None = None,
+    expires_at: datetime | None = None,
+    allowed_models: Sequence[str] | None = None,
+    allowed_endpoints: Sequence[str] | None = None,
+    allowed_networks: Sequence[str] | None = None,
+) -> tuple[ApiKey, str]:
+    """Makes a key and publishes it; the text returned is never to be had again.
+
+    Args:
+        project: what its usage counts for; the service account's, or else `default`, unless given.
+        service_account: whose key it is, with that account's role; None for one that stands alone.
+        by: who makes it, who must have all that the key may do; None for the operator's own processes.
+        allowed_models, allowed_endpoints, allowed_networks: what the key is held to; None for no restriction.
+
+    Raises:
+        InvalidInputError: no name, unknown scopes, an expiry that has passed, or a malformed restriction.
+        ConflictError: an archived project, a disabled service account, or one of another project.
+        ForbiddenError: `by` lacks a permission of the key's.
+    """
+    if not name.strip():
+        raise InvalidInputError("a key needs a name that tells what uses it", field="name")
+    wanted = sorted(set(scopes))
+    if not wanted or set(wanted) - set(ApiKey.Scope.values):
+        raise InvalidInputError(f"scopes must be some of {', '.join(ApiKey.Scope.values)}", field="scopes")
+    secret, digest = _new_secret()
+    api_key = ApiKey(
+        public_id=secrets.token_hex(6),
+        tenant=tenant,
+        project=_usable_project(tenant, project, service_account),
+        service_account=service_account,
+        name=name.strip(),
+        secret_sha256=digest,
+        scopes=wanted,
+        expires_at=_check_future(expires_at, field="expires_at"),
+        allowed_models=check_models(allowed_models),
+        allowed_endpoints=check_endpoints(allowed_endpoints),
+        allowed_networks=check_networks(allowed_networks),
+        created_by=created_by,
+    )
+    if ApiKey.Scope.USAGE_WRITE in wanted and service_account is None:
+        raise InvalidInputError(
+            "a key that reports usage belongs to a service account: make one for the source", field="scopes"
+        )
+    _check_key_grant(by, api_key)
+    api_key.save(force_insert=True)
+    _publish(api_key)
+    audit_record(tenant=tenant.pk, action="api_key.create", target=api_key, after=snapshot(api_key))
+    return api_key, f"{KEY_PREFIX}_{api_key.pk}_{secret}"
+
+
+@transaction.atomic
+def api_key_update(*, api_key: ApiKey, by: Access | None = None, **changes: Any) -> ApiKey:
+    """Changes when the key expires and what it is held to, everywhere within a second.
+
+    Args:
+        changes: some of `expires_at`, `allowed_models`, `allowed_endpoints`, `allowed_networks`.
+
+    Raises:
+        InvalidInputError: an expiry that has passed, or a malformed restriction.
+        ConflictError: the key is revoked or expired.
+        ForbiddenError: `by` lacks a permission of the key's.
+    """
+    _check_key_grant(by, api_key)
+    checks: dict[str, Callable[[Any], Any]] = {
+        "expires_at": lambda value: _check_future(value, field="expires_at"),
+        "allowed_models": check_models,
+        "allowed_endpoints": check_endpoints,
+        "allowed_networks": check_networks,
+    }
+    values = {name: checks[name](value) for name, value in changes.items()}
+    return _change_live(api_key, "api_key.update", **values)
+
+
+@transaction.atomic
+def api_key_rotate(
+    *, api_key: ApiKey, old_secret_until: datetime | None = None, by: Access | None = None
+) -> tuple[ApiKey, str]:
+    """Gives the key a new secret, in force within a second; the text returned is never to be had again.
+
+    Args:
+        old_secret_until: until when the secret before is right too; None ends it with the rotation. An
+            older one that an earlier rotation left ends now.
+
+    Raises:
+        InvalidInputError: a time that has passed, or lies further ahead than LONGEST_OVERLAP.
+        ConflictError: the key is revoked or expired.
+        ForbiddenError: `by` lacks a permission of the key's.
+    """
+    _check_key_grant(by, api_key)
+    _check_future(old_secret_until, field="old_secret_until")
+    now = timezone.now()
+    if old_secret_until is not None and old_secret_until - now > LONGEST_OVERLAP:
+        raise InvalidInputError(
+            f"old_secret_until must lie within {LONGEST_OVERLAP.days} days", field="old_secret_until"
+        )
+    secret, digest = _new_secret()
+    overlaps = old_secret_until is not None
+    changed = _change_live(
+        api_key,
+        "api_key.rotate",
+        # The database's own value: of two rotations at once the later one's old secret is the earlier's new.
+        old_secret_sha256=F("secret_sha256") if overlaps else "",
+        old_secret_until=old_secret_until,
+        secret_sha256=digest,
+        rotated_at=now,
+    )
+    return changed, f"{KEY_PREFIX}_{changed.pk}_{secret}"
+
+
+@transaction.atomic
+def api_key_revoke(*, api_key: ApiKey) -> ApiKey:
+    """Ends the key, both its secrets, everywhere within a second; a second call changes nothing."""
+    before = locked_snapshot(api_key)
+    revoked = ApiKey.objects.filter(pk=api_key.pk, revoked_at=None).update(revoked_at=timezone.now())
+    api_key.refresh_from_db()
+    if revoked:
+        route_remove(path=f"keys/{api_key.pk}")
+        _record_change(api_key, "api_key.revoke", before)
+    return api_key
+
+
+@transaction.atomic
+def api_keys_unroute_expired() -> int:
+    """Takes keys that have expired out of the route table, where they would stay for ever; how many.
+
+    Gateways refuse an expired key by its time; this is about the table's size alone.
+    """
+    # A key whose expiry is being put off is published by that change, after this one or before it is read.
+    route_lock()
+    expired = ApiKey.objects.filter(expires_at__lte=timezone.now(), revoked_at=None)
+    paths = {f"keys/{public_id}" for public_id in expired.values_list("pk", flat=True)}
+    stale = sorted(route_paths(paths=paths))
+    for path in stale:
+        route_remove(path=path)
+    return len(stale)
+
+
+@transaction.atomic
+def api_keys_revoke(*, keys: QuerySet[ApiKey]) -> int:
+    """Ends all of `keys` that are not revoked yet; how many."""
+    # All rows before the first route: who revokes one of them now holds its row and waits for the routes.
+    locked = list(keys.filter(revoked_at=None).order_by("pk").select_for_update(of=("self",)))
+    for api_key in locked:
+        api_key_revoke(api_key=api_key)
+    return len(locked)
+
+
+def _check_key_grant(by: Access | None, api_key: ApiKey) -> None:
+    """A secret in one's hands is what its key may do: nobody gets more by a key than they have."""
+    access = key_access(api_key)
+    # One that reads usage alone gives nobody anything: every role may read that.
+    if access is not None and access.only is None:
+        check_grant(by, access.role)
+    # What it reports is billed, to other tenants too where the account may.
+    reports = ApiKey.Scope.USAGE_WRITE in api_key.scopes
+    if reports and by is not None and not by.may(Permission.SERVICE_ACCOUNTS_WRITE):
+        raise ForbiddenError(
+            f"as {by.role} you cannot deal with keys that report usage: you lack service_accounts.write"
+        )
+
+
+def _usable_project(tenant: Tenant, project: Project | None, account: ServiceAccount | None) -> Project:
+    """The key's project. Its row and the account's stay locked, so that neither ends beneath a new key."""
+    if account is not None:
+        account = ServiceAccount.objects.select_for_update(of=("self",)).get(pk=account.pk)
+        if account.disabled_at is not None:
+            raise ConflictError(f"service account {account.name} is disabled: choose another")
+        if project is not None and project != account.project:
+            raise ConflictError(f"service account {account.name} belongs to another project")
+        project = account.project
+    projects = Project.objects.select_for_update().filter(tenant=tenant, archived_at=None)
+    found = projects.filter(slug=Project.DEFAULT) if project is None else projects.filter(pk=project.pk)
+    if (usable := found.first()) is None:
+        raise ConflictError("the project is archived: choose another")
+    return usable
+
+
+def _change_live(api_key: ApiKey, action: str, **values: Any) -> ApiKey:
+    """Changes a key that is live, and publishes it; the row stays locked until commit, so that a revocation
+    at the same time comes before, and is heeded, or after, and removes what is published here."""
+    before = locked_snapshot(api_key)
+    live = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
+    if values and not ApiKey.objects.filter(live, pk=api_key.pk).update(**values):
+        raise ConflictError(f"key {api_key.pk} is revoked or expired: make another")
+    api_key.refresh_from_db()
+    if values:
+        _publish(api_key)
+        _record_change(api_key, action, before)
+    return api_key
+
+
+def _record_change(api_key: ApiKey, action: str, before: dict[str, Any]) -> None:
+    after = snapshot(api_key)
+    audit_record(tenant=api_key.tenant_id, action=action, target=api_key, before=before, after=after)
+
+
+def _publish(api_key: ApiKey) -> None:
+    """Tells the gateways of a key that they are to take."""
+    if ApiKey.Scope.INFERENCE not in api_key.scopes:
+        return
+    restrictions = (api_key.allowed_models, api_key.allowed_endpoints, api_key.allowed_networks)
+    scope = KeyScope(*(None if values is None else tuple(values) for values in restrictions))
+    old = None
+    if api_key.old_secret_sha256 and api_key.old_secret_until is not None:
+        old = OldSecret(api_key.old_secret_sha256, api_key.old_secret_until.timestamp())
+    route = KeyRoute(
+        tenant=api_key.tenant_id,
+        secret_sha256=api_key.secret_sha256,
+        project=api_key.project.slug,
+        expires_at=None if api_key.expires_at is None else api_key.expires_at.timestamp(),
+        old=old,
+        scope=None if scope == KeyScope() else scope,
+    )
+    route_set(path=f"keys/{api_key.pk}", entry=route)
+
+
+def _new_secret() -> tuple[str, str]:
+    """A secret of 192 bits, and its digest."""
+    secret = secrets.token_hex(24)
+    return secret, hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _check_future(value: datetime | None, *, field: str) -> datetime | None:
+    if value is not None and value <= timezone.now():
+        raise InvalidInputError(f"{field} must lie in the future", field=field)
+    return value

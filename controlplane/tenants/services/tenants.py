@@ -1,0 +1,101 @@
+"""Changes of tenants and users."""
+
+from __future__ import annotations
+
+import secrets
+
+from allauth.account.models import EmailAddress
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from controlplane.audit.selectors import chain_get
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.routes.services import route_set
+from controlplane.tenants.models import Membership, Project, Tenant, User
+from controlplane.tenants.roles import Role
+from gateway.wire import TenantRoute
+from worker_engine.protocol import SLUG_PATTERN
+
+
+@transaction.atomic
+def tenant_create(*, slug: str, name: str) -> Tenant:
+    """Makes a tenant and publishes it.
+
+    Raises:
+        InvalidInputError: `slug` is no slug.
+        ConflictError: the slug is taken.
+    """
+    if SLUG_PATTERN.fullmatch(slug) is None:
+        raise InvalidInputError(
+            "a tenant's id is 1-63 lower-case letters, digits and inner hyphens", field="id"
+        )
+    taken = ConflictError(f"there is a tenant {slug!r} already: choose another id")
+    if Tenant.objects.filter(pk=slug).exists():
+        raise taken
+    if chain_get(tenant=slug).number:
+        # Its usage and its log are kept under that name, and would be the new one's.
+        raise ConflictError(f"there was a tenant {slug!r}, which was deleted: choose another id")
+    tenant = Tenant(pk=slug, name=name.strip() or slug, cache_salt=secrets.token_hex(16))
+    try:
+        with transaction.atomic():
+            tenant.save(force_insert=True)
+    except IntegrityError:  # another one at the same moment, which committed first
+        raise taken from None
+    Project.objects.create(tenant=tenant, slug=Project.DEFAULT, name=Project.DEFAULT.title())
+    route_set(path=f"tenants/{slug}", entry=TenantRoute(tenant.name, tenant.cache_salt))
+    audit_record(tenant=slug, action="tenant.create", target=tenant, after=snapshot(tenant))
+    return tenant
+
+
+@transaction.atomic
+def user_create(
+    *,
+    email: str,
+    password: str,
+    tenant: Tenant | None = None,
+    role: str = Role.OWNER,
+    is_staff: bool = False,
+) -> User:
+    """Makes a user, a member of `tenant` when given.
+
+    Raises:
+        InvalidInputError: the e-mail, password or role is not acceptable.
+        ConflictError: the e-mail is taken.
+    """
+    email = email.strip().lower()
+    _check(validate_email, email, field="email")
+    _check(validate_password, password, field="password")
+    if role not in Role.values:
+        raise InvalidInputError(f"role must be one of {', '.join(Role.values)}", field="role")
+    taken = ConflictError(f"there is a user {email} already")
+    if User.objects.filter(email=email).exists():
+        raise taken
+    try:
+        with transaction.atomic():
+            user = User.objects.create_user(email, password, is_staff=is_staff, is_superuser=is_staff)
+    except IntegrityError:  # another one at the same moment, which committed first
+        raise taken from None
+    # Proven by an invitation's link, or staff's word: the identity provider's person of it is the same one.
+    EmailAddress.objects.create(user=user, email=email, primary=True, verified=True)
+    if tenant is not None:
+        Membership.objects.create(user=user, tenant=tenant, role=role)
+    told = {"email": email, "is_staff": is_staff, "role": role if tenant else None}
+    audit_record(tenant=tenant.pk if tenant else "", action="user.create", target=user, after=told)
+    return user
+
+
+def user_end_sessions(*, user: User) -> None:
+    """Ends every session of the user, in all browsers, with the next request of each."""
+    User.objects.filter(pk=user.pk).update(session_epoch=F("session_epoch") + 1)
+
+
+def _check(validator: object, value: str, *, field: str) -> None:
+    try:
+        validator(value)  # type: ignore[operator]
+    except ValidationError as error:
+        raise InvalidInputError(" ".join(error.messages), field=field) from error

@@ -1,0 +1,55 @@
+"""Files on their way in: each is the parts that have arrived so far."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.tenants.models import Tenant, User
+
+
+class Upload(models.Model):
+    """One file. `writer` is the one request that may add to it now, while its lease lasts."""
+
+    id = models.CharField(primary_key=True, max_length=32)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="uploads")
+    name = models.CharField(max_length=200)
+    size = models.BigIntegerField(help_text="Bytes that it will have.")
+    offset = models.BigIntegerField(default=0, help_text="Bytes that are there.")
+    writer = models.CharField(max_length=32, blank=True)
+    writer_seen_at = models.DateTimeField(null=True, blank=True)
+    registered_at = models.DateTimeField(null=True, blank=True, help_text="A version is made from it.")
+    expires_at = models.DateTimeField(db_index=True)
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}/{self.id}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every byte is there."""
+        return self.offset == self.size
+
+    @property
+    def folder(self) -> str:
+        """Key of its parts in the artifact store."""
+        return f"uploads/{self.pk}"
+
+
+class UploadPart(models.Model):
+    """Bytes from `begin` on, under a key in the artifact store."""
+
+    upload = models.ForeignKey(Upload, models.CASCADE, related_name="parts")
+    begin = models.BigIntegerField()
+    size = models.BigIntegerField()
+    key = models.CharField(max_length=120)
+
+    class Meta:
+        ordering = ("begin",)
+        constraints = [models.UniqueConstraint(fields=["upload", "begin"], name="upload_part_once")]
+
+    def __str__(self) -> str:
+        return self.key

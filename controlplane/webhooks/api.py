@@ -1,0 +1,196 @@
+"""REST of webhooks."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
+from controlplane.tenants.roles import Permission
+from controlplane.webhooks.events import CHOOSABLE, EVENTS
+from controlplane.webhooks.filters import DeliveryFilter, EndpointFilter
+from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint
+from controlplane.webhooks.selectors import delivery_get, delivery_list, endpoint_get, endpoint_list
+from controlplane.webhooks.services import (
+    delivery_resend,
+    endpoint_create,
+    endpoint_delete,
+    endpoint_rotate,
+    endpoint_test,
+    endpoint_update,
+)
+
+_MAY: Final = tenant_may(Permission.WEBHOOKS_READ, Permission.WEBHOOKS_WRITE)
+_EVENTS: Final = "; ".join(f"`{name}`: {EVENTS[name]}" for name in CHOOSABLE)
+
+
+def _events(*, required: bool) -> serializers.ListField:
+    child = serializers.CharField(max_length=60)
+    return serializers.ListField(child=child, required=required, max_length=100, help_text=_EVENTS)
+
+
+class EndpointSerializer(serializers.ModelSerializer[WebhookEndpoint]):
+    events = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = WebhookEndpoint
+        fields = (
+            "id", "url", "description", "events", "created_at", "old_secret_until", "failing_since",
+            "disabled_at", "disabled_reason",
+        )  # fmt: skip
+
+
+class EndpointCreatedSerializer(EndpointSerializer):
+    secret = serializers.CharField(help_text="`whsec_...`: verifies signatures. Shown now and never again.")
+
+    class Meta:
+        model = WebhookEndpoint
+        fields = (*EndpointSerializer.Meta.fields, "secret")
+
+
+class EndpointInput(serializers.Serializer[Any]):
+    url = serializers.CharField(max_length=1000, help_text="https://...")
+    events = _events(required=True)
+    description = serializers.CharField(max_length=200, required=False, allow_blank=True)
+
+
+class EndpointChangesInput(serializers.Serializer[Any]):
+    url = serializers.CharField(max_length=1000, required=False)
+    events = _events(required=False)
+    description = serializers.CharField(max_length=200, required=False, allow_blank=True)
+    enabled = serializers.BooleanField(required=False)
+
+
+class WebhookRotationInput(serializers.Serializer[Any]):
+    overlap_hours = serializers.IntegerField(
+        default=24, min_value=0, max_value=720, help_text="How long the old secret signs too."
+    )
+
+
+class DeliverySerializer(serializers.ModelSerializer[WebhookDelivery]):
+    event = serializers.CharField(source="event_id", help_text="`webhook-id`")
+    type = serializers.CharField(source="event.type")
+    created_at = serializers.DateTimeField(source="event.created_at")
+    status = serializers.CharField(help_text=", ".join(WebhookDelivery.Status.values))
+
+    class Meta:
+        model = WebhookDelivery
+        fields = (
+            "id", "event", "type", "created_at", "status", "attempts", "next_at", "last_at", "last_status",
+            "last_answer", "last_ms",
+        )  # fmt: skip
+
+
+class WebhooksApi(generics.ListAPIView[WebhookEndpoint]):
+    permission_classes = (_MAY,)
+    serializer_class = EndpointSerializer
+    filterset_class = EndpointFilter
+    queryset = WebhookEndpoint.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[WebhookEndpoint]:
+        return endpoint_list(tenant=request_tenant(self.request))
+
+    @idempotent()
+    @extend_schema(request=EndpointInput, responses={201: EndpointCreatedSerializer})
+    def post(self, request: Request) -> Response:
+        """Makes an endpoint. Requests to it are signed as Standard Webhooks has it."""
+        data = EndpointInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        endpoint, secret = endpoint_create(
+            tenant=request_tenant(request), created_by=request_user(request), **data.validated_data
+        )
+        return Response({**EndpointSerializer(endpoint).data, "secret": secret}, status.HTTP_201_CREATED)
+
+
+class WebhookApi(ObjectApi[WebhookEndpoint]):
+    permission_classes = (_MAY,)
+    serializer_class = EndpointSerializer
+    etag_ignores = frozenset({"failing_since"})
+
+    def get_object(self) -> WebhookEndpoint:
+        return endpoint_get(tenant=request_tenant(self.request), endpoint_id=self.kwargs["endpoint_id"])
+
+    @conditional()
+    def get(self, request: Request, endpoint_id: str) -> Response:
+        return Response(EndpointSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=EndpointChangesInput)
+    def patch(self, request: Request, endpoint_id: str) -> Response:
+        """Changes what is given; `enabled` stops it, or begins anew after it was disabled."""
+        data = EndpointChangesInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        endpoint = endpoint_update(endpoint=self.get_object(), **data.validated_data)
+        return Response(EndpointSerializer(endpoint).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, endpoint_id: str) -> Response:
+        endpoint_delete(endpoint=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class _OfEndpoint(generics.GenericAPIView[Any]):
+    def _endpoint(self) -> WebhookEndpoint:
+        return endpoint_get(tenant=request_tenant(self.request), endpoint_id=self.kwargs["endpoint_id"])
+
+
+class WebhookRotationApi(_OfEndpoint):
+    permission_classes = (_MAY,)
+    serializer_class = EndpointCreatedSerializer
+
+    @idempotent()
+    @extend_schema(request=WebhookRotationInput, responses={200: EndpointCreatedSerializer})
+    def post(self, request: Request, endpoint_id: str) -> Response:
+        """Gives it a new secret; meanwhile requests carry a signature by each of the two."""
+        data = WebhookRotationInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        overlap = dt.timedelta(hours=data.validated_data["overlap_hours"])
+        endpoint, secret = endpoint_rotate(endpoint=self._endpoint(), overlap=overlap)
+        return Response({**EndpointSerializer(endpoint).data, "secret": secret})
+
+
+class WebhookTestApi(_OfEndpoint):
+    permission_classes = (_MAY,)
+    serializer_class = DeliverySerializer
+
+    @idempotent()
+    @extend_schema(request=None, responses={201: DeliverySerializer})
+    def post(self, request: Request, endpoint_id: str) -> Response:
+        """Sends a `webhook.test`; its delivery tells what was answered."""
+        delivery = endpoint_test(endpoint=self._endpoint())
+        return Response(DeliverySerializer(delivery).data, status.HTTP_201_CREATED)
+
+
+class WebhookDeliveriesApi(generics.ListAPIView[WebhookDelivery]):
+    """What was sent to an endpoint, newest first, with the last answer."""
+
+    permission_classes = (_MAY,)
+    serializer_class = DeliverySerializer
+    filterset_class = DeliveryFilter
+    queryset = WebhookDelivery.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[WebhookDelivery]:
+        tenant = request_tenant(self.request)
+        return delivery_list(endpoint=endpoint_get(tenant=tenant, endpoint_id=self.kwargs["endpoint_id"]))
+
+
+class WebhookResendApi(generics.GenericAPIView[WebhookDelivery]):
+    permission_classes = (_MAY,)
+    serializer_class = DeliverySerializer
+
+    @idempotent()
+    @extend_schema(request=None)
+    def post(self, request: Request, endpoint_id: str, delivery_id: int) -> Response:
+        """Sends it again under the same `webhook-id`."""
+        endpoint = endpoint_get(tenant=request_tenant(request), endpoint_id=endpoint_id)
+        delivery = delivery_get(endpoint=endpoint, delivery_id=delivery_id)
+        return Response(DeliverySerializer(delivery_resend(delivery=delivery)).data)

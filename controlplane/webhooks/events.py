@@ -1,0 +1,27 @@
+"""What webhooks tell of. A name stands here once something emits it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TEST: Final = "webhook.test"
+DISABLED: Final = "webhook.disabled"
+
+EVENTS: Final = {
+    "adapter.version.ready": "A version passed validation and can be called.",
+    "adapter.version.refused": "A version failed validation; `reason` tells why.",
+    "adapter.alias.changed": "An alias was made, moved, split, rolled back or removed (`version` is null).",
+    "adapter.deleted": "An adapter was deleted with its versions and aliases.",
+    "adapter.restored": "A deleted adapter came back as it was.",
+    "deployment.copy.added": "A copy of a base model joined; `copies` is how many there are now.",
+    "deployment.copy.removed": "A copy of a base model left; `copies` is how many there are now.",
+    "budget.alert": "Spending reached the budget's alert level, once a period.",
+    "budget.threshold": "Spending reached 50, 80 or 100 `percent` of a budget, each once a period.",
+    "invoice.drafted": "A month's invoice was drafted; it follows late usage until it is finalized.",
+    "invoice.finalized": "An invoice was numbered and is never changed again.",
+    DISABLED: "Another endpoint was disabled after failing for long.",
+    TEST: "Somebody asked for a test; sent to that endpoint alone, whatever it chose.",
+}
+"""Type -> what it means."""
+
+CHOOSABLE: Final = tuple(name for name in EVENTS if name != TEST)

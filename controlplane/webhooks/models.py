@@ -1,0 +1,101 @@
+"""Endpoints that tenants want called, the outbox of events, and what became of each delivery."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+from controlplane.tenants.models import Tenant, User
+
+
+class WebhookEndpoint(models.Model):
+    """A URL of a tenant's, and the events that it is told of. Its secrets are sealed."""
+
+    id = models.CharField(primary_key=True, max_length=40)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="webhook_endpoints")
+    url = models.CharField(max_length=1000)
+    description = models.CharField(max_length=200, blank=True)
+    events = models.JSONField(help_text="List of event types.")
+    secret = models.TextField(help_text="Sealed; signs.")
+    old_secret = models.TextField(blank=True, help_text="Sealed; signs too until `old_secret_until`.")
+    old_secret_until = models.DateTimeField(null=True, blank=True)
+    failing_since = models.DateTimeField(null=True, blank=True, help_text="First failure since a success.")
+    disabled_at = models.DateTimeField(null=True, blank=True)
+    disabled_reason = models.CharField(max_length=300, blank=True)
+    notify_at = models.DateTimeField(
+        null=True, blank=True, help_text="When its tenant's admins are to be written to, that it is disabled."
+    )
+    notify_attempts = models.PositiveSmallIntegerField(default=0, db_default=0)
+    notified = models.JSONField(
+        null=True, blank=True, help_text="Ids of the users who need not be written to any more."
+    )
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, blank=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at", "id")
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def sealing_place(self) -> str:
+        """What `controlplane.sealing` binds both secrets to."""
+        return f"webhook endpoint {self.pk}"
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the secret before the last rotation signs too."""
+        return bool(self.old_secret) and (self.old_secret_until or timezone.now()) > timezone.now()
+
+
+class WebhookEvent(models.Model):
+    """Something that happened, written in its transaction if an endpoint is to be told."""
+
+    id = models.CharField(
+        primary_key=True, max_length=40, help_text="`webhook-id`, the same at each attempt."
+    )
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="webhook_events")
+    type = models.CharField(max_length=60)
+    data = models.JSONField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.pk}"
+
+
+class WebhookDelivery(models.Model):
+    """An event on its way to an endpoint, and the endpoint's last answer."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        SENDING = "sending"
+        DELIVERED = "delivered"
+        FAILED = "failed"
+
+    event = models.ForeignKey(WebhookEvent, models.CASCADE, related_name="deliveries")
+    endpoint = models.ForeignKey(WebhookEndpoint, models.CASCADE, related_name="deliveries")
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
+    attempts = models.PositiveIntegerField(default=0)
+    next_at = models.DateTimeField(
+        default=timezone.now, help_text="Of pending ones the next attempt, of sending ones the lease's end."
+    )
+    queued_at = models.DateTimeField(null=True, blank=True)
+    last_at = models.DateTimeField(null=True, blank=True)
+    last_status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="HTTP status.")
+    last_answer = models.CharField(max_length=500, blank=True, help_text="Its beginning, or the error.")
+    last_ms = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = [models.UniqueConstraint(fields=["event", "endpoint"], name="webhook_delivery_once")]
+        indexes = [
+            models.Index(
+                fields=["next_at"],
+                condition=models.Q(status__in=("pending", "sending")),
+                name="webhook_delivery_due",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event_id} to {self.endpoint_id}"

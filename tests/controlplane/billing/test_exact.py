@@ -1,0 +1,386 @@
+"""Whatever comes late, twice, after a crash or at another price: events, sums, books and invoices agree."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.db.models import Sum
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
+from controlplane.billing.ledger import posting
+from controlplane.billing.ledger.posting import books_drift, usage_post
+from controlplane.billing.ledger.selectors import balances
+from controlplane.billing.models import (
+    Account,
+    Invoice,
+    InvoiceLine,
+    JournalEntry,
+    Price,
+    PriceBookTerm,
+    UsagePosting,
+)
+from controlplane.billing.services import price_book_create, price_set
+from controlplane.billing.terms import term_create
+from controlplane.errors import ConflictError
+from controlplane.metering.event_rows import StreamEntry
+from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageRollup
+from controlplane.metering.services import usage_ingest
+from controlplane.tenants.models import Tenant
+from gateway.wire import UsageEvent
+from tests.controlplane.known import known
+
+pytestmark = pytest.mark.django_db
+START = dt.date(2024, 1, 30)
+DAYS = [START + dt.timedelta(days=n) for n in range(33)]
+"""A month's end, a leap February with its 29th, and the first days of March."""
+BUSY = (DAYS[1], DAYS[2], DAYS[30])
+"""Days that have usage: few, so that much of it meets: the end of January, February's first and 29th."""
+MONTHS = [dt.date(2024, month, 1) for month in (1, 2, 3)]
+ARRIVED = int(dt.datetime(2024, 4, 2, tzinfo=dt.UTC).timestamp() * 1000)
+ADAPTERS = (
+    "",
+    "t_acme.a_pirate.v1.0123456789ab",
+    "t_acme.a_pirate.v2.ba9876543210",
+    "t_acme.a_bot.v1." + "c" * 12,
+)
+
+
+@pytest.fixture(autouse=True)
+def keeps_old_days(graftwork: Path, settings: Any) -> None:
+    """February 2024 had a 29th."""
+    settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, usage_keep_days=36_500)
+
+
+@pytest.fixture(autouse=True)
+def names(db: None) -> None:
+    known("tiny", "big", tenants=())
+
+
+def event(day: dt.date, number: int, **changes: Any) -> UsageEvent:
+    """A usage event of `day` whose identity is `number`."""
+    moment = dt.datetime.combine(day, dt.time(23, 59, 59, 999000), dt.UTC)
+    stamp = int(moment.timestamp() * 1000)
+    value = (stamp << 80) | (7 << 76) | (2 << 62) | number
+    values: dict[str, Any] = {
+        "event_id": str(uuid.UUID(int=value)), "tenant": "acme", "project": "default", "key_id": "k1",
+        "request_id": f"r{number}", "attempt": 0, "requested_model": "m", "alias": "", "arm": "",
+        "adapter": "", "base_model": "tiny", "backend": "worker", "endpoint": "chat", "status": "ok",
+        "error_code": "", "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "estimated": False,
+        "ttft_ms": None, "duration_ms": 1.0, "started_at": stamp, "gateway_id": "g",
+    }  # fmt: skip
+    return UsageEvent(**(values | changes))
+
+
+def ingest(*events: UsageEvent) -> None:
+    usage_ingest(
+        entries=[
+            StreamEntry(f"{ARRIVED}-{index}", made.to_json().encode()) for index, made in enumerate(events)
+        ]
+    )
+    assert not DeadUsageEvent.objects.exists()
+
+
+@st.composite
+def events(draw: st.DrawFn) -> UsageEvent:
+    number = draw(st.integers(0, 30))
+    # The identity decides everything, as with a real event that is sent twice.
+    seed = number * 7919
+    return event(
+        BUSY[seed % len(BUSY)], number, prompt_tokens=seed % 1001, cached_tokens=(seed % 1001) // 3,
+        completion_tokens=seed % 77, key_id=f"k{seed % 2}", adapter=ADAPTERS[seed % len(ADAPTERS)],
+        base_model=("tiny", "big")[seed % 3 == 0], backend=("worker", "vllm")[seed % 5 == 0],
+        status=("ok", "error", "cancelled")[seed % 3],
+    )  # fmt: skip
+
+
+nanos = st.integers(0, 10**7)
+ingests = st.tuples(st.just("ingest"), st.lists(events(), min_size=2, max_size=8))
+prices = st.tuples(
+    st.just("price"),
+    st.tuples(
+        st.sampled_from(["standard", "own"]), st.sampled_from(["tiny", "big"]),
+        st.sampled_from(["", "", "acme/pirate", "acme/bot"]), st.sampled_from(["", "", "vllm"]),
+        st.sampled_from([*BUSY, *DAYS[:4]]), nanos, nanos, nanos, nanos,
+    ),
+)  # fmt: skip
+terms = st.tuples(st.just("term"), st.tuples(st.sampled_from(DAYS), st.integers(0, 20)))
+posts = st.tuples(st.just("post"), st.none())
+crashes = st.tuples(st.just("crash"), st.integers(0, 3))
+invoices = st.tuples(st.just("invoice"), st.sampled_from([MONTHS[0], *MONTHS]))
+drafts = st.tuples(st.just("draft"), st.sampled_from(MONTHS))
+finals = st.tuples(st.just("finalize"), st.sampled_from(MONTHS))
+steps = st.one_of(ingests, posts, prices, ingests, posts, invoices, terms, crashes, drafts, finals)
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+def post() -> None:
+    usage_post(tenant="acme", start=DAYS[0], end=DAYS[-1])
+
+
+def post_and_die(after: int) -> None:
+    """As a process that is killed at its n-th look at a day: its transaction is gone."""
+    left = iter(range(after))
+    day_drafts = posting._day_drafts
+
+    def dying(*arguments: Any) -> Iterator[Any]:
+        if next(left, None) is None:
+            raise Killed
+        return day_drafts(*arguments)
+
+    with patch.object(posting, "_day_drafts", dying), patch.object(posting, "_PER_TRANSACTION", 2):
+        try:
+            with transaction.atomic():
+                post()
+        except Killed:
+            pass
+
+
+def expected() -> int | None:
+    """From the events alone, one by one, by the rules as the documents have them."""
+    prices, terms = list(Price.objects.select_related("book")), list(PriceBookTerm.objects.all())
+    total = 0
+    for row in UsageEventRow.objects.filter(tenant="acme"):
+        name = row.adapter.split(".")[1].removeprefix("a_") if row.adapter else ""
+        for tenant in ("acme", ""):
+            books = [
+                term.book_id for term in terms
+                if term.tenant == tenant and term.starts <= row.day <= (term.ends or row.day)
+            ]  # fmt: skip
+            fits = [
+                price for price in prices
+                if price.book_id in books and price.base_model == row.base_model
+                and price.effective_from <= row.day and price.backend in ("", row.backend)
+                and price.adapter in ("", f"acme/{name}")
+            ]  # fmt: skip
+            best = max(
+                fits, default=None,
+                key=lambda price: (price.adapter != "", price.backend != "", price.effective_from),
+            )  # fmt: skip
+            if best is not None:
+                total += (row.prompt_tokens - row.cached_tokens) * best.input_nano
+                total += row.cached_tokens * best.cached_input_nano + row.completion_tokens * best.output_nano
+                total += best.request_nano * (row.status != "error")
+                break
+    return total
+
+
+def run(steps: list[tuple[str, Any]]) -> None:
+    books = {"standard": price_book_create(name="standard"), "own": price_book_create(name="own")}
+    tenant = Tenant.objects.get(pk="acme")
+    for base in ("tiny", "big"):
+        price_set(
+            book=books["standard"], base_model=base, effective_from=BUSY[0], input_nano=11,
+            cached_input_nano=5, output_nano=13, request_nano=17,
+        )  # fmt: skip
+    for kind, value in steps:
+        match kind:
+            case "ingest":
+                ingest(*value)
+            case "price":
+                name, base, adapter, backend, day, one, two, three, four = value
+                with contextlib.suppress(ConflictError):
+                    price_set(
+                        book=books[name], base_model=base, adapter=adapter, backend=backend,
+                        effective_from=day, input_nano=one, cached_input_nano=two, output_nano=three,
+                        request_nano=four,
+                    )  # fmt: skip
+            case "term":
+                day, length = value
+                with contextlib.suppress(ConflictError):
+                    term_create(book=books["own"], starts=day, ends=day + dt.timedelta(length), tenant=tenant)
+            case "post":
+                post()
+            case "crash":
+                post_and_die(value)
+            case "invoice":
+                close(value)
+            case "draft":
+                with contextlib.suppress(ConflictError):
+                    invoice_draft(tenant="acme", month=value)
+            case "finalize":
+                finalize_drafted(value)
+
+
+def close(month: dt.date) -> None:
+    # Closed before, or an earlier one is open.
+    with contextlib.suppress(ConflictError):
+        invoice_finalize(invoice=invoice_draft(tenant="acme", month=month), allow_unpriced=True)
+
+
+def finalize_drafted(month: dt.date) -> None:
+    """As staff does that looked at the list before something else was done."""
+    for invoice in Invoice.objects.filter(tenant="acme", month=month):
+        with contextlib.suppress(ConflictError):
+            invoice_finalize(invoice=invoice, allow_unpriced=True)
+
+
+_USED = [event(BUSY[0], number, prompt_tokens=100, completion_tokens=9) for number in (50, 51)]
+_LATER = event(BUSY[2], 52, prompt_tokens=100)
+_OWN_PRICE = ("own", "tiny", "", "", BUSY[0])
+_OWN = ("term", (BUSY[0], 1))
+
+
+# No shrinking: a look at the database a step makes it minutes.
+@settings(
+    max_examples=40, suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)  # fmt: skip
+@example(program=[("ingest", _USED), ("invoice", MONTHS[0]), ("price", (*_OWN_PRICE, 1, 2, 3, 4)), _OWN])
+@example(program=[("ingest", _USED[:1]), ("invoice", MONTHS[0]), ("ingest", _USED), ("invoice", MONTHS[1])])
+@example(
+    program=[
+        ("draft", MONTHS[0]), ("ingest", [_LATER]), ("invoice", MONTHS[1]), ("finalize", MONTHS[0]),
+        ("ingest", _USED), ("post", None), ("invoice", MONTHS[2]),
+    ]
+)  # fmt: skip
+@example(
+    program=[("ingest", _USED), ("post", None), ("price", (*_OWN_PRICE, 99, 9, 9, 9)), _OWN, ("crash", 1)]
+)
+@given(program=st.lists(steps, min_size=6, max_size=16))
+def test_events_sums_books_and_invoices_agree(tenant: Tenant, program: list[tuple[str, Any]]) -> None:
+    with transaction.atomic():
+        run(program)
+        post()
+        before = JournalEntry.objects.count()
+        post()
+        assert JournalEntry.objects.count() == before, "posting twice is posting once"
+        for month in MONTHS:
+            close(month)
+        # What was corrected after the last month was closed stands on the one that follows.
+        close(dt.date(2024, 4, 1))
+        agree()
+        transaction.set_rollback(True)
+
+
+def agree() -> None:
+    total = expected()
+    tokens = ("prompt_tokens", "cached_tokens", "completion_tokens")
+    sums = UsageRollup.objects.filter(tenant="acme").aggregate(*map(Sum, tokens))
+    assert sums == UsageEventRow.objects.filter(tenant="acme").aggregate(*map(Sum, tokens))
+    postings = UsagePosting.objects.aggregate(total=Sum("amount_nano"))["total"] or 0
+    lines = InvoiceLine.objects.aggregate(total=Sum("amount_nano"))["total"] or 0
+    accounts = balances(tenant="acme")
+    assert not Invoice.objects.filter(tenant="acme", status="draft").exists(), "every month could be closed"
+    assert total == -accounts.get(Account.REVENUE, 0) == postings == lines
+    assert sum(accounts.values()) == 0
+    assert books_drift(tenant="acme", start=DAYS[0], end=DAYS[-1]) == {}
+
+
+def test_each_day_is_its_own_by_utc_at_the_ends_of_months_and_on_a_leap_day(tenant: Tenant) -> None:
+    book = price_book_create(name="standard")
+    price_set(
+        book=book, base_model="tiny", effective_from=dt.date(2024, 2, 29), input_nano=3, cached_input_nano=0,
+        output_nano=0,
+    )  # fmt: skip
+    price_set(
+        book=book, base_model="tiny", effective_from=dt.date(2024, 3, 1), input_nano=5, cached_input_nano=0,
+        output_nano=0,
+    )  # fmt: skip
+    for number, day in enumerate((dt.date(2024, 2, 28), dt.date(2024, 2, 29), dt.date(2024, 3, 1))):
+        ingest(event(day, number, prompt_tokens=100))
+    post()
+    booked: dict[dt.date, int] = defaultdict(int)
+    for row in UsagePosting.objects.all():
+        booked[row.day] += row.amount_nano
+    assert dict(booked) == {dt.date(2024, 2, 29): 300, dt.date(2024, 3, 1): 500}
+    february = invoice_draft(tenant="acme", month=dt.date(2024, 2, 1))
+    assert february.lines_nano == 300
+    assert february.unpriced, "the 28th has no price"
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe", "Europe/Berlin"])
+def test_a_days_length_elsewhere_changes_nothing(tenant: Tenant, zone: str, settings: Any) -> None:
+    """Events through both nights in which clocks there change, every half an hour of real time."""
+    settings.TIME_ZONE = zone
+    book = price_book_create(name="standard")
+    price_set(
+        book=book, base_model="tiny", effective_from=dt.date(2026, 1, 1), input_nano=7, cached_input_nano=0,
+        output_nano=0,
+    )  # fmt: skip
+    made: list[UsageEvent] = []
+    days: dict[dt.date, int] = defaultdict(int)
+    for first in (dt.date(2026, 3, 7), dt.date(2026, 3, 28), dt.date(2026, 4, 4), dt.date(2026, 10, 24)):
+        moment = dt.datetime.combine(first, dt.time(), dt.UTC)
+        for half in range(3 * 48):
+            at = int((moment + dt.timedelta(minutes=30 * half)).timestamp() * 1000)
+            value = (at << 80) | (7 << 76) | (2 << 62) | len(made)
+            changes = {"event_id": str(uuid.UUID(int=value)), "prompt_tokens": 1, "started_at": at}
+            made.append(event(first, len(made), **changes))
+            days[(moment + dt.timedelta(minutes=30 * half)).date()] += 7
+    arrived = int(dt.datetime(2026, 11, 2, tzinfo=dt.UTC).timestamp() * 1000)
+    usage_ingest(
+        entries=[StreamEntry(f"{arrived}-{n}", one.to_json().encode()) for n, one in enumerate(made)]
+    )
+    usage_post(tenant="acme", start=dt.date(2026, 3, 1), end=dt.date(2026, 10, 31))
+    booked = UsagePosting.objects.values_list("day").annotate(total=Sum("amount_nano"))
+    assert dict(booked) == dict(days)
+    assert set(days.values()) == {48 * 7}
+
+
+def test_the_books_refuse_to_be_changed(tenant: Tenant) -> None:
+    book = price_book_create(name="standard")
+    price_set(
+        book=book, base_model="tiny", effective_from=DAYS[0], input_nano=3, cached_input_nano=0, output_nano=0
+    )
+    ingest(event(DAYS[0], 1, prompt_tokens=100))
+    post()
+    entry = JournalEntry.objects.get()
+    assert (entry.debit, entry.credit, entry.amount_nano) == ("unbilled", "revenue", 300)
+    for rows in (JournalEntry.objects.all(), UsagePosting.objects.all()):
+        with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
+            rows.update(amount_nano=1)
+        with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
+            rows._raw_delete(rows.db)
+    fields: dict[str, Any] = {
+        "tenant": "acme", "at": entry.at, "day": DAYS[0], "kind": "reversal", "currency": "USD",
+        "debit": "revenue", "credit": "unbilled", "amount_nano": 300, "reverses": entry,
+    }  # fmt: skip
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"amount_nano": 299}, "accounts the other way round"),
+        ({"debit": "unbilled", "credit": "revenue"}, "accounts the other way round"),
+        ({"tenant": "globex"}, "accounts the other way round"),
+        ({"amount_nano": 0, "reverses": None}, "constraint"),
+        ({"amount_nano": -300, "reverses": None}, "constraint"),
+        ({"debit": "unbilled", "reverses": None}, "constraint"),
+        ({"debit": "pocket", "reverses": None}, "constraint"),
+    ]
+    for number, (change, why) in enumerate(changes, start=2):
+        with pytest.raises(IntegrityError, match=why), transaction.atomic():
+            JournalEntry.objects.create(**fields | {"number": number} | change)
+    JournalEntry.objects.create(**fields, number=2)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        JournalEntry.objects.create(**fields, number=3)
+
+
+def test_late_usage_and_a_new_price_come_as_entries_of_their_own(tenant: Tenant) -> None:
+    book = price_book_create(name="standard")
+    amounts: dict[str, Any] = {"cached_input_nano": 0, "output_nano": 0}
+    price_set(book=book, base_model="tiny", effective_from=DAYS[0], input_nano=3, **amounts)
+    ingest(event(DAYS[3], 1, prompt_tokens=100))
+    post()
+    ingest(event(DAYS[3], 2, prompt_tokens=10))
+    post()
+    kinds = list(JournalEntry.objects.order_by("number").values_list("kind", "amount_nano"))
+    assert kinds == [("usage", 300), ("usage", 30)]
+    price_set(book=book, base_model="tiny", effective_from=DAYS[2], input_nano=4, **amounts)
+    post()
+    kinds = list(JournalEntry.objects.order_by("number").values_list("kind", "amount_nano"))[2:]
+    assert kinds == [("reversal", 300), ("reversal", 30), ("usage", 440)]
+    assert balances(tenant="acme") == {"unbilled": 440, "revenue": -440}
+    assert json.dumps(list(JournalEntry.objects.values_list("number", flat=True))) == "[5, 4, 3, 2, 1]"

@@ -1,0 +1,248 @@
+"""Checkpoints from a folder, S3 and a hub; digests of their files; variants; the operator's pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from django.test import Client
+from django.utils import timezone
+from moto.server import ThreadedMotoServer
+from pytest_django import Settings
+
+from controlplane.catalog import digests
+from controlplane.catalog.digests import checkpoint_digest, digest_request, digest_run, digests_resume
+from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
+from controlplane.catalog.services import base_model_register, variant_create
+from controlplane.deployments.services import copy_register
+from controlplane.errors import ConflictError, InvalidInputError, UnavailableError
+from controlplane.open_endpoints import OpenEndpoints
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import api_key_create, user_create
+from tests.conftest import free_port
+from tests.controlplane.adapters.test_races import at_once
+from tests.controlplane.conftest import write_checkpoint
+
+pytestmark = pytest.mark.django_db
+COMMIT = "c0ffee" + "0" * 34
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "checkpoint")
+
+
+def expected(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def digested(base_model: BaseModel) -> dict[str, str]:
+    digest_run(base_model_id=base_model.pk)
+    base_model.refresh_from_db()
+    assert base_model.digest_status == "done", base_model.digest_reason
+    files = {item.name: item.sha256 for item in base_model.files.all()}
+    assert base_model.checkpoint_sha256 == checkpoint_digest(files)
+    return files
+
+
+def test_a_folders_files_are_digested(checkpoint: Path) -> None:
+    (checkpoint / ".hidden").write_text("x")
+    base_model = base_model_register(name="tiny", source=str(checkpoint), licence="Apache-2.0")
+    (checkpoint / ".hidden").unlink()
+    assert digested(base_model) == expected(checkpoint)
+    assert (base_model.licence, base_model.source) == ("Apache-2.0", str(checkpoint))
+
+
+@pytest.fixture
+def bucket(settings: Settings, monkeypatch: pytest.MonkeyPatch, checkpoint: Path) -> Iterator[str]:
+    """The checkpoint in an S3 bucket."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=free_port())
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, s3_endpoint_url=url)
+    client = boto3.client("s3", endpoint_url=url)
+    client.create_bucket(Bucket="models")
+    for path in checkpoint.iterdir():
+        client.upload_file(str(path), "models", f"tiny/{path.name}")
+    client.put_object(Bucket="models", Key="tiny/sub/other.bin", Body=b"x")
+    yield "s3://models/tiny"
+    server.stop()
+
+
+def test_a_checkpoint_in_s3(bucket: str, checkpoint: Path) -> None:
+    base_model = base_model_register(name="tiny", source=bucket)
+    assert (base_model.source, base_model.architecture) == ("s3://models/tiny/", "LlamaForCausalLM")
+    assert digested(base_model) == expected(checkpoint)
+    with pytest.raises(InvalidInputError, match="there is no such file"):
+        base_model_register(name="other", source="s3://models/nothing")
+    with pytest.raises(InvalidInputError, match="cannot read s3://nowhere/x/"):
+        base_model_register(name="other", source="s3://nowhere/x")
+
+
+class Hub(BaseHTTPRequestHandler):
+    """What a hub answers about one public repository: its description, and files behind a redirect."""
+
+    folder: Path
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        if path == "/api/models/acme/tiny/revision/main":
+            files = [{"rfilename": item.name, "size": item.stat().st_size} for item in self.folder.iterdir()]
+            self._send(json.dumps({"sha": COMMIT, "siblings": files}).encode())
+        elif path.startswith(f"/acme/tiny/resolve/{COMMIT}/"):
+            self.send_response(302)
+            self.send_header("Location", f"/cdn/{path.rpartition('/')[2]}")
+            self.end_headers()
+        elif path.startswith("/cdn/"):
+            self._send((self.folder / path.removeprefix("/cdn/")).read_bytes())
+        else:
+            self.send_error(401 if "private" in path else 503)
+
+    def _send(self, data: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def hub(settings: Settings, checkpoint: Path) -> Iterator[str]:
+    handler = type("OneHub", (Hub,), {"folder": checkpoint})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_address[1]}"
+        settings.GRAFTWORK = dataclasses.replace(
+            settings.GRAFTWORK, hub_endpoint=f"http://{host}", outgoing_allow=OpenEndpoints.parse([host])
+        )
+        yield host
+        server.shutdown()
+
+
+def test_a_checkpoint_of_a_hub_is_kept_at_its_commit(hub: str, checkpoint: Path) -> None:
+    base_model = base_model_register(name="tiny", source="hf://acme/tiny")
+    assert base_model.source == f"hf://acme/tiny@{COMMIT}"
+    BaseModel.objects.update(source="hf://acme/tiny@main")
+    assert digested(base_model) == expected(checkpoint)
+    with pytest.raises(InvalidInputError, match="anybody may read"):
+        base_model_register(name="other", source="hf://acme/private")
+    with pytest.raises(UnavailableError, match="503"):
+        base_model_register(name="other", source="hf://acme/away")
+    for wrong in ("hf://acme", "hf://a b/c", "hf://acme/tiny@../x", "ftp://x/y", "relative"):
+        with pytest.raises(InvalidInputError):
+            base_model_register(name="other", source=wrong)
+
+
+def test_a_digest_that_died_goes_on_by_file(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base_model = base_model_register(name="tiny", source=checkpoint)
+    real, read = digests._file_digest, list[str]()
+
+    def dies(row: BaseModel, source: object, name: str) -> str:
+        if read:
+            raise MemoryError("killed here")
+        read.append(name)
+        return real(row, source, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(digests, "_file_digest", dies)
+    with pytest.raises(MemoryError):
+        digest_run(base_model_id=base_model.pk)
+    monkeypatch.undo()
+    digest_run(base_model_id=base_model.pk)
+    base_model.refresh_from_db()
+    assert (base_model.digest_status, base_model.files.count()) == ("running", 1)
+    BaseModel.objects.update(digest_beat_at=timezone.now() - timedelta(minutes=3))
+    assert digests_resume() == 1
+    CheckpointFile.objects.update(sha256="ab" * 32)  # told apart from one that is read again
+    assert set(digested(base_model).values()) > {"ab" * 32}
+    digest_request(base_model=base_model)
+    assert digested(base_model) == expected(checkpoint)
+
+
+def test_a_checkpoint_that_went_away_is_told(checkpoint: Path) -> None:
+    base_model = base_model_register(name="tiny", source=checkpoint)
+    checkpoint.rename(checkpoint.with_name("moved"))
+    digest_run(base_model_id=base_model.pk)
+    base_model.refresh_from_db()
+    assert (base_model.digest_status, "cannot read" in base_model.digest_reason) == ("failed", True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_variants_of_one_name_at_once_one_stays(checkpoint: Path) -> None:
+    base_model = base_model_register(name="tiny", source=checkpoint)
+    add = partial(variant_create, base_model=base_model, name="int8", dtype="int8", source="/models/int8")
+    results = at_once([add] * 3)
+    assert len([item for item in results if isinstance(item, ConflictError)]) == 2
+    assert Variant.objects.count() == 1
+
+
+def test_rest_for_tenants_and_staff(checkpoint: Path, tenant: Tenant) -> None:
+    base_model = base_model_register(name="tiny", source=checkpoint)
+    copy = copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1")
+    staff = Client()
+    staff.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    url, json_type = "/api/v1/base-models/tiny", "application/json"
+    body = {"name": "int8", "dtype": "int8", "quantization": "w8a8", "source": "s3://models/int8"}
+    assert staff.post(f"{url}/variants", body, content_type=json_type).status_code == 201
+    answer = staff.patch(url, {"licence": "MIT", "max_lora_rank": 32}, content_type=json_type)
+    assert (answer.json()["licence"], answer.json()["max_lora_rank"]) == ("MIT", 32)
+    digest_run(base_model_id=base_model.pk)
+    told = staff.get(f"{url}/checkpoint").json()
+    assert (told["digest_status"], len(told["files"])) == ("done", len(expected(checkpoint)))
+    _, key = api_key_create(tenant=tenant, name="m", scopes=["manage"])
+    own = Client(headers={"Authorization": f"Bearer {key}"})
+    seen = own.get(url).json()
+    assert seen["copies"] == [{"id": copy.pk, "kind": "worker"}]
+    assert seen["variants"][0]["quantization"] == "w8a8"
+    assert str(checkpoint) not in str(seen)
+    assert own.get(f"{url}/checkpoint").status_code == 403
+    assert staff.delete(f"{url}/variants/int8").status_code == 204
+    assert own.get(url).json()["variants"] == []
+
+
+def test_the_operators_pages(checkpoint: Path, tenant: Tenant) -> None:
+    staff, member = Client(), Client()
+    staff.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    member.force_login(user_create(email="a@acme.test", password="long-enough-7", tenant=tenant))
+    url = "/staff/base-models/"
+    refused = staff.post(url, {"name": "tiny", "source": "/nowhere"})
+    assert (refused.status_code, b"error-source" in refused.content) == (422, True)
+    assert staff.post(url, {"name": "tiny", "source": str(checkpoint)})["Location"] == f"{url}tiny/"
+    base_model = BaseModel.objects.get()
+    assert f'hx-get="{url}tiny/digests"' in staff.get(f"{url}tiny/").content.decode()
+    digest_run(base_model_id=base_model.pk)
+    settled = staff.get(f"{url}tiny/digests").content.decode()
+    assert "hx-get" not in settled
+    assert expected(checkpoint)["config.json"] in settled
+    staff.post(f"{url}tiny/", {"licence": "MIT", "max_lora_rank": "16"})
+    assert staff.post(f"{url}tiny/", {"licence": "", "max_lora_rank": "0"}).status_code == 422
+    variant = {"name": "int8", "dtype": "int8", "source": "/models/int8"}
+    staff.post(f"{url}tiny/variants", variant)
+    assert staff.post(f"{url}tiny/variants", variant).status_code == 422
+    page = staff.get(f"{url}tiny/").content.decode()
+    assert "/models/int8" in page
+    assert 'value="MIT"' in page
+    assert "Nowhere yet" in page
+    staff.post(f"{url}tiny/variants", {"remove": "int8"})
+    assert not Variant.objects.exists()
+    staff.post(f"{url}tiny/digests")
+    base_model.refresh_from_db()
+    assert (base_model.digest_status, base_model.licence, base_model.max_lora_rank) == ("pending", "MIT", 16)
+    for path in (url, f"{url}tiny/", f"{url}tiny/digests"):
+        assert member.get(path).status_code == 404
+        assert Client().get(path).status_code == 302

@@ -1,0 +1,45 @@
+"""A real OpenID Connect provider as a process, for tests."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.conftest import free_port, stop
+
+
+@contextmanager
+def oidc_provider(folder: Path, *people: dict[str, object]) -> Iterator[str]:
+    """Its issuer URL; `people` are claims, each with a `sub`."""
+    port = free_port()
+    options = [option for claims in people for option in ("--user-claims", json.dumps(claims))]
+    program = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), *options]
+    with (folder / "oidc.log").open("wb") as log:
+        process = subprocess.Popen(program, stdout=log, stderr=log)
+    try:
+        for _ in range(200):
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/.well-known/openid-configuration", trust_env=False)
+                break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        else:
+            raise RuntimeError((folder / "oidc.log").read_text())
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        stop(process)
+
+
+def authorize(url: str, *, sub: str) -> str:
+    """What somebody does at the provider: the path and query that they come back with."""
+    reply = httpx.post(url, data={"sub": sub}, trust_env=False, follow_redirects=False)
+    assert reply.status_code == 302, reply.text
+    return re.sub(r"^https?://[^/]+", "", reply.headers["Location"])

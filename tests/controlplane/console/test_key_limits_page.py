@@ -1,0 +1,90 @@
+"""A key's limits on their page, by forms as browsers send them."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from controlplane.limits.models import ScopeLimits
+from controlplane.limits.services import tenant_limits_set
+from controlplane.routes.models import RouteEntryRow
+from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.services import api_key_create, api_key_revoke, user_create
+
+pytestmark = pytest.mark.django_db
+EMPTY = {
+    "requests_per_minute": "", "tokens_per_minute": "", "concurrency": "", "priority": "", "budget": "",
+    "budget_period": "month", "budget_alert_percent": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def key(tenant: Tenant) -> ApiKey:
+    tenant_limits_set(tenant=tenant, requests_per_minute=600, budget_nano=500 * 10**9)
+    return api_key_create(tenant=tenant, name="shop", scopes=["inference"])[0]
+
+
+@pytest.fixture
+def page(tenant: Tenant) -> Client:
+    client = Client()
+    client.force_login(user_create(email="a@acme.test", password="long-enough-7", tenant=tenant))
+    return client
+
+
+def test_limits_are_set_shown_and_lifted(key: ApiKey, page: Client) -> None:
+    url = f"/t/acme/keys/{key.pk}/limits"
+    assert f'href="{url}"' in page.get("/t/acme/keys/").content.decode()
+    assert "The tenant's: 600" in page.get(url).content.decode()
+    answer = page.post(
+        url, EMPTY | {"requests_per_minute": "60", "budget": "12.5", "budget_alert_percent": "80"}
+    )
+    assert answer.status_code == 302
+    row = ScopeLimits.objects.get(api_key=key)
+    assert (row.requests_per_minute, row.budget_nano, row.concurrency) == (60, 12_500_000_000, None)
+    text = page.get(url).content.decode()
+    assert 'value="60"' in text
+    assert 'value="12.5"' in text
+    assert RouteEntryRow.objects.filter(path=f"limits/key:{key.pk}").exists()
+    page.post(url, EMPTY)
+    assert not RouteEntryRow.objects.filter(path=f"limits/key:{key.pk}").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("requests_per_minute", "601", "error-requests_per_minute"),
+        ("requests_per_minute", "-1", "error-requests_per_minute"),
+        ("tokens_per_minute", "many", "error-tokens_per_minute"),
+        ("concurrency", "٣", "error-concurrency"),
+        ("priority", "10", "error-priority"),
+        ("budget_alert_percent", "0", "error-budget_alert_percent"),
+        ("budget", "501", "error-budget"),
+        ("budget", "1e999999", "error-budget"),
+        ("budget", "0.0000000001", "error-budget"),
+        ("budget", "NaN", "error-budget"),
+        ("budget_period", "year", "error-budget_period"),
+    ],
+)
+def test_what_cannot_be_is_said_at_its_field_and_kept(
+    key: ApiKey, page: Client, field: str, value: str, error: str
+) -> None:
+    answer = page.post(f"/t/acme/keys/{key.pk}/limits", EMPTY | {field: value})
+    text = answer.content.decode()
+    assert (answer.status_code, f'id="{error}"' in text) == (422, True)
+    assert field == "budget_period" or f'value="{value}"' in text
+    assert not ScopeLimits.objects.filter(api_key=key).exists()
+
+
+def test_a_dead_keys_limits_stay_and_viewers_only_look(key: ApiKey, tenant: Tenant, page: Client) -> None:
+    url = f"/t/acme/keys/{key.pk}/limits"
+    viewer = Client()
+    viewer.force_login(
+        user_create(email="v@acme.test", password="long-enough-7", tenant=tenant, role="viewer")
+    )
+    assert viewer.post(url, EMPTY).status_code == 403
+    assert "key-limits-submit" not in viewer.get(url).content.decode()
+    api_key_revoke(api_key=key)
+    text = page.get(url).content.decode()
+    assert "key-limits-submit" not in text
+    assert page.post(url, EMPTY | {"concurrency": "1"}).status_code == 422
+    assert page.get("/t/acme/keys/none/limits").status_code == 404

@@ -1,0 +1,126 @@
+"""Aliases, canaries, versions and deleted adapters on their pages, by forms as browsers send them."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from controlplane.adapters.aliases import alias_move
+from controlplane.adapters.lifecycle import adapter_delete
+from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
+from controlplane.catalog.models import BaseModel
+from controlplane.rollouts.decisions import rollouts_decide
+from controlplane.rollouts.models import Rollout
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import user_create
+from tests.controlplane.adapters.test_splits import ready, route
+from tests.controlplane.rollouts.test_rollouts import use
+
+pytestmark = pytest.mark.django_db
+URL = "/t/acme/adapters/pirate/"
+
+
+@pytest.fixture
+def adapter(tenant: Tenant, base_model: BaseModel) -> Adapter:
+    adapter = ready(tenant, base_model)
+    alias_move(adapter=adapter, name="prod", number=1)
+    return adapter
+
+
+@pytest.fixture
+def page(tenant: Tenant) -> Client:
+    client = Client()
+    client.force_login(user_create(email="a@acme.test", password="long-enough-7", tenant=tenant))
+    return client
+
+
+def test_one_click_rolls_back_unless_somebody_was_faster(adapter: Adapter, page: Client) -> None:
+    alias_move(adapter=adapter, name="prod", number=2)
+    text = page.get(f"{URL}aliases/prod/").content.decode()
+    assert "Roll back to v1" in text
+    newest = AliasChange.objects.order_by("-pk")[0].pk
+    assert f'name="newest" value="{newest}"' in text
+    page.post(f"{URL}aliases/prod/rollback", {"newest": newest})
+    assert route().aliases == {"prod": 1}
+    late = page.post(f"{URL}aliases/prod/rollback", {"newest": newest}, follow=True).content.decode()
+    assert "was changed meanwhile" in late
+    assert route().aliases == {"prod": 1}
+    assert "a@acme.test" in late
+    first = AliasChange.objects.order_by("pk")[1].pk
+    page.post(f"{URL}aliases/prod/rollback", {"to": first})
+    assert route().aliases == {"prod": 2}
+    page.post(f"{URL}aliases/prod/delete")
+    assert "Roll back to v2" in page.get(f"{URL}aliases/prod/").content.decode()
+    assert page.get(f"{URL}aliases/never/").status_code == 404
+
+
+def test_a_canary_is_started_watched_and_aborted(adapter: Adapter, page: Client) -> None:
+    form = {"version": "2", "steps": "10, 50", "hold": "1", "requests": "20"}
+    for wrong in ({"steps": "50, 10"}, {"steps": "x"}, {"hold": ""}, {"version": "9"}, {"requests": "1"}):
+        answer = page.post(f"{URL}aliases/prod/rollouts", form | wrong)
+        assert (answer.status_code, "error-start" in answer.content.decode()) == (422, True), wrong
+    assert page.post(f"{URL}aliases/prod/rollouts", form).status_code == 302
+    rollout = Rollout.objects.get()
+    assert (rollout.steps, rollout.hold_seconds, rollout.min_requests) == ([10, 50], 60, 20)
+    use(adapter, 1, 40)
+    use(adapter, 2, 30)
+    rollouts_decide()
+    text = page.get(f"{URL}aliases/prod/").content.decode()
+    assert f'hx-get="{URL}aliases/prod/rollouts/{rollout.pk}"' in text
+    status = page.get(f"{URL}aliases/prod/rollouts/{rollout.pk}")
+    assert "HX-Refresh" not in status
+    assert ">30<" in status.content.decode()
+    page.post(f"{URL}aliases/prod/rollouts/{rollout.pk}/pause")
+    assert "Resume" in page.get(f"{URL}aliases/prod/").content.decode()
+    page.post(f"{URL}aliases/prod/rollouts/{rollout.pk}/abort")
+    ended = page.get(f"{URL}aliases/prod/rollouts/{rollout.pk}")
+    assert ended["HX-Refresh"] == "true"
+    assert "hx-get" not in ended.content.decode()
+    assert 'data-testid="ended-aborted"' in page.get(f"{URL}aliases/prod/").content.decode()
+    assert (route().aliases, route().splits) == ({"prod": 1}, {})
+    assert page.post(f"{URL}aliases/prod/rollouts/{rollout.pk}/explode").status_code == 404
+
+
+def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, page: Client) -> None:
+    smoke = {
+        "copy": "copy-1", "tokens": 40, "base_mean_logprob": -3.0, "adapter_mean_logprob": -3.25,
+        "mean_difference": 0.5, "max_difference": 2.0, "noise": 0.0, "base_text": "<b>plain</b>",
+        "adapter_text": "arr",
+    }  # fmt: skip
+    steps = [
+        {"name": "values", "title": "Finite values", "status": "warned", "detail": "every lora_B is zero"}
+    ]
+    AdapterVersion.objects.filter(number=2).update(smoke=smoke, steps=steps)
+    text = page.get(f"{URL}v2/").content.decode()
+    assert "3.25" in text
+    assert "&lt;b&gt;plain" in text
+    assert "every lora_B is zero" in text
+    assert "It ends at once." not in text
+    AdapterVersion.objects.filter(number=2).update(smoke=smoke | {"adapter_text": "\n"})
+    assert "It ends at once." in page.get(f"{URL}v2/").content.decode()
+    form = {"dataset": "pirates-v2", "run_url": "javascript:x", "base_sha256": "", "notes": ""}
+    answer = page.post(f"{URL}v2/lineage", form)
+    assert (answer.status_code, b"error-run_url" in answer.content) == (422, True)
+    page.post(f"{URL}v2/lineage", form | {"run_url": "https://runs.test/1"})
+    assert AdapterVersion.objects.get(number=2).dataset == "pirates-v2"
+    refused = page.post(f"{URL}v1/delete", follow=True).content.decode()
+    assert "pirate@prod means" in refused
+    page.post(f"{URL}v2/delete")
+    assert set(route().versions) == {1, 3}
+
+
+def test_labels_and_the_way_back_of_a_deleted_adapter(adapter: Adapter, page: Client) -> None:
+    page.post(f"{URL}update", {"labels": "team=support, env=prod", "notes": "swears"})
+    adapter.refresh_from_db()
+    assert adapter.labels == {"team": "support", "env": "prod"}
+    assert page.post(f"{URL}update", {"labels": "team", "notes": ""}).status_code == 422
+    assert "team=support, env=prod" in page.get(URL).content.decode()
+    adapter_delete(adapter=adapter)
+    assert page.get(URL).status_code == 404
+    assert 'data-testid="restore-pirate"' in page.get("/t/acme/adapters/").content.decode()
+    page.post(f"{URL}restore")
+    assert page.get(URL).status_code == 200
+    page.post(f"{URL}delete")
+    page.post(f"{URL}purge")
+    assert not Adapter.objects.exists()
+    assert 'data-testid="deleted"' not in page.get("/t/acme/adapters/").content.decode()

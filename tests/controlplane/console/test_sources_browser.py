@@ -1,0 +1,93 @@
+"""The register page's sources in a real browser: large files go piece by piece, and on after a break."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Route, expect
+from pytest_django import Settings
+
+from controlplane.adapters.models import AdapterVersion
+from controlplane.credentials.models import SourceCredential
+from controlplane.uploads.models import Upload
+from tests.controlplane.console.conftest import make_adapter_files
+from tests.controlplane.console.test_browser import Open, open_page, validating
+
+__all__ = ["open_page", "validating"]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def large_archive(folder: Path) -> Path:
+    """An adapter beside 9 MB that do not pack."""
+    path = folder / "adapter.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for file in make_adapter_files(folder / "files"):
+            archive.write(file, file.name)
+        archive.writestr("training.log", os.urandom(9_000_000))
+    return path
+
+
+def test_a_large_archive_goes_in_pieces_and_on_after_a_break(
+    open_page: Open, validating: object, tmp_path: Path, settings: Settings
+) -> None:
+    # The tests' server is Django's own, which takes a piece into memory whole.
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
+    page = open_page("/t/acme/adapters/new")
+    sent: list[str] = []
+
+    def lose_the_second(route: Route) -> None:
+        if route.request.method == "PATCH":
+            sent.append(route.request.headers["upload-offset"])
+            if len(sent) == 2:
+                route.abort()
+                return
+        route.continue_()
+
+    page.route("**/api/v1/uploads/*", lose_the_second)
+    page.get_by_test_id("register-name").fill("Not A Slug")
+    page.get_by_test_id("register-files").set_input_files([large_archive(tmp_path)])
+    page.get_by_test_id("register-submit").click()
+    expect(page.get_by_test_id("error-name")).to_contain_text("lower-case letters", timeout=20_000)
+    assert sent == ["0", str(4 << 20), str(4 << 20), str(8 << 20)]
+    # The name is mended; what has been uploaded is not sent again.
+    page.get_by_test_id("register-name").fill("large")
+    page.get_by_test_id("register-submit").click()
+    page.wait_for_url("**/adapters/large/")
+    assert len(sent) == 4
+    version = AdapterVersion.objects.get(adapter__name="large")
+    assert version.source == f"upload:{Upload.objects.get().pk}"
+
+
+def test_a_pickle_is_refused_in_the_page(open_page: Open, tmp_path: Path) -> None:
+    pickle = tmp_path / "adapter_model.bin"
+    pickle.write_bytes(bytes(9_000_000))
+    page = open_page("/t/acme/adapters/new")
+    page.get_by_test_id("register-name").fill("pickled")
+    page.get_by_test_id("register-files").set_input_files([pickle])
+    page.get_by_test_id("register-submit").click()
+    expect(page.get_by_role("status").or_(page.locator(".toast")).first).to_contain_text("graftwork convert")
+    assert not Upload.objects.exists()
+
+
+def test_a_hub_is_chosen_with_a_credential_that_is_never_shown(open_page: Open) -> None:
+    page = open_page("/t/acme/source-credentials/")
+    page.get_by_test_id("credential-name").fill("our-hub")
+    page.get_by_test_id("credential-secret").fill("hf_NeverShownAgain")
+    page.get_by_test_id("credential-submit").click()
+    expect(page.get_by_test_id("credential-our-hub")).to_be_visible()
+    assert "hf_NeverShownAgain" not in page.content()
+    assert SourceCredential.objects.get().name == "our-hub"
+    page.goto("/t/acme/adapters/new")
+    page.get_by_test_id("register-name").fill("from-hub")
+    page.locator("label", has=page.get_by_test_id("register-by-hub")).click()
+    page.get_by_test_id("register-credential").select_option("our-hub")
+    page.get_by_test_id("register-submit").click()
+    expect(page.locator("#error-hub_id")).to_contain_text("owner/name")
+    page.get_by_test_id("register-hub-id").fill("acme/pirate")
+    page.get_by_test_id("register-submit").click()
+    page.wait_for_url("**/adapters/from-hub/")
+    version = AdapterVersion.objects.get(adapter__name="from-hub")
+    assert version.source == "hf://acme/pirate@main?credential=our-hub"

@@ -1,0 +1,139 @@
+"""A target and a tiny model; adapters of it that are really in the store and in the routes."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from django.utils import timezone
+from pytest_django import Settings
+
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.services import adapter_publish
+from controlplane.artifact_store import artifact_store
+from controlplane.catalog.digests import digest_run
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.services import base_model_register
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.provisioners import processes, provisioner_of
+from controlplane.deployments.reconciler import Make, deployment_reconcile
+from controlplane.tenants.models import Tenant
+from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model  # noqa: F401
+from worker_engine.protocol import ADAPTER_FILES
+
+TOKEN = "fleet-secret"
+
+
+@pytest.fixture(autouse=True)
+def quick(settings: Settings, graftwork: Path) -> None:
+    """Nothing that leaves the routes is waited for, unless a test says so."""
+    settings.GRAFTWORK = dataclasses.replace(
+        settings.GRAFTWORK, deployment_drain_seconds=0, fleet_token=TOKEN, openai_http_key=TOKEN
+    )
+
+
+@pytest.fixture
+def tiny(db: None, tiny_model: Path) -> BaseModel:  # noqa: F811
+    """The tiny checkpoint, registered from its folder, its digests taken."""
+    base = base_model_register(name="tiny-base", source=tiny_model, served_name="tiny")
+    digest_run(base_model_id=base.pk)
+    base.refresh_from_db()
+    return base
+
+
+Register = Callable[..., AdapterVersion]
+
+
+@pytest.fixture
+def register(tiny: BaseModel, tenant: Tenant, tiny_adapters: dict[str, Path]) -> Register:  # noqa: F811
+    """Puts a ready version of one of the tiny adapters into the store and the routes.
+
+    Its arguments: which of them, the adapter's name, the version's number.
+    """
+
+    def put(which: str, name: str = "bot", number: int = 1) -> AdapterVersion:
+        return version_put(tenant, tiny, tiny_adapters[which], name, number)
+
+    return put
+
+
+def version_put(tenant: Tenant, base: BaseModel, folder: Path, name: str, number: int = 1) -> AdapterVersion:
+    """A ready version of an adapter's folder, in the store and in the routes."""
+    ref = adapter_ref(folder)
+    kept = f"adapters/{ref.sha256}"
+    for file in ADAPTER_FILES:
+        if artifact_store().size(f"{kept}/{file}") is None:
+            with (folder / file).open("rb") as stream:
+                artifact_store().put(f"{kept}/{file}", stream, limit=1 << 30)
+    adapter, _ = Adapter.objects.get_or_create(tenant=tenant, name=name, defaults={"base_model": base})
+    version = AdapterVersion.objects.create(
+        adapter=adapter, number=number, status="ready", sha256=ref.sha256, rank=16,
+        uri=artifact_store().uri(kept),
+    )  # fmt: skip
+    adapter_publish(adapter=adapter)
+    return version
+
+
+def unregister(version: AdapterVersion) -> None:
+    """Takes a version out of the routes, as its deletion does."""
+    version.deleted_at = timezone.now()
+    version.save()
+    adapter_publish(adapter=version.adapter)
+
+
+def drive(
+    deployment: Deployment,
+    until: Callable[[Deployment], bool],
+    *,
+    make: Make = provisioner_of,
+    rounds: int = 400,
+    pause: Callable[[], None] = lambda: None,
+) -> Deployment:
+    """Runs the reconciler until its row is as told; the row."""
+    for _ in range(rounds):
+        deployment_reconcile(deployment_id=deployment.pk, make=make)
+        deployment.refresh_from_db()
+        if until(deployment):
+            return deployment
+        pause()
+    raise AssertionError(
+        f"still {deployment.status}: {deployment.reason}\n"
+        + "\n".join(
+            f"{step.action} {step.resource} {step.outcome} {step.cause}" for step in deployment.steps.all()
+        )
+    )
+
+
+def serving(deployment: Deployment) -> bool:
+    return deployment.status == Deployment.Status.SERVING
+
+
+def removed(deployment: Deployment) -> bool:
+    return deployment.removed_at is not None
+
+
+def orphan(deployment: Deployment) -> None:
+    """Leaves the row as a killed process does: the lease is another's, and has run out."""
+    past = timezone.now() - timedelta(seconds=1)
+    Deployment.objects.filter(pk=deployment.pk).update(lease_owner="dead", lease_until=past)
+
+
+@pytest.fixture
+def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where local copies live; whatever a test left running there is ended."""
+    root = tmp_path / "var"
+    monkeypatch.setattr("controlplane.deployments.provisioners.local.VAR", root)
+    yield root
+    for process in processes.processes():
+        if str(root) in process.option("--adapter-cache-dir"):
+            processes.end(process.pid)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 0

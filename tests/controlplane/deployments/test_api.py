@@ -1,0 +1,209 @@
+"""Deployments by REST and on the operator's pages: what is taken, what is refused, what is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.audit.models import AuditRecord
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.provisioners.base import Place
+from controlplane.deployments.served import places_serve
+from controlplane.deployments.targets import target_create
+from controlplane.tenants.services import user_create
+from tests.controlplane.deployments.conftest import orphan
+
+pytestmark = pytest.mark.django_db
+ROLE = "arn:aws:iam::123456789012:role/endpoints"
+CLOUD = {"kind": "sagemaker", "region": "eu-central-1", "role_arn": ROLE, "store": "s3://models/graft"}
+
+
+@pytest.fixture
+def staff() -> Client:
+    client = Client()
+    client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    return client
+
+
+@pytest.fixture
+def cloud() -> Target:
+    return target_create(name="cloud", **CLOUD)
+
+
+def post(staff: Client, path: str, body: dict[str, Any]) -> Any:
+    return staff.post(f"/api/v1/{path}", body, content_type="application/json")
+
+
+def create(staff: Client, tiny: BaseModel, **values: Any) -> Any:
+    body = {"name": "llama", "target": "cloud", "base_model": tiny.name, "instance_type": "ml.g6e.2xlarge"}
+    return post(staff, "deployments", body | values)
+
+
+def test_what_is_wanted_is_shown_with_its_reasons(staff: Client, cloud: Target, tiny: BaseModel) -> None:
+    answer = create(staff, tiny, options={"max_loras": 8}, max_copies=4)
+    assert answer.status_code == 201, answer.content
+    told = answer.json()
+    assert (told["status"], told["hosting"], told["generation"]) == ("pending", "components", 1)
+    assert (told["image"], told["image_family"]) == ("lmi-0.38.0", "lmi")
+    assert told["compute"]["accelerators"] == 1
+    assert any("KV cache: 32 sequences of 512 tokens" in reason for reason in told["compute"]["reasons"])
+    assert any("adapters: 8 in device memory" in reason for reason in told["compute"]["reasons"])
+    steps = staff.get("/api/v1/deployments/llama/steps").json()["results"]
+    assert [(step["action"], step["actor"]) for step in steps] == [("create", "s@graft.test")]
+    assert AuditRecord.objects.filter(action="deployment.create", target_name="llama").exists()
+
+
+def test_a_change_counts_generations_and_recomputes(staff: Client, cloud: Target, tiny: BaseModel) -> None:
+    first = create(staff, tiny)
+    tag, path = staff.get("/api/v1/deployments/llama")["ETag"], "/api/v1/deployments/llama"
+    headers = {"If-Match": tag}
+    body = {"options": {"max_rolling_batch_size": 256}}
+    answer = staff.patch(path, body, content_type="application/json", headers=headers)
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["generation"] == 2
+    assert answer.json()["compute"] != first.json()["compute"]
+    assert staff.patch(path, body, content_type="application/json", headers=headers).status_code == 412
+    same = staff.patch(path, body, content_type="application/json")
+    assert same.json()["generation"] == 2, "nothing changed"
+    by_hand = {"compute": {"accelerators": 1, "memory_mb": 9000}}
+    told = staff.patch(path, by_hand, content_type="application/json").json()["compute"]
+    assert told == {"accelerators": 1.0, "memory_mb": 9000.0}
+
+
+def test_removal_is_asked_for_once_and_ends_changes(staff: Client, cloud: Target, tiny: BaseModel) -> None:
+    create(staff, tiny)
+    for _ in range(2):
+        answer = staff.delete("/api/v1/deployments/llama")
+        assert (answer.status_code, answer.json()["status"]) == (202, "removing")
+    path = "/api/v1/deployments/llama"
+    assert staff.patch(path, {"min_copies": 0}, content_type="application/json").status_code == 409
+    assert staff.delete("/api/v1/targets/cloud").status_code == 409, "somebody has to remove it"
+    assert AuditRecord.objects.filter(action="deployment.remove").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "attr", "words"),
+    [
+        ({"name": "Llama"}, "name", "lower-case"),
+        ({"name": "llama-0123abcd"}, "name", "hexadecimal"),
+        ({"hosting": "api"}, "hosting", "is one of components, preloaded, fused, on_demand"),
+        ({"instance_type": "ml.z1.large"}, "instance_type", "is not known"),
+        ({"options": {"max_cpu_loras": 100000, "max_lora_rank": 512}}, "instance_type", "host memory"),
+        ({"image": "lmi-1"}, "image", "is no image"),
+        ({"image": "tgi-3.3.6"}, "options.enable_lora", "serves no adapters"),
+        ({"options": {"max_lora_rank": 7}}, "options.max_lora_rank", "must be one of 1, 8"),
+        ({"min_copies": 3, "max_copies": 2}, "min_copies", "min_copies <= max_copies"),
+        ({"min_instances": 3}, "min_instances", "min_instances <= max_instances"),
+        ({"environment": {"HF_TOKEN": "hf_x"}}, "environment", "looks like a secret"),
+        ({"environment": {"PRIVATE_KEY": "x"}}, "environment", "looks like a secret"),
+        ({"endpoint": "gw-tiny"}, "endpoint", "choose another"),
+        ({"endpoint": "-x"}, "endpoint", "letters, digits"),
+        ({"compute": {"accelerators": 1}}, "compute.memory_mb", "at least 128"),
+        ({"hosting": "on_demand"}, "hosting", "family worker"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(
+    staff: Client, cloud: Target, tiny: BaseModel, values: dict[str, Any], attr: str, words: str
+) -> None:
+    answer = create(staff, tiny, **values)
+    assert answer.status_code == 400, answer.content
+    (error,) = answer.json()["errors"]
+    assert error["attr"] == attr
+    assert words in error["detail"]
+    assert not Deployment.objects.exists()
+
+
+def test_counts_of_tokens_are_no_secrets(staff: Client, cloud: Target, tiny: BaseModel) -> None:
+    names = ("MAX_TOTAL_TOKENS", "MAX_INPUT_TOKENS", "TOKENIZERS_PARALLELISM")
+    answer = create(staff, tiny, environment=dict.fromkeys(names, "1"))
+    assert answer.status_code == 201, answer.content
+
+
+def test_a_shared_endpoint_is_of_the_same_instances(staff: Client, cloud: Target, tiny: BaseModel) -> None:
+    assert create(staff, tiny, endpoint="both").status_code == 201
+    assert create(staff, tiny, name="second", endpoint="both").status_code == 201
+    other = create(staff, tiny, name="third", endpoint="both", instance_type="ml.g6e.4xlarge")
+    assert other.status_code == 409
+    assert "shared with llama, whose instance_type is ml.g6e.2xlarge" in other.json()["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("values", "attr"),
+    [
+        ({**CLOUD, "region": "moon"}, "region"),
+        ({**CLOUD, "role_arn": "role"}, "role_arn"),
+        ({**CLOUD, "assume_role_arn": "role"}, "assume_role_arn"),
+        ({**CLOUD, "store": "/tmp"}, "store"),
+        ({**CLOUD, "endpoint_url": "http://u:p@h"}, "endpoint_url"),
+        ({**CLOUD, "urls": ["http://x"]}, "urls"),
+        ({"kind": "openai_http"}, "urls"),
+        ({"kind": "openai_http", "urls": ["ftp://x"]}, "urls"),
+        ({"kind": "local", "region": "eu-central-1"}, "region"),
+        ({"kind": "local", "address": "a b"}, "address"),
+    ],
+)
+def test_a_target_takes_its_own_fields(staff: Client, values: dict[str, Any], attr: str) -> None:
+    answer = post(staff, "targets", {"name": "t", **values})
+    assert answer.status_code == 400, answer.content
+    assert answer.json()["errors"][0]["attr"] == attr
+
+
+def test_a_deployments_copy_is_not_taken_by_hand(staff: Client, tiny: BaseModel) -> None:
+    target = target_create(name="vllm", kind="openai_http", urls=["http://v:1", "http://v:2"])
+    deployment = deployment_create(name="tiny", target=target, base_model=tiny)
+    by_hand = post(
+        staff, "copies", {"base_model": tiny.name, "kind": "openai_http", "url": "http://v:2"}
+    ).json()
+    places = [Place("openai_http", "http://v:1"), Place("openai_http", "http://v:2")]
+    places_serve(deployment=deployment, places=places)
+    (own,) = deployment.copies.all()
+    assert own.url == "http://v:1", "the other is whose it was"
+    answer = staff.delete(f"/api/v1/copies/{own.pk}")
+    assert answer.status_code == 409
+    assert "copy of deployment tiny" in answer.json()["errors"][0]["detail"]
+    assert places_serve(deployment=deployment, places=[])
+    assert [copy.pk for copy in tiny.copies.all()] == [by_hand["id"]]
+
+
+def test_pages_create_show_change_and_remove(staff: Client, cloud: Target, tiny: BaseModel) -> None:
+    form = {
+        "name": "llama", "target": "cloud", "base_model": tiny.name, "instance_type": "ml.g6e.2xlarge",
+        "options-max_loras": "8", "options-enable_lora": "true", "options-gpu_memory_utilization": "0.8",
+    }  # fmt: skip
+    wrong = staff.post("/staff/deployments/new", form | {"instance_type": "ml.z1.large"})
+    assert wrong.status_code == 422
+    assert "give compute requirements by hand" in wrong.content.decode()
+    bad_number = staff.post("/staff/deployments/new", form | {"options-max_loras": "many"})
+    assert "give a whole number" in bad_number.content.decode()
+    answer = staff.post("/staff/deployments/new", form)
+    assert (answer.status_code, answer["Location"]) == (302, "/staff/deployments/llama/")
+    deployment = Deployment.objects.get()
+    assert deployment.options == {"max_loras": 8, "enable_lora": True, "gpu_memory_utilization": 0.8}
+    page = staff.get("/staff/deployments/llama/").content.decode()
+    assert "KV cache: 32 sequences" in page
+    assert "every 2s" in page, "asked for again while it is not settled"
+    staff.post(
+        "/staff/deployments/llama/change", {"min_copies": "0", "max_copies": "3", "adapter_scope": "named"}
+    )
+    deployment.refresh_from_db()
+    assert (deployment.min_copies, deployment.max_copies, deployment.adapter_scope) == (0, 3, "named")
+    bad = staff.post("/staff/deployments/llama/change", {"min_copies": "9", "max_copies": "3"})
+    assert bad.status_code == 422
+    staff.post("/staff/deployments/llama/remove")
+    assert "removing" in staff.get("/staff/deployments/").content.decode().lower()
+    orphan(deployment)
+    assert staff.get("/staff/deployments/llama/status").status_code == 200
+
+
+def test_pages_of_targets(staff: Client) -> None:
+    wrong = staff.post("/staff/targets/", {"name": "vllm", "kind": "openai_http"})
+    assert "give 1 to 64 urls" in wrong.content.decode()
+    staff.post("/staff/targets/", {"name": "vllm", "kind": "openai_http", "urls": "http://a:1 http://b:2"})
+    assert Target.objects.get().urls == ["http://a:1", "http://b:2"]
+    assert "http://b:2" in staff.get("/staff/targets/").content.decode()
+    staff.post("/staff/targets/vllm/remove")
+    assert not Target.objects.exists()

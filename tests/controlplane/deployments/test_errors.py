@@ -1,0 +1,147 @@
+"""Every refusal of AWS's becomes a sentence that says what to do, and says whether a retry helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    ReadTimeoutError,
+)
+from botocore.stub import Stubber
+
+from controlplane.deployments.provisioners.base import ProvisioningError, ThrottledError
+from controlplane.deployments.provisioners.sagemaker.account import Account
+from controlplane.deployments.provisioners.sagemaker.errors import failure_reason, provisioning_error
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="b", region_name="eu-central-1")
+    made = Account(session, endpoint_url=None, patience=0)
+    yield made
+    made.close()
+
+
+def refused(account: Account, code: str, message: str, status: int = 400) -> ProvisioningError:
+    with Stubber(account.sagemaker) as stub:
+        stub.add_client_error("describe_endpoint", code, message, status)
+        with pytest.raises(ProvisioningError) as caught:
+            account.call("describe_endpoint", "gw-x", EndpointName="gw-x")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "advice", "passing"),
+    [
+        ("ThrottlingException", "Rate exceeded", "asks for fewer calls", True),
+        ("TooManyRequestsException", "", "asks for fewer calls", True),
+        (
+            "AccessDeniedException",
+            "not authorized to perform: sagemaker:CreateModel",
+            "lacks the permission",
+            False,
+        ),
+        ("AccessDeniedException", "not authorized to perform: iam:PassRole on x", "iam:PassRole", False),
+        ("AccessDenied", "not authorized to perform: sts:AssumeRole", "sts:AssumeRole on both sides", False),
+        ("ExpiredTokenException", "The security token is expired", "renew them", True),
+        ("UnrecognizedClientException", "The security token is invalid", "does not accept the cred", False),
+        ("ResourceLimitExceeded", "ml.g5.12xlarge for endpoint usage is 0", "Service Quotas", True),
+        (
+            "ValidationException",
+            "Could not access model data at s3://b/k",
+            "read the bucket of the target's",
+            False,
+        ),
+        ("ValidationException", "SageMaker cannot assume the role x", "trust sagemaker.amazonaws.com", False),
+        ("ValidationException", "Requested image 1.dkr.ecr... not found.", "container's image", False),
+        ("ValidationException", "Instance type ml.x is not supported in region", "choose another", False),
+        ("ValidationException", "Not enough accelerator devices on variant", "raise max_instances", False),
+        (
+            "ValidationException",
+            "Maximum number of inference components reached",
+            "adapter_scope named",
+            False,
+        ),
+        ("ValidationException", "Cannot update in-progress endpoint", "still happening", True),
+        ("ResourceInUse", "Resource is in use", "still happening", True),
+        ("NoSuchBucket", "The specified bucket does not exist", "make it in the target's region", False),
+        ("PermanentRedirect", "must be addressed using", "another region", False),
+        ("OptInRequired", "", "enable it", False),
+        ("InternalFailure", "", "trouble of its own", True),
+        ("ServiceUnavailable", "", "trouble of its own", True),
+        ("ValidationException", 'Could not find inference component "arn:x/y".', "looked for", True),
+        ("ValidationException", 'Could not find variant v on endpoint "arn:x/y".', "looked for", True),
+        ("ValidationException", "Cannot create endpoint: subnet s-1 does not exist", "name another", False),
+        ("ValidationException", "KMS key arn:aws:kms:x:1:key/y does not exist.", "name another", False),
+        ("ValidationException", "1 validation error detected", "does not accept this value", False),
+        ("SomethingNew", "what else", "what it says tells what to change", False),
+    ],
+)
+def test_refusals(account: Account, code: str, message: str, advice: str, passing: bool) -> None:
+    error = refused(account, code, message)
+    assert advice in str(error)
+    assert f"describe_endpoint gw-x: {code}: {message}" in str(error), "nothing is hidden"
+    assert error.passing is passing
+    assert isinstance(error, ThrottledError) == ("fewer calls" in advice)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice", "passing"),
+    [
+        (NoCredentialsError(), "finds no AWS credentials", False),
+        (EndpointConnectionError(endpoint_url="https://x"), "does not answer", True),
+        (ConnectTimeoutError(endpoint_url="https://x"), "does not answer", True),
+        (ReadTimeoutError(endpoint_url="https://x"), "does not answer", True),
+        (ParamValidationError(report="x"), "a form that SageMaker does not take", False),
+    ],
+)
+def test_what_comes_from_this_side(error: Exception, advice: str, passing: bool) -> None:
+    told = provisioning_error(error, operation="create_model", about="gw-x")
+    assert advice in str(told)
+    assert told.passing is passing
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (
+            "Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity",
+            "no instance of",
+        ),
+        ("Not enough hardware resources on the endpoint", "does not fit beside the others"),
+        ("CUDA out of memory. Tried to allocate", "lower max_model_len"),
+        ("LoRA rank 64 is greater than max_lora_rank 16.", "raise options.max_lora_rank"),
+        ("CannotPullContainerError: image not found", "cannot be pulled"),
+        ("Failed to download model data from s3://b/k", "let role_arn read"),
+        ("The primary container did not pass the ping health check.", "CloudWatch"),
+        ("", "change what it names, then retry"),
+    ],
+)
+def test_why_a_resource_failed(text: str, advice: str) -> None:
+    assert advice in failure_reason(text)
+    assert text in failure_reason(text)
+
+
+def test_absence_and_presence_are_no_errors(account: Account) -> None:
+    def asked(operation: str, code: str, message: str, how: Any, **arguments: str) -> Any:
+        with Stubber(account.sagemaker) as stub:
+            stub.add_client_error(operation, code, message)
+            return how(operation, "x", **arguments)
+
+    absent = 'Could not find endpoint "arn:aws:sagemaker:eu-central-1:1:endpoint/x".'
+    assert asked("describe_endpoint", "ValidationException", absent, account.find, EndpointName="x") is None
+    asked("delete_endpoint", "ValidationException", absent, account.take_away, EndpointName="x")
+    there = "Cannot create already existing endpoint."
+    make = {"EndpointName": "x", "EndpointConfigName": "y"}
+    asked("create_endpoint", "ValidationException", there, account.make, **make)
+    with pytest.raises(ProvisioningError) as caught:
+        asked("create_endpoint", "ValidationException", "wrong", account.make, **make)
+    assert isinstance(caught.value.__cause__, ClientError)

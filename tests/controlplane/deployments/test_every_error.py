@@ -1,0 +1,162 @@
+"""Each row of `sagemaker.advice`, provoked by a real call: of the local SageMaker, or of what is not one.
+
+What an account alone could refuse (roles, images, other services' policies) is injected there, and comes to
+boto3 over the wire as AWS would send it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import botocore.auth
+import botocore.session
+import pytest
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
+from controlplane.deployments.provisioners import sagemaker
+from controlplane.deployments.provisioners.base import ProvisioningError, ThrottledError
+from controlplane.deployments.provisioners.sagemaker import advice
+from controlplane.deployments.provisioners.sagemaker.errors import failure_reason, provisioning_error
+from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
+from tests.controlplane.deployments.provoked_errors import CASES, World, account_of
+from tests.sagemaker_local.stand import KEY, Stand, run_stand
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    with run_stand(
+        tmp_path_factory.mktemp("stand"),
+        quotas={"ml.p5.48xlarge": 0},
+        component_quota=1,
+        durations={"endpoint": 3.0},
+    ) as running:
+        running.endpoint("there")
+        running.model("there")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def own(stand: Stand) -> Iterator[ServicesAccount]:
+    made = account_of(KEY, stand.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(
+    stand: Stand, own: ServicesAccount, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[World]:
+    yield World(stand, own, monkeypatch, tmp_path)
+    stand.put("faults", [])
+    stand.put("rates", {})
+
+
+@pytest.mark.parametrize(
+    ("provoke", "sentence", "passing"),
+    CASES,
+    ids=[f"{number}-{case[1][:40]}" for number, case in enumerate(CASES)],
+)
+def test_a_provoked_error(
+    world: World, provoke: Callable[[World], None], sentence: str, passing: bool
+) -> None:
+    with pytest.raises(ProvisioningError) as caught:
+        provoke(world)
+    assert str(caught.value).startswith(sentence)
+    assert re.search(r" \((\w+) .+: .+: .+\)$", str(caught.value), re.S), "what AWS said follows"
+    assert caught.value.passing is passing
+    assert isinstance(caught.value, ThrottledError) == (sentence == advice.THROTTLED)
+
+
+def test_no_row_is_left_out() -> None:
+    rows = [*advice.REFUSALS, *(row for _, row in advice.UNSENT)]
+    sentences = {row.advice for row in rows} | {advice.THROTTLED, advice.UNKNOWN}
+    provoked = {sentence for sentence in sentences if any(sentence.startswith(case[1]) for case in CASES)}
+    assert sentences == provoked
+    reasons = {row.advice for row in advice.FAILURES}
+    assert reasons == {text for text in reasons if any(text.startswith(said) for _, said in FAILED)}
+
+
+FAILED = [
+    # FailureReasons as SageMaker and its containers word them
+    ("The update was rolled back: alarm gw-x went into the ALARM state.", "An alarm that watched the update"),
+    ("The update did not end within MaximumExecutionTimeoutInSeconds", "The update took longer than it may"),
+    ("Unable to provision requested ML compute capacity due to InsufficientInstanceCapacity error.",
+     "AWS has no instance of this type to give now: try again later"),
+    ("There is not enough hardware resources on the instances to create a copy for this inference component.",
+     "A copy does not fit beside the others: raise max_instances"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+     "The container ran out of memory: lower max_model_len"),
+    ("The container refused it (400): rank 64 of the adapter is more than max_lora_rank 16",
+     "The adapter's rank is above the container's: raise options.max_lora_rank."),
+    ("CannotPullContainerError: pull image manifest: repository does not exist",
+     "The image cannot be pulled: check its name"),
+    ("Failed to download model data from s3://b/k: 403", "The model's or adapter's files cannot be read"),
+    ("The container did not pass the ping health check. Please check CloudWatch logs.",
+     "The container did not become healthy: its log in CloudWatch"),
+    ("The account-level service limit was reached.", "A quota of the account is used up: ask for more"),
+    ("Request to service failed.", "SageMaker gave this up: change what it names, then retry."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "sentence"), FAILED)
+def test_why_a_component_failed(world: World, reason: str, sentence: str) -> None:
+    world.stand.put("faults", [{"kind": "start_failure", "component": "failing", "message": reason}])
+    world.stand.base("failing", "there", "there", settle=False)
+    try:
+        told = world.stand.settled("failing")
+        assert told["InferenceComponentStatus"] == "Failed"
+        text = failure_reason(told["FailureReason"])
+        assert text.startswith(sentence)
+        assert reason in text
+    finally:
+        world.stand.gone("failing")
+
+
+SOURCES = Path(str(sagemaker.__file__)).parent
+SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "s3", "sts")
+TRANSFER = {"create_multipart_upload", "upload_part", "complete_multipart_upload", "put_object"}
+"""What boto3 calls for `upload_fileobj`."""
+COMMON = (
+    "AccessDeniedException", "ExpiredTokenException", "IncompleteSignature", "InternalFailure",
+    "MalformedHttpRequestException", "NotAuthorized", "OptInRequired", "RequestAbortedException",
+    "RequestEntityTooLargeException", "RequestExpired", "RequestTimeoutException", "ServiceUnavailable",
+    "ThrottlingException", "UnrecognizedClientException", "UnknownOperationException", "ValidationError",
+    "InternalDependencyException", "SlowDown", "RequestTimeTooSkewed", "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+)  # fmt: skip
+"""Those that AWS names for every service, and S3's spellings of them."""
+
+
+def declared() -> set[tuple[str, str]]:
+    """(operation, code) of each error that botocore's models name for the calls in the provisioner's code."""
+    text = "\n".join(path.read_text() for path in SOURCES.glob("*.py"))
+    words = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", text)) | TRANSFER
+    words |= {f"{verb}_{kind}" for verb in ("describe", "delete")
+              for kind in ("endpoint", "endpoint_config", "inference_component", "model")}  # fmt: skip
+    found = set()
+    for service in SERVICES:
+        model = botocore.session.Session().get_service_model(service)
+        for operation in model.operation_names:
+            if xform_name(operation) in words:
+                for shape in model.operation_model(operation).error_shapes:
+                    code = shape.metadata.get("error", {}).get("code", shape.name)
+                    found.add((operation, str(code)))
+    return found
+
+
+def test_every_error_that_a_call_of_ours_may_answer_has_a_row() -> None:
+    pairs = declared()
+    assert {operation for operation, _ in pairs} >= {
+        "CreateEndpoint", "CreateInferenceComponent", "UpdateInferenceComponent", "PutScalingPolicy",
+        "PutMetricAlarm", "PutObject", "AssumeRole",
+    }  # fmt: skip
+    unknown = []
+    for operation, code in sorted(pairs | {("any", code) for code in COMMON}):
+        error = ClientError({"Error": {"Code": code, "Message": ""}}, operation)
+        told = provisioning_error(error, operation=operation, about="it")
+        if str(told).startswith(advice.UNKNOWN):
+            unknown.append((operation, code))
+    assert unknown == []

@@ -1,0 +1,136 @@
+"""The table of images, LMI's options, and the environment that a container gets."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from controlplane.deployments.containers.images import IMAGES, Family, Image
+from controlplane.deployments.containers.options import LmiOptions, container_environment
+from controlplane.errors import InvalidInputError
+
+NEW, OLD = IMAGES["lmi-0.38.0"], IMAGES["lmi-0.32.0"]
+_SDK = {
+    Family.LMI: ("djl-lmi", {}),
+    Family.TGI: ("huggingface-llm", {"instance_type": "ml.g5.2xlarge"}),
+    Family.TRITON: ("sagemaker-tritonserver", {"instance_type": "ml.g5.2xlarge"}),
+    Family.PYTORCH: ("pytorch", {"instance_type": "ml.g5.2xlarge", "image_scope": "inference"}),
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("region", ["us-west-2", "eu-central-2", "cn-north-1"])
+def test_addresses_are_the_sdks(name: str, region: str) -> None:
+    if importlib.util.find_spec("sagemaker") is None:
+        pytest.skip("the sagemaker SDK is not installed: pip install 'graftwork[aws]'")
+    from sagemaker.core import image_uris  # type: ignore[import-not-found]  # an extra
+
+    image = IMAGES[name]
+    framework, more = _SDK[image.family]
+    version = name.removeprefix(f"{image.family}-")
+    told: str = image_uris.retrieve(framework=framework, region=region, version=version, **more)
+    # The SDK leaves out how a tag ends for TGI's and PyTorch's newest builds.
+    assert told.partition(":")[0] == image.uri(region).partition(":")[0]
+    assert image.tag.startswith(told.partition(":")[2]) or told.endswith(image.tag)
+
+
+def test_a_region_has_its_own_registry() -> None:
+    assert NEW.uri("us-west-2") == (
+        "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference:0.38.0-lmi29.0.0-cu130"
+    )
+    assert NEW.uri("eu-south-1").startswith("692866216735.dkr.ecr.eu-south-1.amazonaws.com/")
+    assert NEW.uri("cn-north-1").startswith("727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/")
+
+
+def test_any_image_may_be_named_with_its_family() -> None:
+    own = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/graftwork-worker:1.2"
+    image = Image.of(own, family="worker")
+    assert (image.uri("us-east-1"), image.family, image.lora) == (own, Family.WORKER, True)
+    with pytest.raises(InvalidInputError, match="say what"):
+        Image.of(own)
+    with pytest.raises(InvalidInputError, match="is no image"):
+        Image.of("lmi-9")
+    with pytest.raises(InvalidInputError, match="is of family lmi"):
+        Image.of("lmi-0.38.0", family="tgi")
+
+
+def env(values: dict[str, Any], image: Image = NEW) -> dict[str, str]:
+    return LmiOptions.of(values, image).environment(image, accelerators=2)
+
+
+def test_defaults_of_an_asynchronous_image() -> None:
+    assert env({}) == {
+        "OPTION_TENSOR_PARALLEL_DEGREE": "2",
+        "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
+        "OPTION_GPU_MEMORY_UTILIZATION": "0.9",
+        "OPTION_DTYPE": "auto",
+        "OPTION_ASYNC_MODE": "true",
+        "OPTION_ROLLING_BATCH": "disable",
+        "OPTION_ENTRYPOINT": "djl_python.lmi_vllm.vllm_async_service",
+        "OPTION_ENABLE_LORA": "true",
+        "OPTION_MAX_LORAS": "4",
+        "OPTION_MAX_LORA_RANK": "16",
+        "OPTION_MAX_CPU_LORAS": "16",
+    }
+
+
+def test_older_images_have_no_asynchronous_handler() -> None:
+    older = env({}, OLD)
+    assert older["OPTION_ROLLING_BATCH"] == "vllm"
+    assert "OPTION_ENTRYPOINT" not in older
+    assert env({"rolling_batch": "lmi-dist"}, OLD)["OPTION_ROLLING_BATCH"] == "lmi-dist"
+
+
+def test_a_removed_option_goes_to_images_that_know_it_alone() -> None:
+    assert env({"lora_extra_vocab_size": 256}, OLD)["OPTION_LORA_EXTRA_VOCAB_SIZE"] == "256"
+    with pytest.raises(InvalidInputError, match=r"not known to lmi-0\.38\.0"):
+        env({"lora_extra_vocab_size": 256})
+
+
+def test_pre_quantized_weights_need_no_option() -> None:
+    assert "OPTION_QUANTIZE" not in env({})
+    assert env({"quantize": "fp8"})["OPTION_QUANTIZE"] == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"max_lora_rank": 24}, "max_lora_rank"),
+        ({"max_loras": 0}, "max_loras"),
+        ({"max_loras": 8, "max_cpu_loras": 4}, "max_cpu_loras"),
+        ({"max_loras": True}, "max_loras"),
+        ({"max_loras": "4"}, "max_loras"),
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization"),
+        ({"dtype": "int2"}, "dtype"),
+        ({"tensor_paralel": 2}, "tensor_paralel"),
+        ({"enable_lora": 1}, "enable_lora"),
+    ],
+)
+def test_a_wrong_option_is_named(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        LmiOptions.of(values, NEW)
+    assert caught.value.field == f"options.{field}"
+
+
+def test_images_without_adapters_refuse_them() -> None:
+    with pytest.raises(InvalidInputError, match="serves no adapters"):
+        LmiOptions.of({}, IMAGES["tgi-3.3.6"])
+    LmiOptions.of({"enable_lora": False}, IMAGES["tgi-3.3.6"])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("lmi-0.38.0", {"OPTION_MODEL_ID": "s3://b/m/"}),
+        ("tgi-3.3.6", {"HF_MODEL_ID": "s3://b/m/", "SM_NUM_GPUS": "2"}),
+        ("triton-26.05", {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "llama"}),
+        ("pytorch-2.6.0", {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}),
+    ],
+)
+def test_each_family_is_told_in_its_words(name: str, expected: dict[str, str]) -> None:
+    image = IMAGES[name]
+    options = LmiOptions(enable_lora=image.lora)
+    told = container_environment(image, options, model="s3://b/m/", served_name="llama", accelerators=2)
+    assert told.items() >= expected.items()

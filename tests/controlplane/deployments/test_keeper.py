@@ -1,0 +1,275 @@
+"""The keeper's looks, one by one, over copies that refuse, are silent, or go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.models import AdapterRule, Copy, Deployment
+from controlplane.deployments.placement import keeper
+from controlplane.deployments.placement.keeper import SOON, Kept, rules_keep
+from controlplane.deployments.placement.memories import memories_read
+from controlplane.deployments.placement.residency.worker import WorkerResidency
+from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin
+from controlplane.deployments.provisioners.base import ProvisioningError
+from controlplane.deployments.services import base_publish
+from controlplane.deployments.targets import target_create
+from controlplane.routes.models import RouteDelta, RouteEntryRow
+from controlplane.routes.selectors import route_base
+from gateway.wire import AdapterHomes
+from tests.controlplane.deployments.conftest import Register, unregister
+from tests.controlplane.deployments.resident_server import ResidentServer, resident_server
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+]
+A, B, C = "copy-0", "copy-1", "copy-2"
+
+
+@pytest.fixture
+def servers() -> Iterator[dict[str, ResidentServer]]:
+    with ExitStack() as stack:
+        yield {copy: stack.enter_context(resident_server()) for copy in (A, B, C)}
+
+
+@pytest.fixture
+def deployment(tiny: BaseModel, servers: dict[str, ResidentServer]) -> Deployment:
+    made = deployment_create(
+        name="tiny", target=target_create(name="here", kind="local"), base_model=tiny, min_copies=3,
+        max_copies=4,
+    )  # fmt: skip
+    for copy, server in servers.items():
+        Copy.objects.create(id=copy, url=server.url, base_model=tiny, kind="worker", deployment=made)
+    base_publish(tiny)
+    return made
+
+
+def look(deployment: Deployment) -> Kept:
+    return rules_keep(deployment=deployment, renew=lambda **_: None)
+
+
+def homes(deployment: Deployment, name: str) -> AdapterHomes:
+    route = route_base(base_model=deployment.base_model.name)
+    assert route is not None
+    return route.homes.get(name, AdapterHomes())
+
+
+def overdue(rule: AdapterRule) -> None:
+    """Gateways have known for long that it leaves."""
+    past = (timezone.now() - timedelta(seconds=1)).isoformat()
+    leaving = {copy: past if at else at for copy, at in rule.leaving.items()}
+    AdapterRule.objects.filter(pk=rule.pk).update(leaving=leaving)
+
+
+def aged(seconds: int) -> None:
+    AdapterRule.objects.update(changed_at=timezone.now() - timedelta(seconds=seconds))
+
+
+def test_a_refused_move_waits(
+    deployment: Deployment, register: Register, servers: dict[str, ResidentServer]
+) -> None:
+    name = register("plain").engine_name
+    adapter_pin(deployment=deployment, engine_name=name, on=[A])
+    look(deployment)
+    servers[B].refuses["POST", "/resident"] = 400
+    adapter_move(deployment=deployment, engine_name=name, source=A, to=B)
+    kept = look(deployment)
+    assert (kept.within, name in kept.failed) == (None, True)
+    assert homes(deployment, name) == AdapterHomes((A,), ()), "the first copy serves it meanwhile"
+
+
+def test_what_passes_is_tried_again_ever_later(
+    deployment: Deployment, register: Register, servers: dict[str, ResidentServer]
+) -> None:
+    adapter_pin(deployment=deployment, engine_name=register("plain").engine_name, on=[A])
+    servers[A].refuses["POST", "/resident"] = 503
+    assert look(deployment) == Kept(SOON)
+    aged(20)
+    within = look(deployment).within
+    assert within is not None
+    assert 20 <= within.total_seconds() < 25
+    aged(900)
+    assert look(deployment).within == timedelta(seconds=60)
+
+
+def test_a_worker_of_the_release_before_is_told(
+    deployment: Deployment, register: Register, servers: dict[str, ResidentServer]
+) -> None:
+    name = register("plain").engine_name
+    servers[A].refuses["GET", "/resident"] = 404
+    adapter_pin(deployment=deployment, engine_name=name, on=[A])
+    kept = look(deployment)
+    assert kept.within is None
+    assert "replace it" in kept.failed
+    assert "replace it" in AdapterRule.objects.get().reason
+
+
+def test_homes_are_told_once_a_look_and_again_where_they_were_lost(
+    deployment: Deployment, register: Register, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [register("plain", f"bot{number}").engine_name for number in range(3)]
+    for name in names:
+        adapter_pin(deployment=deployment, engine_name=name, on=[A])
+    path = f"bases/{deployment.base_model.name}"
+    before = RouteDelta.objects.filter(path=path).count()
+    look(deployment)
+    assert RouteDelta.objects.filter(path=path).count() == before + 1
+    look(deployment)
+    assert RouteDelta.objects.filter(path=path).count() == before + 1
+
+    def lose() -> None:
+        row = RouteEntryRow.objects.get(path=path)
+        del row.entry["homes"]
+        row.save()
+
+    lose()
+    look(deployment)
+    assert homes(deployment, names[2]) == AdapterHomes((A,), ())
+    # Where there is not even time for one rule, too.
+    lose()
+    monkeypatch.setattr(keeper, "MAX_SECONDS", -1.0)
+    assert look(deployment).within == SOON
+    assert homes(deployment, names[2]) == AdapterHomes((A,), ())
+    # And where there are no rules any more.
+    AdapterRule.objects.all().delete()
+    look(deployment)
+    assert homes(deployment, names[2]) == AdapterHomes()
+
+
+def test_no_copy_drops_what_gateways_were_not_told_of(
+    deployment: Deployment,
+    register: Register,
+    servers: dict[str, ResidentServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    version = register("plain")
+    adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
+    look(deployment)
+    adapter_move(deployment=deployment, engine_name=version.engine_name, source=A, to=B)
+
+    def die(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keeper, "homes_publish", die)
+        with pytest.raises(KeyboardInterrupt):
+            look(deployment)
+    at = datetime.fromisoformat(AdapterRule.objects.get().leaving[A])
+    assert at > timezone.now() + timedelta(minutes=1)
+    look(deployment)
+    assert homes(deployment, version.engine_name) == AdapterHomes((B,), (A,))
+    at = datetime.fromisoformat(AdapterRule.objects.get().leaving[A])
+    assert timezone.now() < at <= timezone.now() + timedelta(seconds=2)
+    assert version.sha256 in servers[A].held
+
+
+def test_rules_that_end_in_one_look_have_left(
+    deployment: Deployment, register: Register, servers: dict[str, ResidentServer]
+) -> None:
+    first, second = register("plain", "one"), register("plain", "two")
+    for version in (first, second):
+        adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
+    look(deployment)
+    unregister(first)
+    unregister(second)
+    for _ in range(4):
+        look(deployment)
+    assert not AdapterRule.objects.exists()
+    causes = list(deployment.steps.filter(action="evict_adapter").values_list("cause", flat=True))
+    assert sorted(causes) == [f"{A} keeps it under another name", f"has left {A}"]
+    assert not servers[A].held
+
+
+def test_one_rule_that_ends_has_left(deployment: Deployment, register: Register) -> None:
+    version = register("plain")
+    adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
+    look(deployment)
+    unregister(version)
+    for _ in range(3):
+        look(deployment)
+    (cause,) = deployment.steps.filter(action="evict_adapter").values_list("cause", flat=True)
+    assert cause == f"has left {A}"
+
+
+def test_a_move_of_two_keeps_its_source_while_the_target_is_gone(
+    deployment: Deployment, register: Register, servers: dict[str, ResidentServer]
+) -> None:
+    version = register("plain")
+    name = version.engine_name
+    adapter_pin(deployment=deployment, engine_name=name, on=[A, B])
+    look(deployment)
+    servers[C].refuses["POST", "/resident"] = 503
+    adapter_move(deployment=deployment, engine_name=name, source=A, to=C)
+    look(deployment)
+    Copy.objects.filter(pk=C).delete()
+    look(deployment)
+    rule = AdapterRule.objects.get()
+    assert (sorted(rule.on), rule.leaving, rule.status) == ([A, B], {}, "ready")
+    assert servers[A].held == {version.sha256: True}
+
+
+def test_keeping_away_ends_with_the_copy_and_says_so(deployment: Deployment, register: Register) -> None:
+    name = register("plain").engine_name
+    adapter_evict(deployment=deployment, engine_name=name, copies=[A], keep_away=True)
+    look(deployment)
+    Copy.objects.filter(pk=A).delete()
+    look(deployment)
+    assert A in deployment.steps.get(action="keep_away").cause
+
+
+def test_a_strange_answer_to_an_eviction_is_looked_at_again(
+    deployment: Deployment, register: Register, servers: dict[str, ResidentServer]
+) -> None:
+    version = register("plain")
+    adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
+    look(deployment)
+    servers[A].gone = False
+    adapter_move(deployment=deployment, engine_name=version.engine_name, source=A, to=B)
+    look(deployment)
+    overdue(AdapterRule.objects.get())
+    assert look(deployment).within == SOON
+    assert "of this release" in AdapterRule.objects.get().reason
+    residency = WorkerResidency(servers[B].url)
+    servers[B].refuses["GET", "/resident"] = 404
+    with pytest.raises(ProvisioningError, match="replace it"):
+        residency.memory()
+    residency.close()
+
+
+def test_memories_have_one_deadline(deployment: Deployment, servers: dict[str, ResidentServer]) -> None:
+    servers[B].refuses["GET", "/resident"] = 503
+    copies = list(deployment.copies.order_by("id"))
+    read = memories_read(copies, seconds=10)
+    assert [isinstance(found, ProvisioningError) for found in read.values()] == [False, True, False]
+    servers[B].silent = 2.0
+    began = time.monotonic()
+    late = memories_read(copies, seconds=0.5)
+    assert time.monotonic() - began < 1.5
+    assert list(late) == [A, B, C]
+    assert isinstance(late[B], ProvisioningError)
+    assert "within 0.5 s" in str(late[B])
+    time.sleep(2)  # Its call ends before the test does.
+
+
+def test_of_servers_that_know_names_each_name_is_its_own(
+    deployment: Deployment, register: Register, servers: dict[str, ResidentServer]
+) -> None:
+    """vLLM forgets one name; the other one of the same content stays registered."""
+    Copy.objects.filter(pk=A).update(kind=Copy.Kind.OPENAI_HTTP)
+    first, second = register("plain", "one"), register("plain", "two")
+    for version in (first, second):
+        adapter_pin(deployment=deployment, engine_name=version.engine_name, on=[A])
+    look(deployment)
+    assert servers[A].names == {first.engine_name, second.engine_name}
+    unregister(first)
+    for _ in range(3):
+        look(deployment)
+    assert servers[A].names == {second.engine_name}

@@ -1,0 +1,95 @@
+"""Uploads to the store that do not end well, and adapters that cannot be uploaded."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from controlplane.artifact_store import artifact_store
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.desired import desired_of
+from controlplane.deployments.leases import LeaseLostError
+from controlplane.deployments.lifecycle import deployment_remove
+from controlplane.deployments.models import Target
+from controlplane.deployments.placements import placements_sync
+from controlplane.deployments.provisioners.base import State
+from controlplane.deployments.provisioners.sagemaker.account import Account
+from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
+from controlplane.deployments.provisioners.sagemaker.archives import Store
+from controlplane.deployments.provisioners.sagemaker.seen import Seen
+from controlplane.deployments.provisioners.sagemaker.specs import Specs
+from tests.controlplane.deployments.conftest import Register, drive, removed
+from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
+    credentials,
+    deploy,
+    pause,
+    stand,
+    there,
+)
+from tests.sagemaker_local.stand import BUCKET, Stand
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+]
+
+
+def left_open(s3: Any, target: Target, key: str) -> None:
+    """An upload as a killed process leaves it."""
+    key = f"graft/{target.owner}/{key}"
+    begun = s3.create_multipart_upload(Bucket=BUCKET, Key=key)
+    s3.upload_part(Bucket=BUCKET, Key=key, UploadId=begun["UploadId"], PartNumber=1, Body=b"part")
+
+
+def test_uploads_that_were_not_ended_are_given_up(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
+    deployment = deploy(stand, tiny)
+    s3, target = stand.client("s3"), deployment.target
+    left_open(s3, target, "adapters/tiny/one.tar.gz")
+    left_open(s3, target, "checkpoints/tiny/0123/model.safetensors")
+    store = Store(Account.of(target), target, beat=lambda: None)
+    store.put("adapters/tiny/one.tar.gz", io.BytesIO(b"whole"))
+    (other,) = s3.list_multipart_uploads(Bucket=BUCKET)["Uploads"]
+    assert other["Key"].endswith("model.safetensors"), "that one may still be put"
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
+    assert there(stand)["files"] == []
+
+
+def test_who_lost_the_lease_stops_in_the_middle_of_a_file(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811
+    target, beats = deploy(stand, tiny).target, 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+        raise LeaseLostError
+
+    with pytest.raises(LeaseLostError):
+        Store(Account.of(target), target, beat=beat).put("adapters/tiny/x", io.BytesIO(b"x" * (1 << 20)))
+    assert beats > 0
+    assert there(stand)["files"] == []
+
+
+def test_an_adapter_whose_files_are_gone_holds_up_no_other(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    register: Register,
+) -> None:
+    lost, kept = register("plain", "a-lost"), register("all", "kept")
+    artifact_store().remove(f"adapters/{lost.sha256}")
+    deployment = deploy(stand, tiny)
+    placements_sync(deployment=deployment)
+    account, desired = Account.of(deployment.target), desired_of(deployment)
+    store = Store(account, deployment.target, beat=lambda: None)
+    names = Specs.of(deployment.target, desired, store).names
+    adapters = Adapters(account, store, names, desired, beat=lambda: None)
+    refused, *others = adapters.apply(Seen())
+    assert "no longer in the artifact store: register that version again" in refused.failed
+    # Its component waits for the endpoint, which this account has not.
+    assert [(step.action, step.failed) for step in others] == [("put_archive", "")]
+    assert others[0].cause.startswith(kept.ref().name)
+    assert adapters.placed(Seen())[lost.engine_name].state is State.FAILED
+    assert there(stand)["files"] == [f"graft/{deployment.target.owner}/adapters/tiny/{kept.sha256}.tar.gz"]
+    store.remove(store.keys("adapters/tiny"))

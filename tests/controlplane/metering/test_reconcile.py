@@ -1,0 +1,69 @@
+"""Sums that are not what their events say are found, whatever way they went wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models import F
+
+from controlplane.metering.event_rows import StreamEntry
+from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
+from controlplane.metering.reconcile import sums_drift
+from controlplane.metering.services import usage_ingest
+from controlplane.metering.tasks import nightly
+from tests.controlplane.known import known
+from tests.controlplane.metering.test_ingest import stream_id, usage_event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def names(db: None) -> None:
+    known("tiny-base")
+
+
+def _yesterday() -> dt.date:
+    return dt.datetime.now(dt.UTC).date() - dt.timedelta(days=1)
+
+
+@pytest.fixture
+def day() -> dt.date:
+    day = _yesterday()
+    events = [usage_event(f"r{number}", day=day, key_id=f"k{number % 2}") for number in range(6)]
+    entries = [StreamEntry(stream_id(n), event.to_json().encode()) for n, event in enumerate(events)]
+    assert usage_ingest(entries=entries) == 6
+    return day
+
+
+def test_what_agrees_is_silent(day: dt.date) -> None:
+    assert sums_drift(day=day) == []
+    assert nightly() == 0
+    out = StringIO()
+    call_command("check_usage", start=day, end=day, stdout=out)
+    assert "1 days agree" in out.getvalue()
+
+
+def test_a_sum_changed_by_hand_is_named_with_both_values(day: dt.date) -> None:
+    UsageRollup.objects.filter(key_id="k1").update(prompt_tokens=F("prompt_tokens") + 1)
+    (drift,) = sums_drift(day=day)
+    assert (drift.table, drift.dimensions["key_id"]) == ("UsageRollup", "k1")
+    assert drift.held is not None
+    assert drift.expected is not None
+    assert drift.held["prompt_tokens"] == drift.expected["prompt_tokens"] + 1
+    with pytest.raises(CommandError, match="1 sums differ"):
+        call_command("check_usage", start=day, end=day, stdout=StringIO())
+
+
+def test_missing_rows_are_found_on_either_side(day: dt.date) -> None:
+    UsageHour.objects.filter(key_id="k0").delete()
+    (drift,) = sums_drift(day=day)
+    assert (drift.table, drift.held) == ("UsageHour", None)
+    UsageEventRow.objects.all().delete()
+    assert {(drift.table, drift.expected is None) for drift in sums_drift(day=day)} == {
+        ("UsageRollup", True),
+        ("UsageHour", True),
+    }
+    assert nightly() == 3

@@ -1,0 +1,54 @@
+"""Gateways' events of a tenant or a base model that there is not: put aside with the reason, and replayed."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.management import call_command
+
+from controlplane.metering.event_rows import StreamEntry
+from controlplane.metering.models import DeadUsageEvent, UsageEventRow
+from controlplane.metering.replay import dead_usage_replay
+from controlplane.metering.services import usage_ingest
+from controlplane.tenants.models import Tenant
+from tests.controlplane.known import known
+from tests.controlplane.metering.test_ingest import drain, rollup_sums, send, stream_id, usage_event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_what_names_nobody_is_dead_alone_until_it_is_replayed(redis_url: str) -> None:
+    known("tiny-base")
+    send(
+        redis_url,
+        usage_event("ok").to_json(),
+        usage_event("who", tenant="nobody").to_json(),
+        usage_event("what", base_model="no-such-base").to_json(),
+        "{",
+    )
+    drain(redis_url)
+    assert set(UsageEventRow.objects.values_list("request_id", flat=True)) == {"ok"}
+    reasons = {letter.tenant: letter.reason for letter in DeadUsageEvent.objects.all()}
+    assert "there is no tenant 'nobody'" in reasons["nobody"]
+    assert "there is no base model 'no-such-base'" in reasons["acme"]
+    assert DeadUsageEvent.objects.count() == 3, "with the one that is no JSON"
+    assert dead_usage_replay() == (0, 3), "nothing has come since"
+    assert "there is no tenant" in DeadUsageEvent.objects.get(tenant="nobody").reason
+    known("no-such-base", tenants=("nobody",))
+    call_command("replay_usage")
+    assert DeadUsageEvent.objects.count() == 1
+    assert rollup_sums() == (3, 30, 12, 9)
+    # A gateway that was told nothing sends all of it again.
+    send(redis_url, usage_event("who", tenant="nobody").to_json(), usage_event("ok").to_json())
+    drain(redis_url)
+    assert rollup_sums() == (3, 30, 12, 9)
+
+
+def test_what_a_purged_tenant_used_before_still_counts() -> None:
+    known("tiny-base", tenants=("gone",))
+    entries = [
+        StreamEntry(stream_id(n), usage_event(f"r{n}", tenant="gone").to_json().encode()) for n in range(2)
+    ]
+    assert usage_ingest(entries=entries[:1]) == 1
+    Tenant.objects.all().delete()
+    assert usage_ingest(entries=entries[1:]) == 1
+    assert not DeadUsageEvent.objects.exists()

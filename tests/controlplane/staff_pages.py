@@ -1,0 +1,41 @@
+"""Every page for staff alone, and what its address names."""
+
+from __future__ import annotations
+
+from tests.controlplane.world import OWN, World
+
+STAFF_PAGES = {
+    "staff-tenants": "get", "staff-tenant": "get", "staff-export": "get", "staff-delete": "post",
+    "staff-cancel": "post", "staff-base-models": "get", "staff-base-model": "get",
+    "staff-base-digests": "get", "staff-base-variants": "post", "staff-deployments": "get",
+    "staff-deployment-new": "get", "staff-deployment": "get", "staff-deployment-status": "get",
+    "staff-deployment-change": "post", "staff-deployment-retry": "post", "staff-deployment-remove": "post",
+    "staff-deployment-scaling": "post",
+    "staff-targets": "get", "staff-target-remove": "post", "staff-price-books": "get",
+    "staff-price-book": "get", "staff-price-add": "post", "staff-invoices": "get",
+    "staff-invoice-finalize": "post",
+    "staff-hosting": "get", "staff-fleet-bill": "get", "staff-instance-prices": "get",
+    "staff-savings": "get", "staff-blended-price": "get", "staff-prepaid": "post", "staff-top-up": "post",
+    "staff-deployment-adapters": "get", "staff-deployment-adapter-act": "post",
+    "staff-deployment-consolidation": "get", "staff-deployment-consolidation-status": "get",
+    "staff-deployment-rollouts": "get", "staff-deployment-rollout-act": "post",
+}  # fmt: skip
+"""Pages for staff alone -> how they are asked for."""
+STAFF_LISTS = (
+    "staff-tenants", "staff-base-models", "staff-deployments", "staff-deployment-new", "staff-targets",
+    "staff-price-books", "staff-invoices", "staff-hosting", "staff-fleet-bill", "staff-instance-prices",
+    "staff-savings", "staff-blended-price",
+)  # fmt: skip
+
+
+def staff_thing(world: World, name: str) -> str:
+    """What a staff page's address names."""
+    if name == "staff-invoice-finalize":
+        return world.values["invoice"]
+    kinds = {
+        "price": "standard",
+        "base": "tiny-base",
+        "deployment": world.values["deployment"],
+        "target": world.values["target"],
+    }
+    return next((thing for kind, thing in kinds.items() if kind in name), OWN)

@@ -1,0 +1,158 @@
+"""Two tenants with someone in every role: globex owns everything that routes name, acme's people knock."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.test import Client, override_settings
+from django.utils import timezone
+
+from controlplane.adapters.aliases import alias_move
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.billing.ledger.credits import payment_record
+from controlplane.billing.models import Invoice
+from controlplane.billing.services import price_book_create
+from controlplane.billing.terms import term_create
+from controlplane.catalog.services import base_model_register, variant_create
+from controlplane.credentials.services import credential_create
+from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.models import AdapterRule, DeploymentRollout, Scaling
+from controlplane.deployments.rollouts.states import state_values
+from controlplane.deployments.services import copy_register
+from controlplane.deployments.targets import target_create
+from controlplane.members.services import invitation_create
+from controlplane.metering.sources import source_create
+from controlplane.operations.models import TenantDeletion
+from controlplane.rollouts.services import rollout_start
+from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.roles import Role
+from controlplane.tenants.services import (
+    api_key_create,
+    project_create,
+    service_account_create,
+    tenant_create,
+    user_create,
+)
+from controlplane.uploads.services import upload_create
+from controlplane.webhooks.services import endpoint_create, endpoint_test
+from tests.controlplane.conftest import write_checkpoint
+
+OWN, OTHER = "globex", "acme"
+PASSWORD = "long-enough-7"
+NOW = dt.datetime(2026, 2, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True)
+class World:
+    """Who calls, and what routes name.
+
+    Attributes:
+        values: what stands for each parameter of a route's path.
+        people: a logged-in client for each (tenant, role).
+        manage, inference, usage: a key of each tenant with that scope.
+        staff, nobody: clients of a staff member of no tenant, and of one who is not logged in.
+    """
+
+    values: Mapping[str, str]
+    people: Mapping[tuple[str, Role], Client]
+    manage: Mapping[str, str]
+    inference: Mapping[str, str]
+    usage: Mapping[str, str]
+    staff: Client
+    nobody: Client
+
+
+def world_make(folder: Path) -> World:
+    """Fills the database; whoever calls rolls it back."""
+    base_model = base_model_register(name="tiny-base", source=write_checkpoint(folder / "checkpoint"))
+    own, other = (tenant_create(slug=slug, name=slug.title()) for slug in (OWN, OTHER))
+    adapter = Adapter.objects.create(tenant=own, name="pirate", base_model=base_model)
+    version = AdapterVersion.objects.create(
+        adapter=adapter, number=1, status="ready", sha256="ab" * 32, uri="file:///a/", rank=2
+    )
+    Adapter.objects.create(tenant=own, name="retired", base_model=base_model, deleted_at=timezone.now())
+    AdapterVersion.objects.create(adapter=adapter, number=2, status="refused", deleted_at=timezone.now())
+    alias_move(adapter=adapter, name="prod", number=version.number)
+    AdapterVersion.objects.create(
+        adapter=adapter, number=3, status="ready", sha256="cd" * 32, uri="file:///a/", rank=2
+    )
+    rollout = rollout_start(adapter=adapter, alias="prod", version=3)
+    variant_create(base_model=base_model, name="int8", dtype="int8", source="/nowhere")
+    book = price_book_create(name="standard")
+    term_create(book=book, tenant=own, starts=dt.date(2099, 1, 1))
+    payment_record(tenant=own, amount_nano=10**9)
+    invoice = Invoice.objects.create(tenant=OWN, month=dt.date(2026, 1, 1), currency="USD", drafted_at=NOW)
+    credential_create(tenant=own, name="hub", kind="huggingface", secret="hf_secret")
+    keys = {
+        (tenant.pk, scope): api_key_create(tenant=tenant, name=scope, scopes=[scope])
+        for tenant in (own, other)
+        for scope in ("manage", "inference", "usage")
+    }
+    # The real hash is slow on purpose; no test is about it.
+    nobody = Client()
+    with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
+        people = {
+            (tenant.pk, role): _client(_user(role, tenant), nobody)
+            for tenant in (own, other)
+            for role in Role
+        }
+        staff = _client(user_create(email="s@graft.test", password=PASSWORD, is_staff=True), nobody)
+    endpoint, _ = endpoint_create(tenant=own, url="https://hooks.example/", events=["adapter.deleted"])
+    project = project_create(tenant=own, slug="chat", name="Chat")
+    account = service_account_create(project=project, name="ci", role=Role.ENGINEER)
+    invitation = invitation_create(tenant=own, email="new@globex.test", role=Role.VIEWER)
+    viewer = User.objects.get(email=f"{Role.VIEWER}@{OWN}.test")
+    now = timezone.now()
+    TenantDeletion.objects.create(tenant=OWN, requested_at=now, purge_after=now + dt.timedelta(days=1))
+    target = target_create(name="vllm", kind="openai_http", urls=["http://127.0.0.1:1"])
+    target_create(name="unused", kind="local")
+    deployment = deployment_create(name="tiny-vllm", target=target, base_model=base_model)
+    Scaling.objects.create(deployment=deployment, policy={"target": 4})
+    ref = version.ref()
+    AdapterRule.objects.create(deployment=deployment, engine_name=ref.name, ref=ref.to_dict(), copies=1)
+    turn = DeploymentRollout.objects.create(
+        deployment=deployment, strategy="rolling", before=state_values(deployment), policy={},
+        after=state_values(deployment) | {"urls": ["http://127.0.0.1:2"]}, turned_at=timezone.now(),
+    )  # fmt: skip
+    fleet = service_account_create(project=project, name="fleet", role=Role.VIEWER)
+    source = source_create(tenant=OWN, service_account=fleet.name, tenants=None)
+    values = {
+        "source": str(source.pk),
+        "target": "unused", "deployment": "tiny-vllm", "deployment_rollout": str(turn.pk),
+        "engine_name": ref.name,
+        "project": project.slug, "account": account.name, "user_id": str(viewer.pk),
+        "invitation_id": str(invitation.pk),
+        "endpoint_id": endpoint.pk, "delivery_id": str(endpoint_test(endpoint=endpoint).pk),
+        "upload_id": upload_create(tenant=own, name="adapter_config.json", size=10).pk,
+        "name": "pirate", "number": "1", "alias": "prod", "slug": OWN,
+        "rollout": str(rollout.pk), "action": "pause", "variant": "int8",
+        "public_id": keys[OWN, "inference"][0].pk,
+        "invoice": str(invoice.pk), "form": "csv", "term": str(book.terms.get(tenant="").pk),
+        "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,
+    }  # fmt: skip
+    manage, inference, usage = (
+        {tenant: keys[tenant, scope][1] for tenant in (OWN, OTHER)}
+        for scope in ("manage", "inference", "usage")
+    )
+    return World(values, people, manage, inference, usage, staff, nobody)
+
+
+def _user(role: Role, tenant: Tenant) -> User:
+    return user_create(email=f"{role}@{tenant.pk}.test", password=PASSWORD, tenant=tenant, role=role)
+
+
+def _client(user: User, other: Client) -> Client:
+    client = Client()
+    # Each handler of its own would read every static file's place anew.
+    client.handler = other.handler
+    client.force_login(user)
+    return client
+
+
+def everyone(world: World) -> Iterator[tuple[str, Role, Client]]:
+    """Each person: their tenant, their role, their browser."""
+    for (tenant, role), client in world.people.items():
+        yield tenant, role, client
