@@ -7,17 +7,17 @@ BIN := $(VENV)/bin
 PORT_BASE ?= 8000
 ARGS ?=
 PIP_FLAGS := --disable-pip-version-check --no-input $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
-EXTRAS := gateway,controlplane,worker,demo,train,dev
+EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 
-.PHONY: setup demo test check bench lint lock browser clean
+.PHONY: setup demo test check bench lint lock browser clients clean
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Graftwork needs Python 3.11 or newer: make setup PYTHON=python3.11"; exit 1; }
 	@echo "==> virtual environment and packages (about a minute; more where torch comes with CUDA)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e '.[$(EXTRAS)]' | awk '\
+	@$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e '.[$(EXTRAS)]' -e 'clients/python[cli]' | awk '\
 		/^Collecting|^Obtaining/ { printf "\r    %d packages found", ++found; fflush() } \
 		/^Installing collected/ { printf "\r    %d packages found, installing\n", found; fflush() }'
 	@touch $@
@@ -37,6 +37,7 @@ lint: $(VENV)/.installed
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.architecture.migration_lint
 
 check: setup lint
 	@$(BIN)/python -m pytest -q
@@ -46,6 +47,16 @@ bench: setup
 
 bench-%: setup
 	@$(BIN)/python -m benchmarks $* $(ARGS)
+
+# Other people's clients, for tests/clients/test_outside.py; in an environment of their own.
+clients: var/clients/.installed
+
+var/clients/.installed: tests/clients/environments.txt
+	@grep -v '^#' $< | while read -r name others; do \
+		$(PYTHON) -m venv var/clients/$$name && \
+		var/clients/$$name/bin/pip install $(PIP_FLAGS) --quiet $$name $$others </dev/null || exit 1; done
+	@if command -v npm >/dev/null; then npm install --prefix var/clients --no-audit --no-fund openai@7; fi
+	@touch $@
 
 lock: $(VENV)/.installed
 	@$(BIN)/pip freeze --exclude-editable | sed 's/+cpu//' > constraints.txt

@@ -30,12 +30,22 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
         ),
         "publish_routes": _python("manage.py", "publish_routes"),
         "ingest_usage": _python("manage.py", "ingest_usage"),
-        "celery": _python(*celery, "worker", "--concurrency", "1", "--loglevel", "INFO"),
+        "celery": _python(*celery, *_worker("celery", "graftwork")),
+        "celery_long": _python(
+            *celery,
+            *_worker("long", "graftwork.webhooks,graftwork.mail,graftwork.long,graftwork.deployments"),
+        ),
         "beat": _python(*celery, "beat", "--schedule", str(state / "celerybeat-schedule"), "--pidfile", ""),
     }  # fmt: skip
     if config.redis is None:
         found["valkey"] = server_command(port=ports["valkey"], folder=state / "valkey")
     return found
+
+
+def _worker(node: str, queues: str) -> tuple[str, ...]:
+    # A process a queue: a slow endpoint of a webhook does not hold up a validation, nor the other way round.
+    concurrency = str(len(queues.split(",")))
+    return ("worker", "-n", f"{node}@%h", "-Q", queues, "--concurrency", concurrency, "--loglevel", "INFO")
 
 
 def _python(*arguments: str) -> list[str]:

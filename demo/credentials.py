@@ -31,6 +31,11 @@ OPERATOR: Final = "operator@graftwork.example"
 """Login of the staff user: price books, fleet, admin."""
 
 
+def _password() -> str:
+    """A random password with a word before it: one of digits alone is refused, and one in 300 would be."""
+    return f"demo-{secrets.token_hex(6)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What must stay the same across starts; `api_keys` is by tenant and filled by `demo.seed`."""
@@ -39,7 +44,7 @@ class Credentials:
     fleet_token: str = field(default_factory=lambda: secrets.token_hex(24))
     passwords: Mapping[str, str] = field(
         default_factory=lambda: {
-            login: secrets.token_hex(6) for login in (*(tenant.login for tenant in TENANTS), OPERATOR)
+            login: _password() for login in (*(tenant.login for tenant in TENANTS), OPERATOR)
         }
     )
     api_keys: Mapping[str, str] = field(default_factory=dict)

@@ -163,13 +163,14 @@ def _start(config: DemoConfig, processes: Processes, ready: Callable[[str], None
     processes.start("gateway", command["gateway"])
     processes.finish("seed", timeout=_START_S)
     ready("database")
-    for name in ("publish_routes", "web", "celery", "ingest_usage", "beat"):
+    for name in ("publish_routes", "web", "celery", "celery_long", "ingest_usage", "beat"):
         processes.start(name, command[name])
     checks: dict[str, Check] = {
         "gateway": partial(answers, f"{config.url('gateway')}/readyz"),
         "worker": partial(answers, f"{config.url('worker')}/health"),
         "web": partial(answers, f"{config.url('web')}/login"),
         "celery": partial(logged, processes.log("celery"), b" ready."),
+        "celery_long": partial(logged, processes.log("celery_long"), b" ready."),
     }
     processes.wait_ready(checks, timeout=_START_S, on_ready=ready)
 

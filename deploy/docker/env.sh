@@ -9,7 +9,7 @@ fi
 umask 077
 while IFS= read -r line; do
     case "$line" in
-    GRAFTWORK_SECRET_KEY= | GRAFTWORK_FLEET_TOKEN= | POSTGRES_PASSWORD= | S3_SECRET_KEY=)
+    GRAFTWORK_SECRET_KEY= | GRAFTWORK_FLEET_TOKEN= | POSTGRES_PASSWORD= | POSTGRES_WEB_PASSWORD= | S3_SECRET_KEY=)
         echo "$line$(head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n')"
         ;;
     *) echo "$line" ;;

@@ -7,11 +7,11 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
 WORKDIR /app
 ARG PIP_FIND_LINKS
 COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
-RUN python requirements.py gateway > /tmp/requirements.txt \
+RUN python requirements.py gateway observability > /tmp/requirements.txt \
  && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
 
 COPY deploy/docker/health.py deploy/docker/health.py
-COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
+COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/tracing.py worker_engine/genai.py worker_engine/
 COPY gateway gateway
 # A checkout made under a strict umask is not readable to the image's user.
 RUN chmod -R a+rX /app

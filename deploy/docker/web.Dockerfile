@@ -2,6 +2,9 @@
 FROM python:3.11-slim AS web
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     DJANGO_SETTINGS_MODULE=controlplane.settings
+# What WeasyPrint sets invoices with, and letters to set them in.
+RUN apt-get update && apt-get install -y --no-install-recommends libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 fonts-dejavu-core \
+ && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
  && install -d -o graftwork -g graftwork /app/var /models /state
 WORKDIR /app
@@ -14,7 +17,7 @@ COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
 # Of the other planes only their wire contracts: an import of anything else fails here, not in production.
 COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
 COPY worker_engine/adapters/__init__.py worker_engine/adapters/config.py worker_engine/adapters/pattern.py worker_engine/adapters/targets.py worker_engine/adapters/tensors.py worker_engine/adapters/
-COPY gateway/__init__.py gateway/wire.py gateway/
+COPY gateway/__init__.py gateway/wire.py gateway/wire_limits.py gateway/usage_event.py gateway/addresses.py gateway/wire_keys.py gateway/
 COPY manage.py ./
 COPY templates templates
 COPY static static

@@ -9,14 +9,14 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
 WORKDIR /app
 ARG PIP_FIND_LINKS
 COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
-RUN python requirements.py worker > /tmp/requirements.txt \
+RUN python requirements.py worker observability > /tmp/requirements.txt \
  && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
 
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY kernels kernels
 COPY worker_engine worker_engine
 # A checkout made under a strict umask is not readable to the image's user.
-RUN chmod -R a+rX /app
+RUN chmod -R a+rX /app && python -m compileall -q kernels worker_engine
 USER graftwork
 EXPOSE 8002
 ENTRYPOINT ["python", "-m", "worker_engine"]

@@ -14,7 +14,7 @@ WORKDIR /app
 ARG PIP_FIND_LINKS
 ARG TORCH_INDEX
 COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
-RUN python requirements.py worker > /tmp/requirements.txt \
+RUN python requirements.py worker observability > /tmp/requirements.txt \
  && pip install --root-user-action ignore ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
     -c constraints.txt -r /tmp/requirements.txt
 
@@ -24,7 +24,7 @@ ENV GRAFTWORK_WORKER_CACHE_DIR=/compiled
 COPY kernels kernels
 COPY worker_engine worker_engine
 # A checkout made under a strict umask is not readable to the image's user.
-RUN chmod -R a+rX /app
+RUN chmod -R a+rX /app && python -m compileall -q kernels worker_engine
 USER graftwork
 EXPOSE 8002
 ENTRYPOINT ["python", "-m", "worker_engine"]
@@ -39,3 +39,15 @@ COPY demo demo
 RUN chmod -R a+rX /app
 USER graftwork
 ENTRYPOINT ["python", "-m", "demo.model"]
+
+# The local SageMaker, whose copies are workers of this same image.
+FROM worker AS sagemaker-local
+USER root
+RUN python requirements.py sagemaker-local > /tmp/requirements.txt \
+ && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt \
+ && install -d -o graftwork -g graftwork /sagemaker
+COPY sagemaker_local sagemaker_local
+RUN chmod -R a+rX /app
+USER graftwork
+EXPOSE 8090
+ENTRYPOINT ["python", "-m", "sagemaker_local"]

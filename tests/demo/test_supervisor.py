@@ -244,7 +244,7 @@ def _login_works(description: Description) -> None:
         page = browser.get("/login")
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page.text)
         assert token, page.text
-        form = {"username": tenant["login"], "password": tenant["password"], "csrfmiddlewaretoken": token[1]}
+        form = {"login": tenant["login"], "password": tenant["password"], "csrfmiddlewaretoken": token[1]}
         reply = browser.post("/login", data=form, headers={"Origin": description["web"]})
         assert reply.status_code == 302, reply.text
         assert "graftwork_session" in browser.cookies

@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -14,7 +15,13 @@ import pytest
 from tests.conftest import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
-SECRETS = ("GRAFTWORK_SECRET_KEY", "GRAFTWORK_FLEET_TOKEN", "POSTGRES_PASSWORD", "S3_SECRET_KEY")
+SECRETS = (
+    "GRAFTWORK_SECRET_KEY",
+    "GRAFTWORK_FLEET_TOKEN",
+    "POSTGRES_PASSWORD",
+    "POSTGRES_WEB_PASSWORD",
+    "S3_SECRET_KEY",
+)
 
 
 @pytest.mark.parametrize(("plane", "image"), [("controlplane", "web"), ("gateway", "gateway")])
@@ -26,6 +33,23 @@ def test_an_image_copies_each_module_that_its_plane_may_import(plane: str, image
     files = {file for line in copied for file in line.split()}
     assert allowed
     assert {f"{module.replace('.', '/')}.py" for module in allowed} <= files
+
+
+def test_what_the_web_image_copies_of_the_gateway_can_be_imported(tmp_path: Path) -> None:
+    """All that it imports in turn, too."""
+    text = (DOCKER / "web.Dockerfile").read_text()
+    copied = re.findall(r"^COPY ((?:worker_engine|gateway)/.+) (\S+)$", text, re.MULTILINE)
+    for files, folder in copied:
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for file in files.split():
+            shutil.copy(ROOT / file, tmp_path / file)
+    command = [
+        sys.executable,
+        "-c",
+        "import gateway.wire, gateway.wire_keys, gateway.wire_limits, gateway.addresses",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": "/usr/bin"})
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", sorted(DOCKER.glob("*.Dockerfile")), ids=lambda path: path.name)

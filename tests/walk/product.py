@@ -19,6 +19,7 @@ from typing import Any, Final
 import httpx
 from openai import OpenAI
 
+from demo.credentials import OPERATOR
 from tests.conftest import ROOT, free_port, stop
 
 _START_S: Final = 240.0
@@ -54,13 +55,14 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A running product. `worker` and `fleet_token` are "" where the worker cannot be reached from here."""
+    """A running product. What is "" cannot be reached, or is not known, from here."""
 
     gateway: str
     web: str
     tenants: tuple[TenantAccess, ...]
     worker: str = ""
     fleet_token: str = ""
+    operator_password: str = ""
 
     @classmethod
     def from_description(cls, path: Path, **extra: str) -> Product:
@@ -128,6 +130,7 @@ def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
             var / "demo.json",
             worker=f"http://127.0.0.1:{base + 2}",
             fleet_token=credentials["fleet_token"],
+            operator_password=credentials["passwords"][OPERATOR],
         )
     finally:
         stop(process, grace=60)

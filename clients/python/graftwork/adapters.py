@@ -1,0 +1,135 @@
+"""Adapters and their versions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from graftwork.errors import RefusedError
+from graftwork.folder import AdapterFolder, Progress
+from graftwork.models import Adapter, BaseModel, Version
+from graftwork.pages import pages
+from graftwork.transport import Transport
+from graftwork.uploads import Uploads
+
+
+class Adapters:
+    """`client.adapters`."""
+
+    def __init__(self, transport: Transport, uploads: Uploads) -> None:
+        self._transport, self._uploads = transport, uploads
+
+    def list(self, **filters: Any) -> Iterator[Adapter]:
+        """Every adapter by name. Filters: `search`, `base_model`, `status`, `page_size`."""
+        return pages(self._transport, Adapter, "/adapters", **filters)
+
+    def get(self, name: str) -> Adapter:
+        """One adapter. Raises NotFoundError."""
+        return self._transport.read(Adapter, f"/adapters/{name}")
+
+    def delete(self, name: str, *, etag: str | None = None) -> None:
+        """Deletes an adapter with its versions and aliases; with `etag` only in that state."""
+        self._transport.delete(f"/adapters/{name}", etag=etag)
+
+    def versions(self, name: str, **filters: Any) -> Iterator[Version]:
+        """An adapter's versions, newest first. Filters: `status`, `page_size`."""
+        return pages(self._transport, Version, f"/adapters/{name}/versions", **filters)
+
+    def version(self, name: str, number: int) -> Version:
+        """One version. Raises NotFoundError."""
+        return self._transport.read(Version, f"/adapters/{name}/versions/{number}")
+
+    def pin(self, name: str, number: int | None) -> Adapter:
+        """Sets which version the bare name means; None follows the newest ready one."""
+        return self._transport.change(Adapter, "PUT", f"/adapters/{name}/pin", {"version": number})
+
+    def base_models(self, **filters: Any) -> Iterator[BaseModel]:
+        """The base models that adapters can be registered for."""
+        return pages(self._transport, BaseModel, "/base-models", **filters)
+
+    def push(
+        self,
+        folder: str | Path,
+        *,
+        name: str,
+        base_model: str,
+        dataset: str = "",
+        run_url: str = "",
+        progress: Progress | None = None,
+    ) -> Version:
+        """Uploads a PEFT folder as an adapter, or as the next version of one.
+
+        Broken off and called again, it goes on where it was: of the same client, or of any with the same
+        `unfinished` file.
+
+        Args:
+            dataset: what it was trained on, in words of yours.
+            run_url: the training run's page.
+            progress: called with (bytes sent, bytes in all).
+
+        Returns:
+            the version, pending: `wait` for it.
+
+        Raises:
+            ConfigurationError: the folder lacks a file, or holds a pickle.
+        """
+        found = AdapterFolder(Path(folder))
+        total, done, ids = found.size, 0, []
+        for file in found.files:
+            tell = _telling(progress, done, total)
+            ids.append(self._uploads.send(file, progress=tell))
+            done += file.stat().st_size
+        body = {"name": name, "base_model": base_model, "uploads": ids, **_told(dataset, run_url)}
+        version = self._transport.create(Version, "/adapters", body)
+        for file in found.files:
+            self._uploads.forget(file)
+        return version
+
+    def register(
+        self, uri: str, *, name: str, base_model: str, dataset: str = "", run_url: str = ""
+    ) -> Version:
+        """Registers what lies at a URI: `s3://`, `hf://` or `file://`, as the server permits."""
+        body = {"name": name, "base_model": base_model, "uri": uri, **_told(dataset, run_url)}
+        return self._transport.create(Version, "/adapters", body)
+
+    def wait(
+        self,
+        name: str,
+        number: int,
+        *,
+        timeout: float = 1800.0,
+        on_change: Callable[[Version], None] = lambda version: None,
+    ) -> Version:
+        """The version once it is ready; `on_change` gets it whenever a step has moved on.
+
+        Raises:
+            RefusedError: validation refused it; the text says why.
+            TimeoutError: it was not settled within `timeout` seconds.
+        """
+        deadline, seen = time.monotonic() + timeout, None
+        while True:
+            version = self.version(name, number)
+            if version != seen:
+                on_change(version)
+                seen = version
+            if version.status == "refused":
+                raise RefusedError(version.reason)
+            if version.settled:
+                return version
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"version {number} of {name} is still {version.status} after {timeout:g} s"
+                )
+            time.sleep(0.3)
+
+
+def _told(dataset: str, run_url: str) -> dict[str, str]:
+    """What is known: an older server refuses fields that it does not know."""
+    return {key: text for key, text in (("dataset", dataset), ("run_url", run_url)) if text}
+
+
+def _telling(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
+    """What a file's progress adds to what was sent `before` it."""
+    return lambda sent: None if progress is None else progress(before + sent, total)

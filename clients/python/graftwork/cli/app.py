@@ -1,0 +1,39 @@
+"""The commands, and how their errors end the process."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from graftwork.cli import adapters, aliases, chat, convert, keys, login, output, usage
+from graftwork.cli.exits import UNAVAILABLE
+from graftwork.errors import GraftworkError
+
+app = typer.Typer(
+    name="graftwork",
+    help="Register adapters, move aliases, hold keys, chat, read usage.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(adapters.app, name="adapters")
+app.add_typer(aliases.app, name="alias")
+app.add_typer(keys.app, name="keys")
+for command in (login.login, login.logout, login.whoami, chat.chat, usage.usage, convert.convert):
+    app.command()(command)
+
+
+def run() -> None:
+    """Runs the command line; see `exits` for what its status says."""
+    try:
+        app(prog_name="graftwork")
+    except GraftworkError as error:
+        sys.exit(output.fail(error))
+    except TimeoutError as error:
+        output.err.print(f"[bold red]error:[/] {error}")
+        sys.exit(UNAVAILABLE)
+    except BrokenPipeError:
+        # The reader has gone, as `head` does; Python would complain once more when it closes stdout.
+        sys.stderr.close()
+        sys.exit(0)

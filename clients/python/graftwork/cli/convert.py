@@ -1,0 +1,21 @@
+"""`graftwork convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graftwork.cli.output import Json, show
+from graftwork.convert import convert as convert_folder
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="Folder with adapter_model.bin.")],
+    target: Annotated[Path, typer.Argument(help="New folder to write.")],
+    json: Json = False,
+) -> None:
+    """Turns a pickled adapter into safetensors on this machine, in a bounded process; needs torch."""
+    convert_folder(source, target)
+    show({"folder": str(target)}, f"wrote {target}: graftwork adapters push {target} --name <name>")

@@ -1,0 +1,63 @@
+"""`graftwork login`, `logout` and `whoami`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from graftwork.cli.output import Json, note, show
+from graftwork.cli.session import Session, client, config_path, session
+from graftwork.client import KEY_VARIABLE, Client
+from graftwork.errors import ConfigurationError, PermissionDeniedError
+from graftwork.models import Identity
+
+
+def login(
+    url: Annotated[
+        str | None, typer.Option(help="Of the control plane, as https://graftwork.example.")
+    ] = None,
+    gateway_url: Annotated[
+        str, typer.Option(help="Of the gateway, ends in /v1; asked for if left out.")
+    ] = "",
+    key_stdin: Annotated[bool, typer.Option(help="Read the API key from standard input.")] = False,
+    json: Json = False,
+) -> None:
+    """Stores the address and an API key, after trying them, in a file that only you can read."""
+    address = url or session().url
+    if not address:
+        raise ConfigurationError("say where: graftwork login --url https://...")
+    key = sys.stdin.readline().strip() if key_stdin else typer.prompt("API key", hide_input=True).strip()
+    with Client(address, key) as found:
+        try:
+            identity = found.whoami()
+        except PermissionDeniedError:
+            note("this key has no scope manage: it can chat and nothing else")
+            identity = Identity()
+    path = Session(address, key, gateway_url or identity.gateway_url).save()
+    show(identity, f"logged in at {address} for tenant {identity.tenant or 'unknown'}; kept in {path}")
+
+
+def logout(json: Json = False) -> None:
+    """Forgets the stored key. The key itself goes on working: `graftwork keys revoke` ends it."""
+    path = config_path()
+    there = path.exists()
+    path.unlink(missing_ok=True)
+    show({"path": str(path), "removed": there}, f"removed {path}" if there else "nobody was logged in")
+    if KEY_VARIABLE in os.environ:
+        note(f"{KEY_VARIABLE} is still set in this shell")
+
+
+def whoami(json: Json = False) -> None:
+    """Whose key it is, for which tenant it acts and what it may do."""
+    with client() as found:
+        identity = found.whoami()
+    who = f"key {identity.key}" if identity.key else identity.email
+    show(
+        identity,
+        f"{who}, {identity.role} of {identity.tenant} ({identity.tenant_name})",
+        f"may: {', '.join(identity.permissions)}",
+        f"models are called at {identity.gateway_url}",
+    )

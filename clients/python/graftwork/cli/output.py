@@ -1,0 +1,89 @@
+"""What commands print: tables and lines for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from graftwork.cli.exits import advice, status_of
+from graftwork.errors import ApiError, GraftworkError
+from graftwork.models import to_json
+
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+class _Mode:
+    """How this process prints."""
+
+    json = False
+
+
+def _choose(value: bool) -> bool:
+    _Mode.json = _Mode.json or value
+    return value
+
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON, errors too.", callback=_choose, is_eager=True)
+]
+"""The option that every command takes."""
+
+
+def speaks_json() -> bool:
+    """Whether programs read this."""
+    return _Mode.json
+
+
+def show(value: Any, *lines: str) -> None:
+    """`value` as JSON, or `lines`."""
+    if _Mode.json:
+        sys.stdout.write(json.dumps(to_json(value), indent=2) + "\n")
+        return
+    for line in lines:
+        out.print(line)
+
+
+def show_rows(
+    values: Sequence[Any], heads: Sequence[str], rows: Iterable[Sequence[Any]], *, none: str
+) -> None:
+    """`values` as a JSON list, or a table; `none` where there are none."""
+    if _Mode.json:
+        show(values)
+        return
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    out.print(table if values else none)
+
+
+def note(text: str) -> None:
+    """A line about what happens, beside what is printed; silent for programs."""
+    if not _Mode.json:
+        err.print(text)
+
+
+def fail(error: GraftworkError) -> int:
+    """Prints `error` and what to do about it; the exit status."""
+    status, hint = status_of(error), advice(error)
+    if _Mode.json:
+        told: dict[str, Any] = {"type": type(error).__name__, "detail": str(error), "hint": hint}
+        if isinstance(error, ApiError):
+            told |= {"status": error.status, "problems": to_json(error.problems)}
+        sys.stderr.write(json.dumps({"error": told}) + "\n")
+        return status
+    err.print(f"[bold red]error:[/] {_plain(str(error))}")
+    if hint:
+        err.print(f"[dim]try:[/] {_plain(hint)}")
+    return status
+
+
+def _plain(text: str) -> str:
+    """Text with no markup of rich's in it."""
+    return text.replace("[", r"\[")

@@ -1,0 +1,81 @@
+"""Who is logged in: the environment, else a file that its owner alone reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from graftwork.client import KEY_VARIABLE, URL_VARIABLE, Client
+from graftwork.errors import ConfigurationError
+
+CONFIG_VARIABLE: Final = "GRAFTWORK_CLI_CONFIG"
+GATEWAY_VARIABLE: Final = "GRAFTWORK_CLI_GATEWAY_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Where to call and as whom."""
+
+    url: str = ""
+    api_key: str = ""
+    gateway_url: str = ""
+
+    def save(self) -> Path:
+        """Writes it so that nobody else can read it, not even while it is written."""
+        path = config_path()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        with suppress(FileNotFoundError):
+            fresh.unlink()
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(self), file)
+        fresh.replace(path)
+        return path
+
+
+def config_path() -> Path:
+    """GRAFTWORK_CLI_CONFIG, else `graftwork/session.json` in the user's configuration folder."""
+    if named := os.environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "graftwork" / "session.json"
+
+
+def session() -> Session:
+    """The session in force; the environment goes before the file.
+
+    Raises:
+        ConfigurationError: the file is no session, or others may read it.
+    """
+    kept = _kept()
+    return Session(
+        os.environ.get(URL_VARIABLE) or kept.url,
+        os.environ.get(KEY_VARIABLE) or kept.api_key,
+        os.environ.get(GATEWAY_VARIABLE) or kept.gateway_url,
+    )
+
+
+def client() -> Client:
+    """A client of the session. Raises ConfigurationError when nobody is logged in."""
+    found = session()
+    unfinished = config_path().with_name("uploads.json")
+    return Client(found.url, found.api_key, gateway_url=found.gateway_url or None, unfinished=unfinished)
+
+
+def _kept() -> Session:
+    path = config_path()
+    try:
+        if os.name == "posix" and path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"others may read {path}, which holds a key: chmod 600 {path}")
+        return Session(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return Session()
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"{path} is no session ({error}): log in again with `graftwork login`"
+        ) from error

@@ -1,0 +1,85 @@
+"""Turns a pickled adapter into safetensors on this machine, in a process that may do little else.
+
+Loading a pickle can run code. The process reads it with `weights_only`, which admits tensors alone, and
+should that ever be got round, it is bounded in time, memory, files, and what it can start, and knows nothing
+of the environment. What it may still do is what this user may: use a machine that holds nothing else for a
+pickle that you do not trust.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from graftwork.errors import ConfigurationError
+from graftwork.folder import CONFIG, WEIGHTS
+
+SECONDS: Final = 600
+PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "pytorch_model.bin")
+_CHILD: Final = Path(__file__).with_name("unpickle.py")
+
+
+def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
+    """Writes an adapter folder like `source`, with safetensors in place of its pickle.
+
+    Args:
+        target: a folder that does not exist yet. On an error it still does not.
+        seconds: the longest that it may take.
+
+    Raises:
+        ConfigurationError: torch or safetensors is missing, `source` holds no adapter, or its pickle holds
+            more than tensors; the text says which.
+    """
+    if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
+        raise ConfigurationError(f"converting needs {missing[0]}: pip install torch safetensors")
+    pickle = _pickle(source)
+    if target.exists():
+        raise ConfigurationError(f"{target} exists already: name a new folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".graftwork-") as folder:
+        made = Path(folder) / "adapter"
+        made.mkdir()
+        _run(pickle.resolve(), made, seconds)
+        shutil.copyfile(source / CONFIG, made / CONFIG)
+        made.rename(target)
+    return target
+
+
+def _pickle(source: Path) -> Path:
+    found = next((source / name for name in PICKLES if (source / name).is_file()), None)
+    if found is None:
+        raise ConfigurationError(f"{source} holds none of {', '.join(PICKLES)}: there is nothing to convert")
+    if not (source / CONFIG).is_file():
+        raise ConfigurationError(
+            f"{source} has no {CONFIG}: give the folder that PEFT's save_pretrained wrote"
+        )
+    return found
+
+
+def _run(pickle: Path, folder: Path, seconds: float) -> None:
+    weights = folder / WEIGHTS
+    command = [sys.executable, "-I", str(_CHILD), str(pickle), str(weights.resolve()), str(int(seconds) + 1)]
+    bare = {"PATH": os.defpath, "HOME": str(folder), "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command, env=bare, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, timeout=seconds, check=False, start_new_session=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ConfigurationError(
+            f"{pickle} took longer than {seconds:g} seconds: nothing is converted"
+        ) from None
+    if done.returncode != 0:
+        told = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = told[-1][:500] if told else f"the converting process ended with {done.returncode}"
+        raise ConfigurationError(f"{pickle} cannot be converted: {reason}")
+    # A process that was turned against us could have left a link to something else in its place.
+    if not stat.S_ISREG(os.lstat(weights).st_mode) or {path.name for path in folder.iterdir()} != {WEIGHTS}:
+        raise ConfigurationError(f"{pickle} made more than one plain file: do not trust it")

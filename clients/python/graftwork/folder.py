@@ -1,0 +1,57 @@
+"""An adapter's folder on this machine: what of it is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from graftwork.errors import ConfigurationError
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes sent, bytes in all)."""
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "pytorch_model.bin")
+
+
+class AdapterFolder:
+    """The two files of a PEFT folder. Raises ConfigurationError when one is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            raise ConfigurationError(f"{path} is no folder: give the one that PEFT's save_pretrained wrote")
+        for name in (CONFIG, WEIGHTS):
+            if not (path / name).is_file():
+                raise ConfigurationError(self._missing(name))
+
+    @property
+    def size(self) -> int:
+        """Bytes of both files."""
+        return sum(file.stat().st_size for file in self.files)
+
+    @property
+    def base_model(self) -> str | None:
+        """What the configuration calls the base model it was trained on."""
+        try:
+            config: Any = json.loads((self.path / CONFIG).read_bytes())
+            named = config["base_model_name_or_path"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return named if isinstance(named, str) else None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Both files, the small one first."""
+        return self.path / CONFIG, self.path / WEIGHTS
+
+    def _missing(self, name: str) -> str:
+        for pickle in _PICKLES:
+            if name == WEIGHTS and (self.path / pickle).exists():
+                return (
+                    f"{self.path / pickle} is a pickle, which the server refuses:"
+                    f" convert it with `graftwork convert {self.path} <new folder>`"
+                )
+        return f"{self.path} has no {name}: give the folder that PEFT's save_pretrained wrote"

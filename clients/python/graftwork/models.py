@@ -1,0 +1,162 @@
+"""What the API answers, as frozen structs. Fields that this version does not know are passed over."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+
+import msgspec
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of a version's validation; `status` is waiting, running, done, warned, skipped or failed."""
+
+    name: str
+    title: str
+    status: str
+    detail: str = ""
+
+
+class Version(msgspec.Struct, frozen=True):
+    """An immutable version; `status` is pending, validating, ready or refused (`reason` says why)."""
+
+    adapter: str
+    number: int
+    status: str
+    reason: str = ""
+    steps: tuple[Step, ...] = ()
+    source_uri: str = ""
+    sha256: str = ""
+    rank: int | None = None
+    size_bytes: int | None = None
+    dataset: str = ""
+    run_url: str = ""
+    base_sha256: str = ""
+    notes: str = ""
+    created_at: datetime | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Ready or refused: nothing will change any more."""
+        return self.status in ("ready", "refused")
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """One side of a split alias."""
+
+    version: int
+    percent: int
+
+
+class Alias(msgspec.Struct, frozen=True):
+    """A name that moves between versions: `<adapter>@<name>`."""
+
+    name: str
+    version: int
+    arms: tuple[Arm, ...] = ()
+    fallback: tuple[str, ...] = ()
+    moved_at: datetime | None = None
+
+
+class AliasState(msgspec.Struct, frozen=True):
+    """What an alias meant for a time: a version, or arms of (version, percent)."""
+
+    version: int
+    arms: tuple[tuple[int, int], ...] = ()
+
+
+class AliasChange(msgspec.Struct, frozen=True):
+    """One change of an alias; `before` None where it was made, `after` None where it was removed."""
+
+    id: int
+    before: AliasState | None = None
+    after: AliasState | None = None
+    reason: str = ""
+    by: str | None = None
+    created_at: datetime | None = None
+
+
+class Adapter(msgspec.Struct, frozen=True):
+    """An adapter; `default_version` is what its bare name means."""
+
+    name: str
+    base_model: str
+    default_version: int | None = None
+    pinned: int | None = None
+    fallback: tuple[str, ...] = ()
+    versions: tuple[Version, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    created_at: datetime | None = None
+
+
+class Key(msgspec.Struct, frozen=True):
+    """An API key, without its secret."""
+
+    public_id: str
+    name: str
+    scopes: tuple[str, ...] = ()
+    project: str = "default"
+    allowed_models: tuple[str, ...] | None = None
+    allowed_endpoints: tuple[str, ...] | None = None
+    allowed_networks: tuple[str, ...] | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    rotated_at: datetime | None = None
+    old_secret_until: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class NewKey(Key, frozen=True):
+    """A key with its text, which is shown now and never again."""
+
+    key: str = ""
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """Usage of one group; `price` is decimal text, None where some token has no price."""
+
+    group: dict[str, str]
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    price: str | None = None
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """Rows in the order of their groups, and their sum."""
+
+    start: date
+    end: date
+    group_by: tuple[str, ...]
+    currency: str
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
+
+
+class BaseModel(msgspec.Struct, frozen=True):
+    """A base model that adapters can be registered for."""
+
+    name: str
+    architecture: str = ""
+    max_model_len: int = 0
+    dtype: str = ""
+    max_lora_rank: int = 0
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who calls, for which tenant, and where its models are served."""
+
+    tenant: str | None = None
+    tenant_name: str = ""
+    role: str | None = None
+    key: str | None = None
+    email: str | None = None
+    permissions: tuple[str, ...] = ()
+    gateway_url: str = ""
+
+
+def to_json(value: Any) -> Any:
+    """A struct, or a list of them, as what `json.dumps` takes."""
+    return msgspec.to_builtins(value)

@@ -1,0 +1,125 @@
+"""Files sent part by part (tus 1.0), going on where an earlier attempt was broken off."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from graftwork.errors import ConflictError, NotFoundError
+from graftwork.transport import Transport
+
+CHUNK = 8 << 20
+"""Bytes a request: what is lost when one breaks, and what is held in memory."""
+_WAITS: Final = 20
+"""Seconds for which another request may hold the upload: the server may not have seen yet that ours broke."""
+
+
+class Upload(msgspec.Struct, frozen=True):
+    """An upload on the server: `offset` bytes of `size` are there."""
+
+    id: str
+    name: str
+    size: int
+    offset: int = 0
+
+
+class Unfinished:
+    """Remembers in a file which uploads were begun; without a file for as long as it lives."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._ids: dict[str, str] = {}
+        if path is not None and path.exists():
+            try:
+                self._ids = dict(json.loads(path.read_text()))
+            except (ValueError, TypeError):
+                self._ids = {}  # it only saves time
+
+    def find(self, file: Path) -> str | None:
+        """The upload begun for `file`, if it is the same file still."""
+        return self._ids.get(_fingerprint(file))
+
+    def remember(self, file: Path, upload_id: str) -> None:
+        """Notes the upload of `file`."""
+        self._ids[_fingerprint(file)] = upload_id
+        self._save()
+
+    def forget(self, file: Path) -> None:
+        """Its upload has been used."""
+        self._ids.pop(_fingerprint(file), None)
+        self._save()
+
+    def _save(self) -> None:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+            fresh.write_text(json.dumps(self._ids))
+            fresh.replace(self._path)
+
+
+class Uploads:
+    """Sends files. Each part has its checksum; a part whose answer was lost is not sent twice."""
+
+    def __init__(self, transport: Transport, unfinished: Unfinished) -> None:
+        self._transport, self._unfinished = transport, unfinished
+
+    def send(self, file: Path, *, progress: Callable[[int], None]) -> str:
+        """The id of the finished upload; `progress` hears how many of the file's bytes are there."""
+        upload = self._begun(file)
+        offset, waits = upload.offset, 0
+        progress(offset)
+        with file.open("rb") as source:
+            while offset < upload.size:
+                source.seek(offset)
+                try:
+                    offset, waits = self._part(upload.id, offset, source.read(CHUNK)), 0
+                except ConflictError:
+                    now = self._transport.read(Upload, f"/uploads/{upload.id}").offset
+                    waits = waits + 1 if now == offset else 0
+                    if waits > _WAITS:
+                        raise
+                    time.sleep(1.0 if waits else 0.0)
+                    offset = now
+                progress(offset)
+        return upload.id
+
+    def forget(self, file: Path) -> None:
+        """Its upload has become a version."""
+        self._unfinished.forget(file)
+
+    def _begun(self, file: Path) -> Upload:
+        size = file.stat().st_size
+        if (known := self._unfinished.find(file)) is not None:
+            try:
+                upload = self._transport.read(Upload, f"/uploads/{known}")
+                if (upload.name, upload.size) == (file.name, size):
+                    return upload
+            except NotFoundError:
+                pass  # it has expired
+        upload = self._transport.create(Upload, "/uploads", {"name": file.name, "size": size})
+        self._unfinished.remember(file, upload.id)
+        return upload
+
+    def _part(self, upload_id: str, offset: int, data: bytes) -> int:
+        digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        headers = {
+            "Content-Type": "application/offset+octet-stream",
+            "Tus-Resumable": "1.0.0",
+            "Upload-Offset": str(offset),
+            "Upload-Checksum": f"sha256 {digest}",
+        }
+        answer: Any = self._transport.send("PATCH", f"/uploads/{upload_id}", content=data, headers=headers)
+        return int(answer.headers["Upload-Offset"])
+
+
+def _fingerprint(file: Path) -> str:
+    stat = file.stat()
+    return f"{file.resolve()} {stat.st_size} {stat.st_mtime_ns}"

@@ -1,0 +1,98 @@
+"""Pickled adapters become safetensors, and one that would run code does not get to."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from graftwork.convert import convert
+from graftwork.errors import ConfigurationError
+from safetensors.torch import load_file
+
+CONFIG = {"peft_type": "LORA", "r": 2}
+NAME = "base_model.model.model.layers.0.self_attn.q_proj.lora_{}.weight"
+
+
+def folder(path: Path, held: Any, name: str = "adapter_model.bin") -> Path:
+    path.mkdir()
+    (path / "adapter_config.json").write_text(json.dumps(CONFIG))
+    torch.save(held, path / name)
+    return path
+
+
+class Command:
+    """What runs a command when it is loaded."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (self._command,)
+
+
+@pytest.mark.parametrize("name", ["adapter_model.bin", "adapter_model.pt"])
+def test_tensors_come_out_as_they_went_in(tmp_path: Path, name: str) -> None:
+    shared = torch.randn(8, 2)
+    held = {
+        NAME.format("A"): torch.randn(2, 8, dtype=torch.bfloat16),
+        NAME.format("B"): shared.t(),
+        NAME.format("C"): shared,
+    }
+    target = convert(folder(tmp_path / "old", held, name), tmp_path / "deep" / "new")
+    assert sorted(path.name for path in target.iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    assert json.loads((target / "adapter_config.json").read_text()) == CONFIG
+    made = load_file(target / "adapter_model.safetensors")
+    assert made.keys() == held.keys()
+    assert all(torch.equal(made[key], held[key]) and made[key].dtype == held[key].dtype for key in held)
+    assert list((tmp_path / "deep").iterdir()) == [target]
+
+
+@pytest.mark.parametrize("protocol", ["torch", "plain"])
+def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, protocol: str) -> None:
+    marker = tmp_path / "marker"
+    source = folder(tmp_path / "old", {NAME.format("A"): Command(f"touch {marker}")})
+    if protocol == "plain":
+        (source / "adapter_model.bin").write_bytes(pickle.dumps(Command(f"touch {marker}")))
+    with pytest.raises(ConfigurationError, match="holds more than tensors"):
+        convert(source, tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        ([torch.zeros(1)], "it holds a list"),
+        ({}, "it holds a dict"),
+        ({"a": {"b": torch.zeros(1)}}, "'a' is no plain tensor"),
+        ({1: torch.zeros(1)}, "'1' is no plain tensor"),
+        ({"a": torch.zeros(4, 4).to_sparse()}, "'a' is no plain tensor"),
+        ({"a": torch.zeros(1).expand(1 << 35)}, "needs more than it may"),
+    ],
+)
+def test_what_is_no_adapter_is_said_and_nothing_is_made(tmp_path: Path, held: Any, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        convert(folder(tmp_path / "old", held), tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]
+
+
+def test_time_and_folders_are_held_to(tmp_path: Path) -> None:
+    source = folder(tmp_path / "old", {"a": torch.zeros(1)})
+    with pytest.raises(ConfigurationError, match=r"longer than 0\.01 seconds"):
+        convert(source, tmp_path / "new", seconds=0.01)
+    with pytest.raises(ConfigurationError, match="exists already"):
+        convert(source, source)
+    (source / "adapter_config.json").unlink()
+    with pytest.raises(ConfigurationError, match=r"has no adapter_config\.json"):
+        convert(source, tmp_path / "new")
+    (source / "adapter_model.bin").unlink()
+    with pytest.raises(ConfigurationError, match="nothing to convert"):
+        convert(source, tmp_path / "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old"]

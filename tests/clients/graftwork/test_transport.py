@@ -1,0 +1,198 @@
+"""What the client does when answers fail: over real sockets, with a server that fails as told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graftwork import (
+    ApiError,
+    ChangedError,
+    Client,
+    ConfigurationError,
+    ConflictError,
+    ConnectionFailedError,
+    InvalidRequestError,
+    RateLimitedError,
+    ServerError,
+)
+
+from tests.controlplane.conftest import adapter_files
+
+KEY = {"public_id": "k1", "name": "ci", "scopes": ["inference"], "key": "gw_k1_s", "new": "field"}
+
+
+@dataclass
+class Script:
+    """Answers in order, `None` for a connection that breaks; what was asked."""
+
+    answers: list[tuple[int, dict[str, str], Any] | None]
+    asked: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@contextmanager
+def serving(*answers: tuple[int, dict[str, str], Any] | None) -> Iterator[tuple[Client, Script]]:
+    script = Script(list(answers))
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            script.asked.append((self.command, self.path, dict(self.headers), body))
+            if (told := script.answers.pop(0)) is None:
+                self.connection.close()
+                return
+            status, headers, value = told
+            data = b"" if value is None else json.dumps(value).encode()
+            self.send_response(status)
+            for name, text in {**headers, "Content-Length": str(len(data))}.items():
+                self.send_header(name, text)
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        with Client(f"http://127.0.0.1:{server.server_port}", "gw_a_b", retries=2) as client:
+            yield client, script
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def problem(code: str = "x", detail: str = "why", attr: str | None = None) -> dict[str, Any]:
+    return {"type": "client_error", "errors": [{"code": code, "detail": detail, "attr": attr}]}
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    taken: list[float] = []
+    monkeypatch.setattr("graftwork.transport.time.sleep", taken.append)
+    return taken
+
+
+def test_a_creation_is_repeated_under_one_idempotency_key(pauses: list[float]) -> None:
+    in_progress = (409, {"Retry-After": "1"}, problem("in_progress"))
+    with serving(None, in_progress, (201, {}, KEY)) as (client, script):
+        assert client.keys.create("ci").key == "gw_k1_s"
+    keys = {headers["Idempotency-Key"] for _, _, headers, _ in script.asked}
+    assert (len(script.asked), len(keys)) == (3, 1)
+    assert pauses[1] == 1.0
+    with serving((201, {}, KEY)) as (client, other):
+        client.keys.create("ci")
+    assert other.asked[0][2]["Idempotency-Key"] not in keys
+
+
+def test_it_waits_as_it_is_asked_to_and_gives_up(pauses: list[float]) -> None:
+    busy = (429, {"Retry-After": "7"}, problem("throttled", "slow down"))
+    slow = pytest.raises(RateLimitedError, match="slow down")
+    with serving(busy, busy, busy) as (client, script), slow as refused:
+        client.keys.get("k1")
+    assert (len(script.asked), pauses, refused.value.retry_after) == (3, [7.0, 7.0], 7.0)
+    with serving((503, {"Retry-After": "3600"}, problem())) as (client, _), pytest.raises(ServerError):
+        client.keys.get("k1")
+    assert len(pauses) == 2, "an hour is not waited for"
+
+
+def test_pauses_grow_and_are_spread(pauses: list[float]) -> None:
+    with (
+        serving(None, None, None) as (client, _),
+        pytest.raises(ConnectionFailedError, match="does not answer"),
+    ):
+        client.keys.get("k1")
+    assert 0.25 <= pauses[0] <= 0.5 <= pauses[1] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequestError),
+        (409, ConflictError),
+        (412, ChangedError),
+        (428, ChangedError),
+        (418, ApiError),
+    ],
+)
+def test_what_a_repetition_does_not_help_is_sent_once(status: int, kind: type[ApiError]) -> None:
+    raised = pytest.raises(kind, match="name: no good")
+    with serving((status, {}, problem("bad", "no good", "name"))) as (client, script), raised as refused:
+        client.keys.create("ci")
+    assert (len(script.asked), refused.value.code, refused.value.retryable) == (1, "bad", False)
+
+
+def test_a_deletion_whose_answer_was_lost_has_been_done() -> None:
+    with serving(None, (404, {}, problem("not_found"))) as (client, _):
+        client.keys.revoke("k1")
+    with serving((404, {}, problem("not_found"))) as (client, _), pytest.raises(ApiError):
+        client.keys.revoke("k1")
+
+
+def test_lists_go_on_to_the_next_page_at_our_own_address() -> None:
+    first = {
+        "results": [KEY],
+        "next": "https://inner.test/api/v1/keys?cursor=abc&page_size=1",
+        "previous": None,
+    }
+    last = {"results": [{**KEY, "public_id": "k2"}], "next": None, "previous": None}
+    with serving((200, {}, first), (200, {}, last)) as (client, script):
+        rows = client.keys.list(live=True, page_size=1, search=None)
+        assert [next(rows).public_id, len(script.asked)] == ["k1", 1], "a page is fetched when it is needed"
+        assert [row.public_id for row in rows] == ["k2"]
+    assert [path for _, path, _, _ in script.asked] == [
+        "/api/v1/keys?live=true&page_size=1",
+        "/api/v1/keys?cursor=abc&page_size=1",
+    ]
+
+
+def test_a_condition_is_passed_on() -> None:
+    with serving((200, {"ETag": '"a"'}, KEY), (200, {}, KEY)) as (client, script):
+        client.keys.update("k1", etag=client.etag("/keys/k1"), allowed_models=None)
+    assert script.asked[1][2]["If-Match"] == '"a"'
+    assert json.loads(script.asked[1][3]) == {"allowed_models": None}
+
+
+def test_an_upload_goes_on_after_a_part_whose_answer_was_lost(tmp_path: Path) -> None:
+    files = adapter_files()
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    config, weights = (len(data) for data in files.values())
+    told: list[tuple[int, int]] = []
+    with serving(
+        (201, {}, {"id": "u1", "name": "adapter_config.json", "size": config}),
+        (204, {"Upload-Offset": str(config)}, None),
+        (201, {}, {"id": "u2", "name": "adapter_model.safetensors", "size": weights}),
+        None,
+        (409, {}, problem("conflict", "the upload is elsewhere")),
+        (200, {}, {"id": "u2", "name": "adapter_model.safetensors", "size": weights, "offset": 100}),
+        (204, {"Upload-Offset": str(weights)}, None),
+        (201, {}, {"adapter": "bot", "number": 1, "status": "pending"}),
+    ) as (client, script):
+        client.adapters.push(
+            tmp_path, name="bot", base_model="b", progress=lambda sent, total: told.append((sent, total))
+        )
+    assert script.asked[-2][3] == files["adapter_model.safetensors"][100:]
+    assert json.loads(script.asked[-1][3])["uploads"] == ["u1", "u2"]
+    assert [sent for sent, _ in told] == [0, config, config, config + 100, config + weights]
+    assert {total for _, total in told} == {config + weights}
+
+
+def test_what_is_no_api_is_said_to_be_none() -> None:
+    with serving((200, {}, "a page")) as (client, _), pytest.raises(ConnectionFailedError, match="address"):
+        client.keys.get("k1")
+    with serving((404, {}, None)) as (client, _), pytest.raises(ApiError, match="answered 404"):
+        client.keys.get("k1")
+    with pytest.raises(ConfigurationError, match="http"):
+        Client("graftwork.example", "gw_a_b")

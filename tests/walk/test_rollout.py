@@ -1,0 +1,198 @@
+"""A canary whose requests fail goes back by itself, one whose do not goes on, by usage as it was metered."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from demo.credentials import OPERATOR
+from demo.effects import ADAPTERS
+from tests.walk.product import Product, TenantAccess
+from worker_engine.protocol import ADAPTER_FILES
+
+pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
+NAME = "canary-bot"
+PLAN = {"version": 2, "steps": [50], "hold_seconds": 10, "min_requests": 10, "max_error_increase": 0.5}
+
+
+@dataclass
+class FaultyCopy:
+    """What stands before the real worker: it answers three of four requests with one version by 500."""
+
+    worker: str
+    failing: str = ""
+    passed: int = 0
+    failed: int = 0
+    asked: dict[str, int] = field(default_factory=dict)
+    url: str = ""
+
+    def fails(self, body: bytes) -> bool:
+        match = re.search(rb"\.a_canary-bot\.(v[0-9]+)\.", body)
+        version = match[1].decode() if match else ""
+        self.asked[version] = self.asked.get(version, 0) + 1
+        return version == self.failing and self.asked[version] % 4 != 0
+
+
+@contextmanager
+def faulty_copy(worker: str) -> Iterator[FaultyCopy]:
+    copy = FaultyCopy(worker)
+    client = httpx.Client(base_url=worker, timeout=60, trust_env=False)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.pass_on(b"")
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            if copy.fails(body):
+                copy.failed += 1
+                self.answer(500, "application/json", b'{"error": {"message": "injected", "code": null}}')
+            else:
+                self.pass_on(body)
+
+        def pass_on(self, body: bytes) -> None:
+            kept = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length")}
+            reply = client.request(self.command, self.path, content=body, headers=kept)
+            copy.passed += 1
+            self.answer(reply.status_code, reply.headers.get("content-type", ""), reply.content)
+
+        def answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    copy.url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield copy
+    finally:
+        server.shutdown()
+        server.server_close()
+        client.close()
+
+
+@contextmanager
+def operator(product: Product) -> Iterator[httpx.Client]:
+    """Who may say where models are served."""
+    with httpx.Client(base_url=product.web, timeout=60, trust_env=False, follow_redirects=True) as session:
+        page = session.get("/login").text
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert token
+        form = {"csrfmiddlewaretoken": token[1], "login": OPERATOR, "password": product.operator_password}
+        assert session.post("/login", data=form, headers={"Referer": f"{product.web}/login"}).is_success
+        session.headers["X-CSRFToken"] = session.cookies["graftwork_csrf"]
+        session.headers["Referer"] = product.web
+        yield session
+
+
+@contextmanager
+def served_by(product: Product, copy: FaultyCopy, base_model: str) -> Iterator[None]:
+    """The base model's only copy is the faulty one for a while."""
+    with operator(product) as staff:
+        (old,) = staff.get("/api/v1/copies", params={"base_model": base_model}).json()["results"]
+        made = {"base_model": base_model, "kind": "worker"}
+        new = staff.post("/api/v1/copies", json={**made, "url": copy.url})
+        assert new.status_code == 201, new.text
+        assert staff.delete(f"/api/v1/copies/{old['id']}").status_code == 204
+        try:
+            yield
+        finally:
+            staff.post("/api/v1/copies", json={**made, "url": old["url"]}).raise_for_status()
+            staff.delete(f"/api/v1/copies/{new.json()['id']}").raise_for_status()
+
+
+def register(rest: httpx.Client, base_model: str, of: str) -> int:
+    files = [("files", (file, (ADAPTERS / of / file).read_bytes())) for file in ADAPTER_FILES]
+    answer = rest.post("/adapters", data={"name": NAME, "base_model": base_model}, files=files)
+    assert answer.status_code == 201, answer.text
+    number = int(answer.json()["number"])
+    deadline = time.monotonic() + 120
+    while (version := rest.get(f"/adapters/{NAME}/versions/{number}").json())["status"] != "ready":
+        assert version["status"] != "refused", version["reason"]
+        assert time.monotonic() < deadline, version
+        time.sleep(0.2)
+    return number
+
+
+def use(product: Product, tenant: TenantAccess, until: Callable[[], bool]) -> None:
+    """One request after another, each of another user, until `until()`."""
+    deadline, count = time.monotonic() + 120, 0
+    with product.openai(tenant) as client:
+        while not until():
+            assert time.monotonic() < deadline
+            count += 1
+            with contextlib.suppress(openai.InternalServerError):
+                client.completions.create(
+                    model=f"{NAME}@prod", prompt="Ahoy", max_tokens=1, user=f"user-{count}"
+                )
+            time.sleep(0.05)
+
+
+def test_usage_leads_a_canary_back_or_on(product: Product) -> None:
+    if not product.operator_password:
+        pytest.skip("needs the operator's login, and a worker that can be reached from here")
+    tenant = product.tenants[0]
+    alias = f"/adapters/{NAME}/aliases/prod"
+    with product.rest(tenant) as rest, faulty_copy(product.worker) as copy:
+        assert [register(rest, tenant.base_model, of) for of in ("pirate", "strict-json")] == [1, 2]
+        assert rest.put(alias, json={"version": 1}).is_success
+
+        def start() -> str:
+            begun = rest.post(f"{alias}/rollouts", json={**PLAN, "max_latency_ratio": None})
+            assert begun.status_code == 201, begun.text
+            return f"{alias}/rollouts/{begun.json()['id']}"
+
+        def means() -> tuple[int, list[Any]]:
+            shown = rest.get(alias).json()
+            return shown["version"], shown["arms"]
+
+        with served_by(product, copy, tenant.base_model):
+            copy.failing = "v2"
+            url = start()
+            assert means() == (1, [{"version": 1, "percent": 50}, {"version": 2, "percent": 50}])
+            use(product, tenant, lambda: rest.get(url).json()["status"] != "running")
+            ended = rest.get(url).json()
+            assert ended["status"] == "rolled_back", ended
+            assert means() == (1, [])
+            decision = ended["decisions"][-1]
+            canary, stable = decision["figures"]["canary"], decision["figures"]["stable"]
+            assert (decision["decision"], decision["percent"]) == ("roll_back", 0)
+            # What was decided by is what the gateway metered of what really failed.
+            assert 5 <= canary["errors"] <= copy.failed
+            assert canary["requests"] <= copy.asked["v2"]
+            assert stable["requests"] - stable["errors"] <= copy.asked["v1"]
+            assert "of the canary's requests failed" in ended["reason"]
+            time.sleep(1.5)
+            before = dict(copy.asked)
+            reached = time.monotonic() + 3
+            use(product, tenant, lambda: time.monotonic() > reached)
+            assert copy.asked["v2"] == before["v2"]
+            assert copy.asked["v1"] > before["v1"]
+
+            copy.failing = ""
+            url = start()
+            use(product, tenant, lambda: rest.get(url).json()["status"] != "running")
+            assert rest.get(url).json()["status"] == "promoted"
+            assert means() == (2, [])
+        history = rest.get(f"{alias}/history").json()["results"]
+        assert [change["after"]["version"] for change in history] == [2, 1, 1, 1, 1]
+        assert rest.delete(f"/adapters/{NAME}").status_code == 204
