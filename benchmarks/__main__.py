@@ -1,4 +1,7 @@
-"""`python -m benchmarks [--quick] [name...]`: one JSON line a figure, and benchmarks/results/<name>.json."""
+"""`python -m benchmarks [--quick] [name...]`: one JSON line a figure, and benchmarks/results/<name>.json.
+
+`python -m benchmarks deployments --adapters N`: that one with fewer adapters, or more; no file is written.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,40 @@ import importlib
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.figure import Figure
 from benchmarks.machine import facts
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
-NAMES: Final = ("gateway", "engine", "adapters", "kernels")
-QUICK: Final = ("engine", "adapters")
+NAMES: Final = (
+    "gateway",
+    "admission",
+    "observability",
+    "sagemaker",
+    "engine",
+    "adapters",
+    "coldstart",
+    "kernels",
+    "controlplane",
+    "metering",
+    "deployments",
+)
+QUICK: Final = ("gateway", "engine", "adapters")
 """Benchmarks that have a shorter form."""
 
 
-def run(name: str, *, quick: bool = False) -> list[Figure]:
-    """Runs one benchmark, prints its figures as they come and writes its result file, unless `quick`."""
+def run(name: str, *, quick: bool = False, adapters: int = 0) -> list[Figure]:
+    """Runs one benchmark, prints its figures as they come and writes its result file, unless it was made
+    smaller by `quick` or `adapters` (of deployments; 0 for as many as there are to be)."""
     figures: list[Figure] = []
-    options = {"quick": True} if quick else {}
+    options: dict[str, Any] = ({"quick": True} if quick else {}) | (
+        {"adapters": adapters} if adapters else {}
+    )
     for figure in importlib.import_module(f"benchmarks.{name}").run(**options):
         print(figure.to_json(), flush=True)
         figures.append(figure)
-    if quick:
+    if options:
         return figures
     RESULTS.mkdir(exist_ok=True)
     result = {"machine": facts(), "figures": [asdict(figure) for figure in figures]}
@@ -37,14 +55,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--quick", action="store_true", help=f"a part of {', '.join(QUICK)}, in minutes")
+    parser.add_argument("--adapters", type=int, default=0, metavar="N", help="of deployments, instead of 300")
     arguments = parser.parse_args()
     names = arguments.names or (QUICK if arguments.quick else NAMES)
     if unknown := sorted(set(names) - set(NAMES)):
         parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(NAMES)}")
     if arguments.quick and (other := sorted(set(names) - set(QUICK))):
         parser.error(f"--quick: {other[0]} has no shorter form, only {', '.join(QUICK)}")
+    if arguments.adapters < 0 or (arguments.adapters and names != ["deployments"]):
+        parser.error("--adapters: a number of 1 or more, for deployments alone")
     for name in names:
-        run(name, quick=arguments.quick)
+        run(name, quick=arguments.quick, adapters=arguments.adapters)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 It follows the worker's HTTP API (chat and completions, continuous usage) without a model behind it. The
 last message's text, when it is JSON, steers it:
 
-    {"tokens": 64, "delay": 0, "fail": null, "usage": true, "prompt_tokens": 11}
+    {"tokens": 64, "delay": 0, "fail": null, "code": "engine_dead", "usage": true, "prompt_tokens": 11}
 
 `tokens` are those of all `n` choices, which come in turn.
 
 `delay` is in seconds between tokens; `fail` is `event` (an error event half-way), `cut` (the connection
-breaks half-way), or an HTTP status. `GET /log` gives what became of each request.
+breaks half-way), or an HTTP status; `code` is the event's. `GET /log` gives what became of each request.
+
+With `--ledger FILE` tokens are written there by request id before they are sent: so what a killed process had
+generated is known.
 """
 
 from __future__ import annotations
@@ -17,12 +20,16 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
+import ssl
 import time
 from typing import Any
 
 from aiohttp import web
 
 _LOG: web.AppKey[list[dict[str, Any]]] = web.AppKey("log")
+_LEDGER: web.AppKey[int] = web.AppKey("ledger")
+"""Descriptor of the ledger."""
 
 
 def _usage(plan: dict[str, Any], completion: int) -> dict[str, Any]:
@@ -36,7 +43,9 @@ def _usage(plan: dict[str, Any], completion: int) -> dict[str, Any]:
 
 
 def _plan(body: dict[str, Any]) -> dict[str, Any]:
-    plan: dict[str, Any] = {"tokens": 64, "delay": 0.0, "fail": None, "usage": True, "prompt_tokens": 11}
+    plan: dict[str, Any] = {
+        "tokens": 64, "delay": 0.0, "fail": None, "code": "engine_dead", "usage": True, "prompt_tokens": 11
+    }  # fmt: skip
     text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
     with contextlib.suppress(ValueError, TypeError):
         plan.update(json.loads(text))
@@ -63,14 +72,21 @@ def _event(body: dict[str, Any], plan: dict[str, Any], index: int) -> bytes:
     return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
 
 
+def _book(request: web.Request, tokens: int) -> None:
+    if _LEDGER in request.app:
+        os.write(request.app[_LEDGER], request.headers.get("x-request-id", "").encode() + b" %d\n" % tokens)
+
+
 async def _stream(request: web.Request, body: dict[str, Any], plan: dict[str, Any]) -> web.StreamResponse:
-    entry: dict[str, Any] = {"id": request.headers.get("x-request-id"), "sent": 0, "closed": None}
+    names = {"id": request.headers.get("x-request-id"), "traceparent": request.headers.get("traceparent")}
+    entry: dict[str, Any] = {**names, "sent": 0, "closed": None}
     request.app[_LOG].append(entry)
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
     tokens, half = plan["tokens"], plan["tokens"] // 2
     try:
         if not plan["delay"] and plan["fail"] is None:
+            _book(request, tokens)
             events = b"".join(_event(body, plan, index) for index in range(tokens + 1))
             await response.write(events + b"data: [DONE]\n\n")
             entry["sent"] = tokens
@@ -78,11 +94,13 @@ async def _stream(request: web.Request, body: dict[str, Any], plan: dict[str, An
         for index in range(tokens):
             if plan["fail"] is not None and index == half:
                 if plan["fail"] == "event":
-                    error = {"message": "the model fell over", "type": "server_error", "code": "engine_dead"}
+                    message = f"the model in /srv/models fell over at {body}"
+                    error = {"message": message, "type": "server_error", "code": plan["code"]}
                     await response.write(b"data: " + json.dumps({"error": error}).encode() + b"\n\n")
                 elif request.transport is not None:
                     request.transport.close()
                 return response
+            _book(request, 1)
             await response.write(_event(body, plan, index))
             entry["sent"] = index + 1
             await asyncio.sleep(plan["delay"])
@@ -108,6 +126,7 @@ async def _complete(request: web.Request) -> web.StreamResponse:
         return await _stream(request, body, plan)
     tokens = plan["tokens"]
     await asyncio.sleep(plan["delay"] * tokens)
+    _book(request, tokens)
     text = " ".join(f"tok{index}" for index in range(tokens))
     chat = "messages" in body
     piece = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
@@ -129,16 +148,35 @@ async def _log(request: web.Request) -> web.Response:
     return web.json_response(request.app[_LOG])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    arguments = parser.parse_args()
+def create_app(ledger: str = "") -> web.Application:
     app = web.Application(handler_args={"access_log": None})
     app[_LOG] = []
+    if ledger:
+        app[_LEDGER] = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     app.router.add_post("/v1/chat/completions", _complete)
     app.router.add_post("/v1/completions", _complete)
     app.router.add_get("/log", _log)
-    web.run_app(app, host="127.0.0.1", port=arguments.port, print=None, handler_cancellation=True)
+    return app
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--certificate", help="PEM file of a certificate and its key: serves TLS")
+    parser.add_argument("--ledger", default="")
+    arguments = parser.parse_args()
+    tls = None
+    if arguments.certificate:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(arguments.certificate)
+    web.run_app(
+        create_app(arguments.ledger),
+        host="127.0.0.1",
+        port=arguments.port,
+        print=None,
+        handler_cancellation=True,
+        ssl_context=tls,
+    )
 
 
 if __name__ == "__main__":

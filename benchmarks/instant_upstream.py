@@ -34,7 +34,7 @@ def _event(choices: list[dict[str, Any]], tokens: int) -> bytes:
     return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
 
 
-def _stream() -> bytes:
+def event_bytes() -> bytes:
     events = [
         _event([{"index": 0, "delta": {"content": f"word{number} "}, "finish_reason": None}], number + 1)
         for number in range(EVENTS)
@@ -47,6 +47,11 @@ def _answer() -> bytes:
     head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "base"}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return json.dumps({**head, "choices": [choice], "usage": _usage(EVENTS)}).encode()
+
+
+def _models() -> bytes:
+    model = {"id": "base", "object": "model", "created": 1, "owned_by": "bench"}
+    return json.dumps({"object": "list", "data": [model]}).encode()
 
 
 def _plain(body: bytes) -> bytes:
@@ -62,7 +67,7 @@ def _chunked(body: bytes) -> bytes:
 class InstantUpstream(asyncio.Protocol):
     """Reads requests with a content-length; answers each as soon as it is whole."""
 
-    plain, streamed = _plain(_answer()), _chunked(_stream())
+    plain, streamed, models = _plain(_answer()), _chunked(event_bytes()), _plain(_models())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
@@ -78,7 +83,8 @@ class InstantUpstream(asyncio.Protocol):
                 return
             body, self._data = self._data[end : end + size], self._data[end + size :]
             streams = b'"stream":true' in body or b'"stream": true' in body
-            self._transport.write(self.streamed if streams else self.plain)
+            plain = self.models if head.startswith(b"get /v1/models") else self.plain
+            self._transport.write(self.streamed if streams else plain)
 
 
 async def _serve(port: int) -> None:

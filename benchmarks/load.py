@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,22 +26,29 @@ class Load:
     generator: str
 
 
-def run(url: str, body: bytes, key: str, *, connections: int, seconds: int) -> Load:
+def run(
+    url: str,
+    body: bytes,
+    key: str,
+    *,
+    connections: int,
+    seconds: int,
+    headers: Mapping[str, str] | None = None,
+) -> Load:
     """POSTs `body` to `url` over `connections` kept-alive connections for `seconds`.
 
     Raises:
         RuntimeError: an answer was not a 200.
     """
+    every = {"content-type": "application/json", "authorization": f"Bearer {key}", **(headers or {})}
     if wrk := shutil.which("wrk"):
-        return _wrk(wrk, url, body, key, connections, seconds)
-    return asyncio.run(_loop(url, body, key, connections, seconds))
+        return _wrk(wrk, url, body, every, connections, seconds)
+    return asyncio.run(_loop(url, body, every, connections, seconds))
 
 
-def _wrk(wrk: str, url: str, body: bytes, key: str, connections: int, seconds: int) -> Load:
-    script = (
-        f"wrk.method = 'POST'\nwrk.body = [==[{body.decode()}]==]\n"
-        f"wrk.headers['content-type'] = 'application/json'\nwrk.headers['authorization'] = 'Bearer {key}'\n"
-    )
+def _wrk(wrk: str, url: str, body: bytes, headers: Mapping[str, str], connections: int, seconds: int) -> Load:
+    script = f"wrk.method = 'POST'\nwrk.body = [==[{body.decode()}]==]\n"
+    script += "".join(f"wrk.headers['{name}'] = '{value}'\n" for name, value in headers.items())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "post.lua"
         path.write_text(script)
@@ -52,12 +60,11 @@ def _wrk(wrk: str, url: str, body: bytes, key: str, connections: int, seconds: i
     return Load(float(rate[1]), float(median[1]) * _UNITS[median[2]], "wrk")
 
 
-async def _loop(url: str, body: bytes, key: str, connections: int, seconds: int) -> Load:
+async def _loop(url: str, body: bytes, headers: Mapping[str, str], connections: int, seconds: int) -> Load:
     parts = urlsplit(url)
-    request = (
-        f"POST {parts.path} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
-        f"authorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n"
-    ).encode() + body
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    head = f"POST {parts.path} HTTP/1.1\r\nhost: {parts.netloc}\r\n{lines}"
+    request = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
     deadline = time.perf_counter() + seconds
     latencies: list[float] = []
 

@@ -53,8 +53,9 @@ class LlamaCpp(Contender):
         ]
 
     def fields(self, request: Request) -> dict[str, Any]:
-        """Adapters that are not named get scale 0."""
-        return {"lora": [] if request.adapter is None else [{"id": request.adapter, "scale": 1.0}]}
+        """Adapters that are not named are left out; with none named all are computed, at scale 0."""
+        adapter, scale = (0, 0.0) if request.adapter is None else (request.adapter, 1.0)
+        return {"lora": [{"id": adapter, "scale": scale}]}
 
 
 def _into(target: Path) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def graph(bench: Bench, check: LoraCheck) -> Row:
     batches = [[-1] * count, [0] + [-1] * (count - 1), every, [0] * count, every[::-1], [-1] * count]
     worst: Row = {"passed": True}
     for index, row_adapter in enumerate(batches):
-        plan.load(row_adapter, rows.bounds)
+        plan.load(row_adapter, rows)
         plan.part.shrunk.fill_(float("nan"))
         out.copy_(inputs.out)
         replay()

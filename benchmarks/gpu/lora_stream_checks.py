@@ -116,7 +116,7 @@ def busy_graph(bench: Bench, check: LoraCheck) -> Row:
     outs = []
     torch.cuda._sleep(BUSY_CYCLES)  # type: ignore[no-untyped-call]
     for row_adapter in turned:
-        plan.load(row_adapter, rows.bounds)
+        plan.load(row_adapter, rows)
         out.copy_(inputs.out)
         graph.replay()
         outs.append(out.clone())

@@ -16,12 +16,14 @@ from unittest import mock
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from kernels.capture import Captures
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.models import load_config
+from worker_engine.packed_weights import PackedWeights
 from worker_engine.tokenizer import ChatTokenizer
 
 LLAMA_8B: Final = {
@@ -53,8 +55,12 @@ ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 class RandomCheckpoint:
     """Stands in for `worker_engine.checkpoint.Checkpoint`: every name has a tensor of the wanted shape."""
 
-    def __init__(self, folder: Path, *, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, folder: Path, *, dtype: torch.dtype, device: torch.device, packed_in: Path | None = None
+    ) -> None:
+        """Other weights each time: what is packed of them is kept nowhere, whatever `packed_in` says."""
         self._dtype, self._device = dtype, device
+        self.packed: Final = PackedWeights(None)
 
     def __enter__(self) -> RandomCheckpoint:
         return self
@@ -74,8 +80,10 @@ class RandomCheckpoint:
         return None
 
 
-def build_engine(quick: bool, device: torch.device, **config: Any) -> tuple[Engine, ModelConfig]:
-    """An engine on random weights in bf16; `config` are fields of EngineConfig."""
+def build_engine(
+    quick: bool, device: torch.device, *, captures: Captures | None = None, **config: Any
+) -> tuple[Engine, ModelConfig]:
+    """An engine on random weights in bf16; `captures` as it takes them, `config` its other settings."""
     shape = TINY if quick else LLAMA_8B
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -84,8 +92,9 @@ def build_engine(quick: bool, device: torch.device, **config: Any) -> tuple[Engi
         model = load_config(folder)
         options = EngineConfig(folder, "base", **config)
         # The engine opens a checkpoint by folder; nothing of this size shall be written to a disk.
-        with mock.patch("worker_engine.model_runner.Checkpoint", RandomCheckpoint):
-            engine = Engine(options, model, ChatTokenizer(folder), dtype=torch.bfloat16, device=device)
+        with mock.patch("worker_engine.models.Checkpoint", RandomCheckpoint):
+            tokenizer = ChatTokenizer(folder)
+            engine = Engine(options, model, tokenizer, dtype=torch.bfloat16, device=device, captures=captures)
     return engine, model
 
 

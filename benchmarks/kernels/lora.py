@@ -25,7 +25,8 @@ import torch
 from torch.nn.functional import linear
 
 from benchmarks.figure import Figure, compared
-from kernels.lora import LoraPair, LoraWeights, Owners, Segments, apply_lora, concatenate
+from kernels import native
+from kernels.lora import LoraPair, LoraWeights, Owners, Segments, apply_lora, concatenate, native_rows
 from kernels.lora.cpu import check
 from kernels.lora.layout import Layout
 from kernels.lora.products import Products
@@ -349,10 +350,12 @@ def _preparation() -> Iterator[Figure]:
         yield Figure("kernels.lora", name, value, "us", note="SmolLM2-135M, bf16, 32 adapters of rank 16")
 
 
-def _plan(rows: list[int], layouts: Sequence[Layout]) -> list[Products]:
-    """Of a batch, for the four packed linear layers of every decoder layer."""
+def _plan(rows: list[int], layouts: Sequence[Layout]) -> list[object]:
+    """Of a batch, for the four packed linear layers of every decoder layer, as this machine computes it."""
     segments = Segments.of(rows)
-    return [Products.of(segments, layout) for layout in layouts]
+    if native.LIBRARY is None:
+        return [Products.of(segments, layout) for layout in layouts]
+    return [native_rows.NativeProducts.of(segments, layout) for layout in layouts]
 
 
 def _join(case: Case) -> None:

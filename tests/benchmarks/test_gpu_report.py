@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu import command, lora_checks, roofline, table
+from benchmarks.gpu import command, engine_checks, lora_checks, roofline, table
 from benchmarks.gpu.lora_inputs import Work
 from benchmarks.gpu.parts import correctness, engine, kernels, tune
 from benchmarks.gpu.peers import FOLDER
@@ -110,6 +110,18 @@ def test_a_task_that_raises_hangs_or_dies_costs_its_own_row(
     assert shown[-1] == "rows 6, failed 3, left 0"
 
 
+def test_engine_rows_fail_for_another_adapters_weights_and_for_tokens_that_lack() -> None:
+    device = CPU.device
+    engine_under_test, model = engine_checks._engine(device, engine_checks.CHECKS[0])
+    known = engine_checks.expected(model, device)
+    base, first, *others = engine_checks._adapters(model, device)
+    turned = engine_checks.serve(engine_under_test, model, [base, *others, first])
+    assert not engine_checks.judge(known, turned)["passed"]
+    assert engine_checks.judge(known, known)["passed"]
+    short = known | {"3": known["3"][:-1]}
+    assert "request 3 has" in engine_checks.judge(known, short)["reason"]
+
+
 def gpu_row(**changes: Any) -> Row:
     inputs = {"op": "lora", "phase": "decode", "spread": "distinct", "adapters": 64, "batch": "64x64"}
     row = {
@@ -144,6 +156,7 @@ def test_kernel_goals_follow_the_rows_of_a_gpu_alone() -> None:
 def test_engine_goals_compare_equal_outputs_only() -> None:
     def row(rate: float, out: int = 600, **inputs: Any) -> Row:
         held = {"triton": True, "adapters": 0, "concurrency": 16, "loaded": False, "modules": "all"}
+        held |= {"graphs": True, "overlap": True}
         figures = {"otps": 1.0, "decode_steps": 5, "step_roofline_ratio": 1.1}
         return {
             "measured_on": "cuda",
@@ -156,6 +169,8 @@ def test_engine_goals_compare_equal_outputs_only() -> None:
     attention: dict[str, Any] = {"adapters": 8, "modules": "attention"}
     found = engine.goals([row(100.0), row(98.0, loaded=True), row(96.0, **attention)])
     assert [goal.met for goal in found[:4]] == [True, None, False, True]
+    slower = row(1.0, graphs=False, step_roofline_ratio=9.0)
+    assert [goal.met for goal in engine.goals([row(100.0), slower])[:1]] == [True]
     found = engine.goals([row(100.0), row(96.0, out=300, **attention)])
     assert (found[3].met, found[3].value) == (None, "outputs shortened differently")
 

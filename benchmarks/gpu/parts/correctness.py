@@ -1,4 +1,4 @@
-"""Part `correctness`: every op on the device against its specification in float64, one row a case."""
+"""Part `correctness`: the engine against itself launch by launch, every op against float64; a row a case."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.gpu import (
     attention_checks,
+    engine_checks,
     lora_checks,
     lora_embedding_checks,
     lora_form_checks,
@@ -18,8 +19,8 @@ from benchmarks.gpu.verdict import implementation
 
 
 def tasks(quick: bool, device: str) -> list[Task]:
-    """Multi-LoRA first, in every form that this device has, then the other ops."""
-    made = lora_checks.tasks(quick, device) + lora_embedding_checks.tasks(quick)
+    """The engine first, which takes seconds and says most; then multi-LoRA in every form, then other ops."""
+    made = engine_checks.tasks() + lora_checks.tasks(quick, device) + lora_embedding_checks.tasks(quick)
     if implementation(device) != "cpu path":
         made += lora_form_checks.tasks(quick, device)
     if device == "cuda":

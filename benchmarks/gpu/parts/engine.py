@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import Final
 
@@ -14,7 +16,9 @@ from benchmarks.gpu.engine_load import Load
 from benchmarks.gpu.random_model import ATTENTION, StepBytes, build_engine, random_adapter
 from benchmarks.gpu.report import select
 from benchmarks.gpu.task import Bench, Goal, Row, Task
-from worker_engine.adapters.adapter import Adapter
+from kernels.capture import Reruns
+from kernels.lora import LoraPair
+from worker_engine.adapters.adapter import Adapter, packed
 from worker_engine.engine import Engine
 from worker_engine.model_config import LORA_MODULES, ModelConfig
 
@@ -28,6 +32,8 @@ WAVES: Final = 2
 
 ROOFLINE_GOALS: Final = {16: 1.15, 1: 1.33}
 """Greatest decode step over its roofline, by concurrency."""
+HOST_ADAPTERS: Final = 64
+"""256 of them would pin 64 GiB of host memory."""
 BASE_GOAL: Final = 0.99
 ATTENTION_GOAL: Final = 0.95
 
@@ -40,6 +46,8 @@ class Scenario:
         adapters: that requests take in turn; 0 for the base alone.
         modules: "all" linear layers, or "attention".
         loaded: the base alone, in an engine that served adapters just before.
+        graphs: decode steps are replayed; on a CPU their functions run again.
+        overlap: a step is launched before the last one's tokens are read.
     """
 
     triton: bool
@@ -50,12 +58,15 @@ class Scenario:
     rank: int = 32
     prompt_tokens: int = 1600
     out_tokens: int = 600
+    graphs: bool = True
+    overlap: bool = True
 
     @property
     def key(self) -> str:
         kernels = "triton" if self.triton else "plain"
         what = f"{self.adapters}_adapters" if self.adapters else "base"
         extra = ("_attention" if self.modules == "attention" else "") + ("_loaded" if self.loaded else "")
+        extra += ("" if self.graphs else "_no_graphs") + ("" if self.overlap else "_no_overlap")
         return f"engine.{kernels}.{what}{extra}.batch_{self.concurrency}"
 
 
@@ -64,6 +75,7 @@ def scenarios(quick: bool) -> Iterator[Scenario]:
     if quick:
         small = partial(Scenario, False, concurrency=3, rank=4, prompt_tokens=24, out_tokens=8)
         yield from (small(0), small(2), small(0, loaded=True), small(2, modules="attention"))
+        yield from (small(2, graphs=False), small(2, overlap=False))
         return
     for triton in (True, False):
         for concurrency in (16, 1):
@@ -73,6 +85,10 @@ def scenarios(quick: bool) -> Iterator[Scenario]:
         yield Scenario(triton, 8, modules="attention")
         for adapters in (64, 256, 1, 16) + ((2, 4, 32, 128) if triton else ()):
             yield Scenario(triton, adapters)
+        if triton:
+            for graphs, overlap in ((False, True), (True, False), (False, False)):
+                for adapters in (0, 8):
+                    yield Scenario(triton, adapters, graphs=graphs, overlap=overlap)
 
 
 def tasks(quick: bool, device: str) -> list[Task]:
@@ -89,41 +105,80 @@ def tasks(quick: bool, device: str) -> list[Task]:
     ]
 
 
-@cache
-def _engine(quick: bool, device: torch.device) -> tuple[Engine, ModelConfig]:
-    # KV of 16 sequences takes 5 GB and the stacked weights of their adapters up to 5 GB.
+_latest: dict[tuple[bool, bool], tuple[Engine, ModelConfig]] = {}
+
+
+def _engine(quick: bool, device: torch.device, graphs: bool, overlap: bool) -> tuple[Engine, ModelConfig]:
+    """The last kind asked for: a device has no memory for several, so the one before is closed first."""
+    if (graphs, overlap) not in _latest:
+        for engine, _ in _latest.values():
+            engine.close()
+        _latest.clear()
+        gc.collect()
+        _latest[graphs, overlap] = _build(quick, device, graphs, overlap)
+    return _latest[graphs, overlap]
+
+
+def _build(quick: bool, device: torch.device, graphs: bool, overlap: bool) -> tuple[Engine, ModelConfig]:
+    # KV of 16 sequences takes 5 GB and the pages of their adapters up to 5 GB.
     gib = 0.02 if quick else 40.0
-    return build_engine(quick, device, max_model_len=128 if quick else 4096, memory_gib=gib)
+    return build_engine(
+        quick,
+        device,
+        captures=Reruns() if graphs and device.type == "cpu" else None,
+        max_model_len=128 if quick else 4096,
+        memory_gib=gib,
+        max_num_seqs=16,
+        cuda_graphs="lazy" if graphs else "off",
+        overlap="on" if overlap else "off",
+    )
 
 
 @cache
-def _adapter(index: int, rank: int, modules: str, quick: bool, device: torch.device) -> Adapter:
+def _adapter(index: int, rank: int, modules: str, model: ModelConfig, device: torch.device) -> Adapter:
+    """In host memory that the device copies from, as the loader hands it over.
+
+    Adapters beyond `HOST_ADAPTERS` share an earlier one's weights there; each has pages of its own.
+    """
+    if index >= HOST_ADAPTERS:
+        name = hashlib.sha256(f"{index} {rank} {modules}".encode()).hexdigest()
+        return replace(_adapter(index % HOST_ADAPTERS, rank, modules, model, device), sha256=name)
     names = ATTENTION if modules == "attention" else LORA_MODULES
-    return random_adapter(index, _engine(quick, device)[1], rank, device, names)
+    drawn = random_adapter(index, model, rank, device, names)
+    host = tuple(
+        {name: LoraPair(pair.a.cpu(), pair.b.cpu()) for name, pair in pairs.items()} for pairs in drawn.layers
+    )
+    return packed(replace(drawn, layers=host), pinned=device.type == "cuda")
 
 
 def run(bench: Bench, scenario: Scenario) -> Row:
     """A pilot that warms up and decides the length, then the measured load."""
-    engine, model = _engine(bench.quick, bench.device)
+    engine, model = _engine(bench.quick, bench.device, scenario.graphs, scenario.overlap)
     adapters = [
-        _adapter(index, scenario.rank, scenario.modules, bench.quick, bench.device)
+        _adapter(index, scenario.rank, scenario.modules, model, bench.device)
         for index in range(scenario.adapters)
     ]
     if scenario.loaded:
-        before = [_adapter(index, scenario.rank, "all", bench.quick, bench.device) for index in range(8)]
+        before = [_adapter(index, scenario.rank, "all", model, bench.device) for index in range(8)]
         _load(engine, model, before, scenario, PILOT_OUT, "before").run(scenario.concurrency)
     pilot = _load(engine, model, adapters, scenario, min(PILOT_OUT, scenario.out_tokens), "pilot")
     pilot.run(scenario.concurrency)
     out_tokens = _fitting(pilot, scenario)
     load = _load(engine, model, adapters, scenario, out_tokens, "load")
+    before_load = _replays(engine)
     load.run(WAVES * scenario.concurrency)
     return {
+        "replayed_steps": _replays(engine) - before_load,
         "out_tokens": out_tokens,
         "shortened": out_tokens < scenario.out_tokens,
         "rule": f"output shortened, if need be, to fit {ROW_S:.0f} s, to no less than {LEAST_OUT} tokens",
         **load.figures(),
         **_against_roofline(bench, model, load),
     }
+
+
+def _replays(engine: Engine) -> int:
+    return 0 if engine.graphs is None else engine.graphs.num_replays
 
 
 def _load(
@@ -183,7 +238,7 @@ def goals(rows: Sequence[Row]) -> list[Goal]:
     found: list[Goal] = []
     for triton in (True, False):
         name = "Triton kernels" if triton else "plain operations"
-        own = select(measured, triton=triton)
+        own = select(measured, triton=triton, graphs=True, overlap=True)
         found += [_step_goal(own, name, batch, most) for batch, most in ROOFLINE_GOALS.items()]
         base = select(own, adapters=0, concurrency=16, loaded=False)
         loaded = select(own, adapters=0, loaded=True)

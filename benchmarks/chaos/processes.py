@@ -1,0 +1,176 @@
+"""The processes of the run, each of its own: started, killed by SIGKILL, started again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from demo.valkey import server_command
+from gateway.wire import BaseRoute, CopyRoute, KeyRoute, RouteTable, TenantRoute
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+KEY: Final = "gw_chaos_secret"
+MODEL: Final = "base"
+_FLEET_TOKEN: Final = "fleet-token"
+_GATEWAYS: Final = 2
+_UPSTREAMS: Final = 2
+
+
+@dataclass(slots=True)
+class Killable:
+    """One process, of many lives.
+
+    Attributes:
+        deaths: `time.monotonic()` just before each SIGKILL.
+    """
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    log: Path
+    port: int = 0
+    deaths: list[float] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, cwd=ROOT, env={**os.environ, **self.environ}, stdout=log, stderr=log
+            )
+
+    def kill(self, rng: random.Random) -> None:
+        """SIGKILL to it and to the processes that it has started, in random order; all are dead then."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        family = [self.process.pid, *_children(self.process.pid)]
+        rng.shuffle(family)
+        self.deaths.append(time.monotonic())
+        for pid in family:
+            # Whoever ended by itself in this moment is as dead.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        while any(map(_lives, family)):
+            time.sleep(0.005)
+
+    def stop(self, grace: float = 60.0) -> None:
+        """SIGTERM, and SIGKILL when that is not heard."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    try:
+        return [int(child) for child in path.read_text().split()]
+    except OSError:
+        return []
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Plant:
+    """Two gateways, two backends, an ingester and a Valkey server in `folder`, on a given database."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder = folder
+        self.ledger = folder / "ledger"
+        self.database_url = database_url
+        redis_port = _free_port()
+        self.redis_url = f"redis://127.0.0.1:{redis_port}/0"
+        (folder / "valkey").mkdir()
+        self.redis = self._process("redis", server_command(port=redis_port, folder=folder / "valkey"))
+        self.upstreams = [self._upstream(number) for number in range(1, _UPSTREAMS + 1)]
+        self.gateways = [self._gateway(number) for number in range(1, _GATEWAYS + 1)]
+        control_plane = {
+            "GRAFTWORK_DATABASE_URL": database_url,
+            "GRAFTWORK_REDIS_URL": self.redis_url,
+            "GRAFTWORK_ARTIFACT_STORE": f"file://{folder / 'artifacts'}",
+            "GRAFTWORK_SECRET_KEY": "chaos",
+        }
+        ingest = [sys.executable, "manage.py", "ingest_usage", "--claim-idle", "2"]
+        self.ingester = self._process("ingester", ingest, control_plane)
+
+    @property
+    def processes(self) -> list[Killable]:
+        return [self.redis, *self.upstreams, *self.gateways, self.ingester]
+
+    def routes(self) -> RouteTable:
+        """One tenant with one key, one base model with a copy at each backend."""
+        copies = tuple(
+            CopyRoute(each.name, "worker", f"http://127.0.0.1:{each.port}") for each in self.upstreams
+        )
+        return RouteTable(
+            version=1,
+            keys={"chaos": KeyRoute("acme", hashlib.sha256(b"secret").hexdigest())},
+            tenants={"acme": TenantRoute("Acme", "aa11")},
+            bases={MODEL: BaseRoute(MODEL, 2048, copies)},
+        )
+
+    def empty_redis(self) -> None:
+        """Takes its data from a server that is not running."""
+        shutil.rmtree(self.folder / "valkey")
+        (self.folder / "valkey").mkdir()
+
+    def generated(self) -> dict[str, int]:
+        """Tokens that the backends made, by request id."""
+        totals: dict[str, int] = {}
+        for line in self.ledger.read_text().splitlines():
+            request_id, _, tokens = line.partition(" ")
+            totals[request_id] = totals.get(request_id, 0) + int(tokens)
+        return totals
+
+    def stop(self) -> None:
+        """Ends all that runs; gateways first, so that they ship what they have."""
+        for each in [*self.gateways, self.ingester, *self.upstreams, self.redis]:
+            each.stop()
+
+    def _gateway(self, number: int) -> Killable:
+        name, port = f"gateway-{number}", _free_port()
+        environ = {
+            "GRAFTWORK_REDIS_URL": self.redis_url,
+            "GRAFTWORK_FLEET_TOKEN": _FLEET_TOKEN,
+            "GRAFTWORK_GATEWAY_PORT": str(port),
+            "GRAFTWORK_GATEWAY_ID": name,
+            "GRAFTWORK_WAL_DIR": str(self.folder / name),
+        }
+        return self._process(name, [sys.executable, "-m", "gateway"], environ, port)
+
+    def _upstream(self, number: int) -> Killable:
+        port = _free_port()
+        command = [sys.executable, "-m", "benchmarks.canned_upstream", "--port", str(port)]
+        return self._process(f"upstream-{number}", [*command, "--ledger", str(self.ledger)], {}, port)
+
+    def _process(
+        self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None, port: int = 0
+    ) -> Killable:
+        return Killable(name, command, environ or {}, self.folder / f"{name}.log", port)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,125 @@
+"""Holds the bill against what clients saw and what backends made."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from benchmarks.chaos.clients import Seen
+
+LAST_SECONDS: Final = 1.0
+"""Of a stream that a kill of its gateway cut, so much may be seen and not billed."""
+_PROMPT: Final = (11, 5)
+"""Prompt tokens, and those of them that were cached, of every request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One usage event as it stands in the database."""
+
+    request_id: str
+    attempt: int
+    status: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    estimated: bool
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came out. Each list holds requests that are wrong.
+
+    Attributes:
+        streams: answers with HTTP 200 of which a client saw at least one token.
+        once: of those, how many are billed once.
+        ends: how they ended.
+        over: billed more than was generated.
+        under: billed less than was seen, beyond the last second of a stream that a kill cut.
+        unlike: a whole answer, or a prompt, billed other than it was.
+        unbilled_tokens: seen and not billed, in the last seconds that kills cut.
+        longest_unbilled: seconds before the kill at which the first of those came, at most.
+    """
+
+    streams: int = 0
+    once: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    twice: list[str] = field(default_factory=list)
+    never: list[str] = field(default_factory=list)
+    over: list[str] = field(default_factory=list)
+    under: list[str] = field(default_factory=list)
+    unlike: list[str] = field(default_factory=list)
+    seen_tokens: int = 0
+    billed_tokens: int = 0
+    generated_tokens: int = 0
+    unbilled_tokens: int = 0
+    longest_unbilled: float = 0.0
+
+    @property
+    def wrong(self) -> list[str]:
+        return [*self.twice, *self.never, *self.over, *self.under, *self.unlike]
+
+
+def reconcile(
+    seen: Sequence[Seen], rows: Sequence[Row], generated: Mapping[str, int], deaths: Sequence[Sequence[float]]
+) -> Verdict:
+    """`deaths` has each gateway's, ascending."""
+    verdict = Verdict()
+    by_request: dict[str, list[Row]] = {}
+    for row in rows:
+        by_request.setdefault(row.request_id, []).append(row)
+    for request_id, found in by_request.items():
+        billed = sum(row.completion_tokens for row in found)
+        verdict.billed_tokens += billed
+        if billed > generated.get(request_id, 0):
+            verdict.over.append(f"{request_id}: {billed} billed of {generated.get(request_id, 0)}")
+        for row in found:
+            if row.completion_tokens and (row.prompt_tokens, row.cached_tokens) != _PROMPT:
+                verdict.unlike.append(f"{request_id}: {row}")
+    verdict.generated_tokens = sum(generated.values())
+    for item in seen:
+        if item.replayed:
+            if item.request_id in by_request:
+                verdict.twice.append(f"{item.request_id}: a replay was billed")
+        elif item.tokens:
+            _judge(item, by_request.get(item.request_id, []), deaths[item.gateway], verdict)
+    return verdict
+
+
+def _judge(item: Seen, rows: Sequence[Row], deaths: Sequence[float], verdict: Verdict) -> None:
+    verdict.streams += 1
+    verdict.ends[item.end] += 1
+    verdict.seen_tokens += len(item.tokens)
+    billed = [row for row in rows if row.completion_tokens]
+    label = f"{item.request_id} ({item.end}, {len(item.tokens)} of {item.asked} seen)"
+    if len(billed) != 1:
+        (verdict.twice if billed else verdict.never).append(f"{label}: {rows}")
+        return
+    verdict.once += 1
+    [row] = billed
+    if unbilled := item.tokens[row.completion_tokens :]:
+        stretch = _death(item, deaths) - unbilled[0]
+        if row.status == "interrupted" and stretch <= LAST_SECONDS:
+            verdict.unbilled_tokens += len(unbilled)
+            verdict.longest_unbilled = max(verdict.longest_unbilled, stretch)
+        else:
+            verdict.under.append(f"{label}: {row}, the next token came {stretch:.2f} s before the kill")
+    elif item.end == "whole" and (row.completion_tokens, row.status) != (item.asked, "ok"):
+        verdict.unlike.append(f"{label}: {row}")
+
+
+def _death(item: Seen, deaths: Sequence[float]) -> float:
+    """When the gateway died under a stream; infinity when it did not.
+
+    A cut is seen after the death, and what was on its way then too. A client that hung up may have left
+    before it, while its leaving was not on record yet.
+    """
+    if item.end == "cut":
+        last = bisect.bisect_right(deaths, item.ended) - 1
+        return deaths[last] if last >= 0 and deaths[last] >= item.started else math.inf
+    following = bisect.bisect_left(deaths, item.ended)
+    return deaths[following] if following < len(deaths) else math.inf

@@ -1,0 +1,259 @@
+"""How long until a worker serves: cold, from an image with its caches, and forked from a warm template.
+
+Three kinds of start take turns, each with its process, HTTP server and first token, all on the demo model:
+
+- `cold`: a process of its own, nothing of the checkpoint, of Python's packages and of the product's code in
+  the page cache, no compiled loops and no packed weights.
+- `image`: the same, with both caches as an image ships them; still nothing in the page cache.
+- `warm`: a copy beside another one, forked from a template, with everything in the page cache.
+
+Phases are the worker's own words (`/health`), the whole is by this process's clock, from the start of the
+process to the first token. Files that other processes have mapped stay in the page cache whatever is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.figure import Figure, compared
+from benchmarks.gateway.processes import free_port
+from controlplane.deployments.phases.prediction import held_out_errors, of_startup
+from worker_engine.startup import PHASES
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
+KINDS: Final = ("cold", "image", "warm")
+ROUNDS: Final = 3
+RATIO_GOAL: Final = 0.44
+"""Fully warm over cold: the best published figure of a hosting service, 166 of 379 s, its image cached."""
+SECONDS_GOAL: Final = 1.5
+PREDICTION_GOAL: Final = 0.15
+_PATIENCE: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start: seconds to the first token, and what the worker says of its phases."""
+
+    seconds: float
+    phases: Mapping[str, float]
+
+
+class Copy:
+    """A worker process, from its start to its first token."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.port = free_port()
+        command = [
+            sys.executable, "-m", "worker_engine", "--model", str(MODEL), "--served-model-name", "demo",
+            "--device", "cpu", "--port", str(self.port),
+        ]  # fmt: skip
+        began = time.monotonic()
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | dict(variables), stderr=subprocess.PIPE
+        )
+        self._wait(began)
+        self.ask(1)
+        seconds = time.monotonic() - began
+        told = self._call("GET", "/health")["startup"]
+        self.start = Start(seconds, told["seconds"] | {"first_token": told["first_token"]})
+
+    def ask(self, tokens: int) -> None:
+        body = {"model": "demo", "prompt": "The sea", "max_tokens": tokens, "ignore_eos": True}
+        self._call("POST", "/v1/completions", body)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+        self._told()
+
+    def _wait(self, began: float) -> None:
+        """Raises RuntimeError with its log when it ends, or serves nothing for minutes."""
+        while time.monotonic() - began < _PATIENCE and self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                if self._call("GET", "/health").get("status") == "ok":
+                    return
+            time.sleep(0.005)
+        self.process.kill()
+        raise RuntimeError(f"the worker did not start: {self._told()}")
+
+    def _told(self) -> str:
+        """The end of what the process wrote; a few lines, which its pipe holds meanwhile."""
+        return self.process.communicate()[1].decode(errors="replace")[-2000:]
+
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_PATIENCE)
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body))
+            answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        return answer
+
+
+def run() -> Iterator[Figure]:
+    """Yields each phase's median by kind of start, the whole beside its goals, and a second copy's memory."""
+    with tempfile.TemporaryDirectory(prefix="graftwork-start-") as folder:
+        caches = Path(folder) / "caches"
+        plain = {"GRAFTWORK_WORKER_CACHE_DIR": str(caches), "GRAFTWORK_WORKER_TEMPLATE": ""}
+        _fill(plain)
+        starts = _rounds(Path(folder), plain)
+        yield from _phases(starts)
+        yield from _wholes(starts)
+        yield from _predicted(starts)
+        with _template(Path(folder) / "template.sock", plain) as warm:
+            yield from _memory(warm)
+
+
+def _fill(variables: Mapping[str, str]) -> None:
+    """What an image's build makes: compiled loops and packed weights."""
+    Copy(variables).stop()
+
+
+@contextlib.contextmanager
+def _template(path: Path, variables: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Yields the variables that make a worker a fork of it."""
+    command = [sys.executable, "-m", "worker_engine.template", str(path), "--model", str(MODEL)]
+    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | dict(variables), stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + _PATIENCE
+        while not path.exists():
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError("the template did not start")
+            time.sleep(0.05)
+        yield dict(variables) | {"GRAFTWORK_WORKER_TEMPLATE": str(path)}
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _rounds(folder: Path, plain: Mapping[str, str]) -> dict[str, list[Start]]:
+    """The template runs for its own starts alone: what it maps cannot be dropped from the page cache."""
+    starts: dict[str, list[Start]] = {kind: [] for kind in KINDS}
+    for number in range(ROUNDS):
+        empty = folder / f"empty-{number}"
+        drop_page_cache(folder)
+        starts["cold"].append(_once(dict(plain) | {"GRAFTWORK_WORKER_CACHE_DIR": str(empty)}))
+        shutil.rmtree(empty, ignore_errors=True)
+        drop_page_cache(folder)
+        starts["image"].append(_once(plain))
+        with _template(folder / "template.sock", plain) as warm:
+            beside = Copy(warm)
+            try:
+                starts["warm"].append(_once(warm))
+            finally:
+                beside.stop()
+    return starts
+
+
+def _once(variables: Mapping[str, str]) -> Start:
+    copy = Copy(variables)
+    copy.stop()
+    return copy.start
+
+
+def drop_page_cache(folder: Path) -> None:
+    """Of the checkpoint, Python, its packages, the product's code, and of what `folder` holds."""
+    roots = {MODEL, folder, ROOT / "kernels", ROOT / "worker_engine"}
+    roots |= {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
+    os.sync()
+    for root in roots:
+        for name, _, files in os.walk(root.resolve()):
+            for file in files:
+                with contextlib.suppress(OSError):
+                    _drop(Path(name) / file)
+
+
+def _drop(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def _phases(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
+    for kind, each in starts.items():
+        for phase in (*PHASES, "first_token"):
+            value = statistics.median(start.phases.get(phase, 0.0) for start in each)
+            yield Figure("coldstart", f"{kind}_{phase}_s", round(value, 3), "s")
+
+
+def _wholes(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
+    whole = {kind: statistics.median(start.seconds for start in each) for kind, each in starts.items()}
+    note = f"to the first token, median of {ROUNDS}"
+    yield Figure("coldstart", "cold_s", round(whole["cold"], 3), "s", note=note)
+    for kind, goal in (("image", None), ("warm", RATIO_GOAL)):
+        yield compared(
+            "coldstart", f"{kind}_s", whole[kind], "s",
+            baseline=whole["cold"], goal=goal, less_is_better=True, note=f"{note}; baseline: cold",
+        )  # fmt: skip
+    yield compared(
+        "coldstart", "another_copy_s", whole["warm"], "s",
+        baseline=SECONDS_GOAL, goal=1.0, less_is_better=True, note="baseline: the goal",
+    )  # fmt: skip
+
+
+def _predicted(starts: Mapping[str, list[Start]]) -> Iterator[Figure]:
+    """Each round's whole, predicted from the phases of the others: mean and worst error by kind of start."""
+    for kind, each in starts.items():
+        errors = held_out_errors([_row(start) for start in each])
+        yield compared(
+            "coldstart", f"{kind}_prediction_error", statistics.mean(errors), "share",
+            baseline=PREDICTION_GOAL, goal=1.0, less_is_better=True,
+            note=f"of held-out rounds; the worst {max(errors):.3f}; baseline: the goal",
+        )  # fmt: skip
+
+
+def _row(start: Start) -> dict[str, float]:
+    """By the predictor's phases; what the worker does not tell of the whole came before its process."""
+    own = of_startup(start.phases)
+    return own | {"provision": max(0.0, start.seconds - sum(own.values()))}
+
+
+def _memory(warm: Mapping[str, str]) -> Iterator[Figure]:
+    """A copy's memory alone and beside a second one: shared pages count by halves there."""
+    first = Copy(warm)
+    try:
+        first.ask(32)
+        alone = proportional_mib(first.port)
+        second = Copy(warm)
+        try:
+            second.ask(32)
+            each = [proportional_mib(copy.port) for copy in (first, second)]
+        finally:
+            second.stop()
+    finally:
+        first.stop()
+    yield compared(
+        "coldstart", "copy_pss_mib", statistics.mean(each), "MiB", baseline=alone, less_is_better=True,
+        note="each of two copies, shared pages by halves; baseline: one copy alone",
+    )  # fmt: skip
+
+
+def proportional_mib(port: int) -> float:
+    """PSS of the process that listens on `port`."""
+    inodes = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+            inodes.add(f"socket:[{fields[9]}]")
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if any(os.readlink(link) in inodes for link in (process / "fd").iterdir()):
+                for line in (process / "smaps_rollup").read_text().splitlines():
+                    if line.startswith("Pss:"):
+                        return int(line.split()[1]) / 1024
+    raise RuntimeError(f"no process listens on port {port}")

@@ -1,0 +1,268 @@
+"""The control plane at 100,000 adapters and 10,000 keys of one tenant, on PostgreSQL.
+
+A web process under the row policies, a publisher and a gateway as processes. Measured at a client: pages of
+lists, and the time from sending a change to the gateway's having it in force; also while the snapshot is
+rewritten, and after Redis has lost everything. GRAFTWORK_TEST_POSTGRES_URL says where; a database is made
+there and dropped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import httpx
+import psycopg
+import redis
+
+from benchmarks.figure import Figure
+from demo.valkey import server_command
+
+ADAPTERS: Final = 100_000
+KEYS: Final = 10_000
+PAGES: Final = 100
+"""Requests of each list."""
+CHANGES: Final = 50
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_FIRST_PORT: Final = 18_400
+_ROLE: Final = f"graftwork_bench_{os.getpid()}"
+_unmoved = itertools.count()
+"""Adapters whose alias is at version 1 still."""
+_SNAPSHOT: Final = """
+import django, time; django.setup()
+from django.conf import settings
+from controlplane.routes.publisher import RoutePublisher
+until = time.monotonic() + {seconds}
+with RoutePublisher(settings.GRAFTWORK.redis_url) as publisher:
+    while True:
+        begun = time.perf_counter()
+        publisher.publish_snapshot(paced=True)
+        print(time.perf_counter() - begun, flush=True)
+        if time.monotonic() > until:
+            break
+"""
+
+
+@dataclass(frozen=True)
+class Product:
+    """What runs: a client of the web process with the tenant's key, and the gateway's address."""
+
+    api: httpx.Client
+    gateway: str
+    redis_url: str
+    environ: dict[str, str]
+
+    def version(self) -> int:
+        """Version of the routes that the gateway serves by."""
+        return int(httpx.get(f"{self.gateway}/readyz", trust_env=False).json()["routes_version"] or 0)
+
+
+def run() -> Iterator[Figure]:
+    """Builds, measures, and yields the figures."""
+    with ExitStack() as stack:
+        begun = time.perf_counter()
+        product = stack.enter_context(running(adapters=ADAPTERS, keys=KEYS))
+        yield _figure("time until a gateway that starts has the table", time.perf_counter() - begun, "s",
+                      note="with everything else that starts")  # fmt: skip
+        yield from _lists(product)
+        yield from _changes(product, "a change in force")
+        yield from _while_snapshots(product)
+        yield from _redis_lost(product)
+
+
+@contextmanager
+def running(*, adapters: int, keys: int) -> Iterator[Product]:
+    """The processes, over a database of that size."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        web, gateway, valkey = (_FIRST_PORT + number for number in range(3))
+        environ = _environ(stack.enter_context(_database()), folder, web, gateway, valkey)
+
+        def start_as(env: dict[str, str], *command: str) -> None:
+            process = subprocess.Popen(command, cwd=_ROOT, env=env, stdout=log, stderr=log)
+            stack.callback(_stop, process)
+
+        def start(*command: str) -> None:
+            start_as(environ, *command)
+
+        log = stack.enter_context((folder / "log").open("wb"))
+        start(*server_command(port=valkey, folder=folder))
+        _python(environ, "manage.py", "migrate", "-v0")
+        counts = ("--adapters", str(adapters), "--keys", str(keys))
+        key = _python(environ, "-m", "benchmarks.controlplane_data", *counts).strip()
+        python = sys.executable
+        start_as(
+            environ | {"GRAFTWORK_DATABASE_URL": _web_role(environ)},
+            python,
+            "-m",
+            "granian",
+            "--interface",
+            "asgi",
+            "--port",
+            str(web),
+            "controlplane.asgi:application",
+        )
+        start(python, "manage.py", "publish_routes")
+        start(python, "-m", "gateway")
+        headers = {"Authorization": f"Bearer {key}"}
+        base = f"http://127.0.0.1:{web}/api/v1"
+        api = stack.enter_context(httpx.Client(base_url=base, headers=headers, timeout=60, trust_env=False))
+        product = Product(api, f"http://127.0.0.1:{gateway}", environ["GRAFTWORK_REDIS_URL"], environ)
+        _until(lambda: api.get("/me").status_code == 200, seconds=60)
+        _until(lambda: product.version() > 0, seconds=120)
+        yield product
+
+
+def _lists(product: Product) -> Iterator[Figure]:
+    chosen = random.Random(1)
+    names = [f"bot-{chosen.randrange(ADAPTERS):06}" for _ in range(PAGES)]
+    deep = [_cursor(name) for name in names]
+    lists: dict[str, list[str]] = {
+        "adapters, first page": ["/adapters"] * PAGES,
+        "adapters, any page": deep,
+        "adapters by part of a name": [f"/adapters?search={name[4:]}" for name in names],
+        "adapters by status": ["/adapters?status=ready"] * PAGES,
+        "an adapter's versions": [f"/adapters/{name}/versions" for name in names],
+        "an adapter's aliases": [f"/adapters/{name}/aliases" for name in names],
+        "keys, first page": ["/keys"] * PAGES,
+        "keys by part of a name": [f"/keys?search={number}" for number in range(PAGES)],
+    }
+    for what, paths in lists.items():
+        seconds = []
+        for path in paths:
+            begun = time.perf_counter()
+            product.api.get(path).raise_for_status()
+            seconds.append(time.perf_counter() - begun)
+        p95 = statistics.quantiles(seconds, n=20)[-1] * 1000
+        yield _figure(f"p95 of {what}", p95, "ms", goal=100.0,
+          note=f"median {statistics.median(seconds) * 1000:.1f} ms, 50 rows a page")  # fmt: skip
+
+
+def _changes(product: Product, what: str) -> Iterator[Figure]:
+    seconds = [_change(product) for _ in range(CHANGES)]
+    yield _figure(f"{what}, longest of {CHANGES}", max(seconds) * 1000, "ms", goal=1000.0,
+          note=f"median {statistics.median(seconds) * 1000:.1f} ms, from sending the request")  # fmt: skip
+
+
+def _change(product: Product) -> float:
+    """Seconds from moving an alias to the gateway's serving by that."""
+    before = product.version()
+    begun = time.perf_counter()
+    path = f"/adapters/bot-{next(_unmoved):06}/aliases/prod"
+    product.api.put(path, json={"version": 2}).raise_for_status()
+    _until(lambda: product.version() > before, seconds=60, pause=0.002)
+    return time.perf_counter() - begun
+
+
+def _while_snapshots(product: Product) -> Iterator[Figure]:
+    code = _SNAPSHOT.format(seconds=10)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=_ROOT, env=product.environ, stdout=subprocess.PIPE, text=True
+    )
+    time.sleep(2)
+    yield from _changes(product, "a change in force while snapshots are written")
+    written = [float(line) for line in process.communicate()[0].splitlines()]
+    yield _figure(
+        "writing the snapshot, median", statistics.median(written), "s", note=f"{len(written)} times"
+    )
+
+
+def _redis_lost(product: Product) -> Iterator[Figure]:
+    before = product.version()
+    with redis.Redis.from_url(product.redis_url) as client:
+        client.flushall()
+    begun = time.perf_counter()
+    _until(lambda: product.version() > before, seconds=120, pause=0.01)
+    yield _figure("routes rebuilt after Redis lost everything", time.perf_counter() - begun, "s",
+                  note="until a gateway has the new snapshot; it serves on meanwhile")  # fmt: skip
+    yield from _changes(product, "a change in force after that")
+
+
+def _figure(metric: str, value: float, unit: str, *, goal: float | None = None, note: str = "") -> Figure:
+    met = None if goal is None else value < goal
+    return Figure("controlplane", metric, round(value, 2), unit, goal=goal, met=met, note=note)
+
+
+def _cursor(name: str) -> str:
+    """The list's page that begins behind `name`."""
+    return "/adapters?" + urlencode({"cursor": b64encode(f"p={name}".encode()).decode()})
+
+
+@contextmanager
+def _database() -> Iterator[str]:
+    """The URL of an empty database, dropped afterwards."""
+    server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
+    name = f"graftwork_bench_{os.getpid()}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        try:
+            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            connection.execute(f"DROP ROLE IF EXISTS {_ROLE}")
+
+
+def _web_role(environ: dict[str, str]) -> str:
+    """The URL of the web process, whose role owns no table: it meets the row policies."""
+    url = urlsplit(environ["GRAFTWORK_DATABASE_URL"])
+    web = urlunsplit(url._replace(netloc=f"{_ROLE}:bench@{url.netloc.rpartition('@')[2]}"))
+    _python(environ | {"WEB_DATABASE_URL": web}, "manage.py", "web_role")
+    return web
+
+
+def _environ(database: str, folder: Path, web: int, gateway: int, valkey: int) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")}
+    return inherited | {
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "GRAFTWORK_DATABASE_URL": database,
+        "GRAFTWORK_REDIS_URL": f"redis://127.0.0.1:{valkey}/0",
+        "GRAFTWORK_SECRET_KEY": "bench",
+        "GRAFTWORK_FLEET_TOKEN": "bench",
+        "GRAFTWORK_API_RATE": "999999",
+        "GRAFTWORK_GATEWAY_PORT": str(gateway),
+        "GRAFTWORK_GATEWAY_URL": f"http://127.0.0.1:{gateway}/v1",
+        "GRAFTWORK_WEB_URL": f"http://127.0.0.1:{web}",
+        "GRAFTWORK_WAL_DIR": str(folder / "wal"),
+        "GRAFTWORK_ARTIFACT_STORE": f"file://{folder / 'store'}",
+    }
+
+
+def _python(environ: dict[str, str], *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=_ROOT, env=environ, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout
+
+
+def _until(what: Callable[[], Any], *, seconds: float, pause: float = 0.05) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        with suppress(httpx.TransportError, json.JSONDecodeError):
+            if what():
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(pause)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

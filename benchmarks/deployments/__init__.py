@@ -1,0 +1,66 @@
+"""Hundreds of adapters on two base models, by the whole product in front of the local SageMaker.
+
+PostgreSQL, Redis, the web process, Celery, the publisher, a gateway and the local SageMaker are processes of
+their own, and behind it are the bundled worker's. Every adapter is registered over REST, placed as an
+inference component, asked for through the gateway all the time, updated to another version, and removed.
+GRAFTWORK_TEST_POSTGRES_URL says where the database is made and dropped; `sqlite` has it in a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from benchmarks.chaos.database import fresh_database
+from benchmarks.deployments.run import BASES, Outcome, life
+from benchmarks.figure import Figure
+
+ADAPTERS: Final = 300
+RATES: Final = {"CreateInferenceComponent": 5.0, "DeleteInferenceComponent": 5.0}
+"""Calls a second, above which the account throttles."""
+SPARE: Final = 10
+"""Components beyond one of each adapter, out of which an update has to come: a tenth would be ample."""
+
+
+def run(*, adapters: int = ADAPTERS) -> Iterator[Figure]:
+    """One run; what it came to."""
+    server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
+    limits = {"rates": RATES, "component_quota": adapters + len(BASES) + max(SPARE, adapters // 10)}
+    with tempfile.TemporaryDirectory(prefix="graftwork-deployments-") as name:
+        folder = Path(name)
+        with fresh_database("" if server == "sqlite" else server, folder) as url:
+            yield from figures(life(folder, url, adapters=adapters, sagemaker=limits, tell=_tell))
+
+
+def figures(outcome: Outcome) -> Iterator[Figure]:
+    """What a run says, the promise first."""
+    tally, requests = outcome.tally, outcome.tally.requests
+    for failure in tally.failures[:20]:
+        _tell(f"FAILED {failure}")
+    asked = f"of {requests.total()}, in every phase: {dict(requests)}"
+    yield _figure("failed requests", len(tally.failures), "requests", goal=0, note=asked)
+    brought = f"{outcome.adapters} adapters on {len(BASES)} bases, two versions each"
+    served, wanted = outcome.served, 2 * outcome.adapters
+    yield _figure("versions that came to serve", served, "versions", goal=wanted, note=brought)
+    own = "of 8 tokens each: an adapter answers by its own weights"
+    yield _figure("distinct first answers of those", outcome.answers, "answers", note=own)
+    left = str(outcome.left or "no component, endpoint, configuration, model, file or worker")
+    yield _figure("left in the account", sum(outcome.left.values()), "resources", goal=0, note=left)
+    yield _figure("longest that an old version answered after its alias had moved", tally.lag, "s")
+    for phase, seconds in outcome.seconds.items():
+        yield _figure(f"phase: {phase}", seconds, "s")
+    for kind, found in outcome.steps.items():
+        yield _figure(f"journal: {kind}", sum(found.values()), "steps", note=str(found))
+
+
+def _figure(metric: str, value: float, unit: str, *, goal: float | None = None, note: str = "") -> Figure:
+    met = None if goal is None else value == goal
+    return Figure("deployments", metric, round(value, 2), unit, goal=goal, met=met, note=note)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

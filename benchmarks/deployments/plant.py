@@ -1,0 +1,193 @@
+"""The product as processes: control plane, gateway, Redis, and the local SageMaker with its workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import boto3
+import httpx
+from botocore.config import Config
+
+from benchmarks.chaos.processes import ROOT, Killable
+from benchmarks.deployments.waiting import wait_until
+from benchmarks.gateway.processes import free_port
+from demo.valkey import server_command
+
+REGION: Final = "eu-central-1"
+BUCKET: Final = "artifacts"
+_KEY, _SECRET = "AKIDLOCAL", "local-secret"
+_START_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Plant:
+    """Everything that runs, each on a port of its own; `work` is the folder of SageMaker's copies."""
+
+    web: str
+    gateway: str
+    sagemaker: str
+    redis_url: str
+    work: Path
+    environ: Mapping[str, str]
+
+    def aws(self, service: str) -> Any:
+        """A boto3 client of the account, as any customer's."""
+        return boto3.client(
+            service, endpoint_url=self.sagemaker, region_name=REGION, aws_access_key_id=_KEY,
+            aws_secret_access_key=_SECRET, config=Config(retries={"total_max_attempts": 8}),
+        )  # fmt: skip
+
+    def routes_version(self) -> int:
+        """The version of the route table by which the gateway serves."""
+        answer = httpx.get(f"{self.gateway}/readyz", trust_env=False)
+        return int(answer.json()["routes_version"] or 0)
+
+    def left(self) -> dict[str, list[str]]:
+        """All that is in the account, by kind; and the workers that run."""
+        sagemaker, s3 = self.aws("sagemaker"), self.aws("s3")
+        kinds = {
+            "list_inference_components": ("InferenceComponents", "InferenceComponentName"),
+            "list_endpoints": ("Endpoints", "EndpointName"),
+            "list_endpoint_configs": ("EndpointConfigs", "EndpointConfigName"),
+            "list_models": ("Models", "ModelName"),
+        }
+        found = {
+            key: [item[name] for page in sagemaker.get_paginator(listed).paginate() for item in page[key]]
+            for listed, (key, name) in kinds.items()
+        }
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        found["Objects"] = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        found["Workers"] = [str(pid) for pid in self._workers()]
+        return found
+
+    def _workers(self) -> Iterator[int]:
+        for path in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if path.name.isdecimal() and str(self.work).encode() in (path / "cmdline").read_bytes():
+                    yield int(path.name)
+
+
+@contextlib.contextmanager
+def running(folder: Path, database_url: str, *, sagemaker: Mapping[str, Any]) -> Iterator[Plant]:
+    """Starts all of it on a migrated database.
+
+    Args:
+        sagemaker: fields of the local SageMaker's configuration beside those that are given here.
+    """
+    redis, web, gateway, aws = (free_port() for _ in range(4))
+    environ = {
+        "GRAFTWORK_DATABASE_URL": database_url,
+        "GRAFTWORK_REDIS_URL": f"redis://127.0.0.1:{redis}/0",
+        "GRAFTWORK_SECRET_KEY": "bench",
+        "GRAFTWORK_FLEET_TOKEN": "bench",
+        "GRAFTWORK_API_RATE": "999999",
+        "GRAFTWORK_GATEWAY_PORT": str(gateway),
+        "GRAFTWORK_GATEWAY_URL": f"http://127.0.0.1:{gateway}/v1",
+        "GRAFTWORK_WEB_URL": f"http://127.0.0.1:{web}",
+        "GRAFTWORK_WAL_DIR": str(folder / "wal"),
+        "GRAFTWORK_ARTIFACT_STORE": f"file://{folder / 'store'}",
+        # Longer than any request of the load takes, and than gateways take to hear of a route's end.
+        "GRAFTWORK_DEPLOYMENT_DRAIN_SECONDS": "3",
+        "AWS_ACCESS_KEY_ID": _KEY,
+        "AWS_SECRET_ACCESS_KEY": _SECRET,
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+    }
+    work = folder / "copies"
+    config = {
+        "region": REGION,
+        "credentials": [{"access_key": _KEY, "secret_key": _SECRET}],
+        "work_dir": str(work),
+        **sagemaker,
+    }
+    (folder / "sagemaker.json").write_text(json.dumps(config))
+    (folder / "valkey").mkdir()
+    plant = Plant(
+        f"http://127.0.0.1:{web}", f"http://127.0.0.1:{gateway}", f"http://127.0.0.1:{aws}",
+        environ["GRAFTWORK_REDIS_URL"], work, environ,
+    )  # fmt: skip
+    processes = _processes(folder, environ, web=web, redis=redis, aws=aws)
+    try:
+        for each in processes:
+            each.start()
+        for name, url in (
+            ("the local SageMaker", f"{plant.sagemaker}/_local/health"),
+            ("the web process", f"{plant.web}/api/v1/me"),
+        ):
+            wait_until(partial(_answers, url), seconds=_START_SECONDS, name=name)
+        location = {"LocationConstraint": REGION}
+        plant.aws("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
+        yield plant
+    finally:
+        for each in reversed(processes):
+            each.stop()
+
+
+def _processes(
+    folder: Path, environ: Mapping[str, str], *, web: int, redis: int, aws: int
+) -> Sequence[Killable]:
+    """In the order in which they need one another."""
+
+    def process(name: str, *command: str) -> Killable:
+        return Killable(name, command, environ, folder / f"{name}.log")
+
+    python = sys.executable
+    celery = (python, "-m", "celery", "-A", "controlplane.celery")
+    prompt = "graftwork,graftwork.webhooks,graftwork.mail"
+    return [
+        process("redis", *server_command(port=redis, folder=folder / "valkey")),
+        process("sagemaker", python, "-m", "sagemaker_local", "--config", str(folder / "sagemaker.json"),
+                "--port", str(aws)),
+        process("web", python, "-m", "granian", "--interface", "asgi", "--port", str(web),
+                "controlplane.asgi:application"),
+        process("publisher", python, "manage.py", "publish_routes"),
+        process("gateway", python, "-m", "gateway"),
+        process("celery", *celery, "worker", "-Q", prompt, "--concurrency", "1", "-n", "prompt"),
+        process("celery-long", *celery, "worker", "-Q", "graftwork.long", "--concurrency", "1", "-n", "long"),
+        process("celery-deployments", *celery, "worker", "-Q", "graftwork.deployments", "--concurrency", "2",
+                "-n", "deployments"),
+        process("beat", *celery, "beat", "--schedule", str(folder / "beat"), "--pidfile="),
+    ]  # fmt: skip
+
+
+class Staff:
+    """What only staff may do, by a process of the control plane's code; one line asks, one answers."""
+
+    def __init__(self, plant: Plant, log: Path) -> None:
+        with log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.deployments.staff"], cwd=ROOT,
+                env={**os.environ, **plant.environ}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=stderr, text=True,
+            )  # fmt: skip
+        self._log = log
+
+    def ask(self, action: str, **arguments: Any) -> Any:
+        """Raises RuntimeError when the process has ended; its log says why."""
+        asked, answers = self._process.stdin, self._process.stdout
+        if asked is None or answers is None:
+            raise RuntimeError("the process has no pipes")
+        asked.write(json.dumps([action, arguments]) + "\n")
+        asked.flush()
+        if not (line := answers.readline()):
+            raise RuntimeError(f"{action}: {self._log.read_text()[-3000:]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(30)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _answers(url: str) -> bool:
+    return httpx.get(url, timeout=10, trust_env=False).status_code < 500

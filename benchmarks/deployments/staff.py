@@ -1,0 +1,100 @@
+"""What staff do in the run, by the control plane's services: `python -m benchmarks.deployments.staff`.
+
+Reads `[action, arguments]` a line, writes an answer a line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import django
+
+django.setup()
+
+from controlplane.catalog.models import BaseModel  # noqa: E402  # models need Django to be set up
+from controlplane.catalog.services import base_model_register  # noqa: E402
+from controlplane.deployments.lifecycle import deployment_create, deployment_remove  # noqa: E402
+from controlplane.deployments.models import Deployment, DeploymentStep, Placement, Target  # noqa: E402
+from controlplane.deployments.targets import target_create  # noqa: E402
+from controlplane.routes.selectors import route_version  # noqa: E402
+from controlplane.tenants.services import api_key_create, tenant_create  # noqa: E402
+from worker_engine.protocol import EngineName  # noqa: E402
+
+ROLE: Final = "arn:aws:iam::000000000000:role/serving"
+_WORKER: Final = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.05", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}
+
+
+def prepare(*, sagemaker: str, region: str, store: str, bases: dict[str, str]) -> str:
+    """A tenant, base models from folders, and a target; the text of a key of the tenant's."""
+    tenant = tenant_create(slug="orchard", name="Orchard")
+    _, key = api_key_create(tenant=tenant, name="bench", scopes=["manage", "inference"])
+    for name, folder in bases.items():
+        base_model_register(name=name, source=folder)
+    target_create(
+        name="local-sm", kind="sagemaker", region=region, endpoint_url=sagemaker, role_arn=ROLE, store=store
+    )
+    return key
+
+
+def deploy(*, bases: list[str], instance_type: str) -> None:
+    """A deployment of each base model, all on one endpoint."""
+    for base in BaseModel.objects.filter(name__in=bases).order_by("name"):
+        deployment_create(
+            name=base.name, target=Target.objects.get(), base_model=base, endpoint="shared",
+            instance_type=instance_type, environment=_WORKER, options={"max_rolling_batch_size": 8},
+        )  # fmt: skip
+
+
+def look() -> dict[str, Any]:
+    """How far deployments are, and which versions of which adapters can be asked for."""
+    deployments = {
+        row.name: [row.status, row.reason, row.removed_at is not None]
+        for row in Deployment.objects.order_by("name")
+    }
+    rows = Placement.objects.values_list("engine_name", "status")
+    placed = [(EngineName.parse(name), status) for name, status in rows]
+    return {
+        "deployments": deployments,
+        "ready": [[name.adapter, name.version] for name, status in placed if status == "ready"],
+        "placements": Counter(status for _, status in placed),
+        "routes": route_version() or 0,
+    }
+
+
+def remove() -> None:
+    """All deployments."""
+    for row in Deployment.objects.filter(removed_at=None):
+        deployment_remove(deployment=row)
+
+
+def steps() -> dict[str, Any]:
+    """The journal's calls by action, and what was refused."""
+    rows = DeploymentStep.objects
+    refused = rows.filter(outcome=DeploymentStep.Outcome.FAILED).values_list("cause", flat=True)
+    return {
+        "calls": Counter(rows.exclude(seconds=None).values_list("action", flat=True)),
+        "refused": Counter(cause.partition(" (")[0] for cause in refused),
+    }
+
+
+_ACTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "prepare": prepare,
+    "deploy": deploy,
+    "look": look,
+    "remove": remove,
+    "steps": steps,
+}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        action, arguments = json.loads(line)
+        print(json.dumps(_ACTIONS[action](**arguments)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What the gateway costs: beside its ceiling, beside other gateways, under half its load, with 5,000 streams.
+
+README.md tells what is on in each target and where others' programs are looked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.figure import Figure
+from benchmarks.gateway import closed_loop, many_streams, memory, open_loop
+from benchmarks.gateway.peers import PEERS
+from benchmarks.gateway.processes import disk
+from benchmarks.gateway.targets import direct, gateway, passthrough
+
+
+def run(*, quick: bool = False) -> Iterator[Figure]:
+    """Measures every target and yields the figures; `quick` leaves out the minutes of streams and memory."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=disk())))
+        backend = direct(stack)
+        targets = {
+            "direct": backend,
+            "ceiling": passthrough(stack, backend.url),
+            "gateway": gateway(stack, folder, backend.url),
+        }
+        for peer in PEERS:
+            if (program := peer.program()) is not None:
+                targets[peer.name] = peer.start(stack, program, folder, backend.url)
+        measured = closed_loop.rounds(targets)
+        yield from closed_loop.figures(measured)
+        yield from open_loop.figures(targets["gateway"], measured["gateway"].requests)
+    if not quick:
+        yield from many_streams.figures()
+        yield from memory.figures()

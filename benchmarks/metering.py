@@ -1,0 +1,174 @@
+"""Usage from the stream into the database, also beside a gateway at work, and a report of a million events.
+
+A Redis-compatible server and one `manage.py ingest_usage` as processes, on PostgreSQL and on SQLite. The
+stream is filled first; the clock runs from the first batch that leaves it to the last, so that what is
+measured is an ingester that never waits. Events are of 20 tenants, 200 adapters drawn by Zipf's law, three
+keys a tenant and 24 hours. GRAFTWORK_TEST_POSTGRES_URL says where PostgreSQL is; databases are made there
+and dropped.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import redis
+
+from benchmarks.chaos.database import fresh_database
+from benchmarks.chaos.processes import ROOT
+from benchmarks.figure import Figure
+from benchmarks.metering_lag import lag_figure
+from demo.valkey import server_command
+from gateway.wire import USAGE_STREAM, UsageEvent
+
+_POSTGRES: Final = "postgresql://postgres@127.0.0.1:5432/postgres"
+EVENTS: Final = {"postgresql": 200_000, "sqlite": 50_000}
+GOALS: Final = {"postgresql": 20_000.0, "sqlite": 5_000.0}
+_TENANTS: Final = [f"tenant-{number}" for number in range(20)]
+REPORT_EVENTS: Final = 1_000_000
+REPORTS: Final = 50
+REPORT_GOAL_MS: Final = 200.0
+_REPORT: Final = """
+import django, json, sys, time; django.setup()
+import datetime as dt
+from django.test import Client
+from benchmarks.metering import REPORT_EVENTS, REPORTS, some_events
+from controlplane.metering.event_rows import StreamEntry
+from controlplane.metering.models import UsageHour, UsageRollup
+from controlplane.metering.services import usage_ingest
+from controlplane.tenants.services import api_key_create, tenant_create
+tenant = tenant_create(slug="tenant-0", name="Tenant")
+_, key = api_key_create(tenant=tenant, name="bench", scopes=["manage"])
+events, day = some_events(REPORT_EVENTS, days=30, tenants=1), dt.date(2026, 9, 1)
+batch = []
+for number, event in enumerate(events, 1):
+    batch.append(StreamEntry(f"1793000000000-{number}", event.to_json().encode()))
+    if len(batch) == 5000 or number == REPORT_EVENTS:
+        usage_ingest(entries=batch)
+        batch = []
+from django.db import connection
+with connection.cursor() as cursor:
+    cursor.execute("ANALYZE")
+client, seconds = Client(SERVER_NAME="localhost", headers={"Authorization": f"Bearer {key}"}), []
+for number in range(REPORTS):
+    group = ("day", "adapter", "day,adapter", "key", "base,status")[number % 5]
+    begun = time.perf_counter()
+    answer = client.get("/api/v1/usage", {"start": "2026-09-01", "end": "2026-09-30", "group_by": group})
+    seconds.append(time.perf_counter() - begun)
+    assert answer.status_code == 200, answer.content
+    assert answer.json()["total"]["requests"] == REPORT_EVENTS, answer.json()["total"]
+print(json.dumps([seconds, UsageRollup.objects.count(), UsageHour.objects.count()]))
+"""
+
+
+def run() -> Iterator[Figure]:
+    """Yields events a second on either database, the lag beside a gateway, and the report's p95."""
+    server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", _POSTGRES)
+    for name, url in (("postgresql", server), ("sqlite", "")):
+        with tempfile.TemporaryDirectory() as folder, fresh_database(url, Path(folder), _TENANTS) as database:
+            rate = _ingest_rate(EVENTS[name], database, Path(folder))
+            yield _figure(f"ingest_{name}", rate, "event/s", goal=GOALS[name], met=rate >= GOALS[name],
+                          note=f"{EVENTS[name]} events, one ingester")  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
+        yield lag_figure(database, _environ(database, ""))
+    with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
+        output = subprocess.run(
+            [sys.executable, "-c", _REPORT], cwd=ROOT, env=_environ(database, ""), check=True,
+            stdout=subprocess.PIPE, text=True,
+        ).stdout  # fmt: skip
+        seconds, days, hours = json.loads(output.splitlines()[-1])
+        p95 = statistics.quantiles(seconds, n=20)[-1] * 1000
+        yield _figure("month_report_p95", p95, "ms", goal=REPORT_GOAL_MS, met=p95 <= REPORT_GOAL_MS,
+                      note=f"{REPORT_EVENTS} events, {days} sums by day, {hours} by hour; "
+                      f"median {statistics.median(seconds) * 1000:.1f} ms; the view in process")  # fmt: skip
+
+
+def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) -> Iterator[UsageEvent]:
+    """Events from 2026-09-01 on, spread evenly, in order of time."""
+    draw = random.Random(seed)
+    start = int(dt.datetime(2026, 9, 1, tzinfo=dt.UTC).timestamp() * 1000)
+    adapters = [f"t_tenant-{n % tenants}.a_bot-{n}.v1.{n:012x}" for n in range(200)]
+    weights = [1 / (n + 1) for n in range(200)]
+    for number, chosen in enumerate(draw.choices(range(200), weights, k=count)):
+        moment = start + number * days * 86_400_000 // count
+        bits = f"{moment:012x}7{draw.getrandbits(12):03x}{1 << 63 | draw.getrandbits(62):016x}"
+        event_id = f"{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}"
+        prompt = draw.randrange(20, 2000)
+        yield UsageEvent(
+            event_id=event_id, tenant=f"tenant-{chosen % tenants}", project="default",
+            key_id=f"{chosen % tenants:06x}{draw.randrange(3):06x}", request_id=f"req_{bits}", attempt=1,
+            requested_model=f"bot-{chosen}@prod", alias="prod", arm="", adapter=adapters[chosen],
+            base_model="base", backend="worker", endpoint="copy-1",
+            status="ok" if draw.random() < 0.97 else "cancelled", error_code="", prompt_tokens=prompt,
+            cached_tokens=prompt // 3, completion_tokens=draw.randrange(1, 600), estimated=False,
+            ttft_ms=41.5, duration_ms=900.25, started_at=moment, gateway_id="gateway-1",
+        )  # fmt: skip
+
+
+def _ingest_rate(count: int, database: str, folder: Path) -> float:
+    with _valkey(folder) as url, redis.Redis.from_url(url) as client:
+        with client.pipeline(transaction=False) as pipeline:
+            for number, event in enumerate(some_events(count), 1):
+                pipeline.xadd(USAGE_STREAM, {"event": event.to_json()})
+                if number % 1000 == 0:
+                    pipeline.execute()
+            pipeline.execute()
+        command = [sys.executable, "manage.py", "ingest_usage"]
+        ingester = subprocess.Popen(command, cwd=ROOT, env=_environ(database, url))
+        try:
+            while (left := cast(int, client.xlen(USAGE_STREAM))) == count:
+                time.sleep(0.001)
+            begun, ahead = time.perf_counter(), left
+            while cast(int, client.xlen(USAGE_STREAM)):
+                time.sleep(0.005)
+            return ahead / (time.perf_counter() - begun)
+        finally:
+            ingester.terminate()
+            ingester.wait(30)
+
+
+@contextmanager
+def _valkey(folder: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (folder / "valkey.log").open("wb") as log:
+        server = subprocess.Popen(server_command(port=port, folder=folder), stdout=log, stderr=log)
+    url = f"redis://127.0.0.1:{port}/0"
+    try:
+        with redis.Redis.from_url(url) as client:
+            for _ in range(200):
+                try:
+                    client.ping()
+                    break
+                except redis.ConnectionError:
+                    time.sleep(0.05)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _environ(database: str, redis_url: str) -> dict[str, str]:
+    return os.environ | {
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "GRAFTWORK_DATABASE_URL": database,
+        "GRAFTWORK_SECRET_KEY": "benchmark",
+        **({"GRAFTWORK_REDIS_URL": redis_url} if redis_url else {}),
+    }
+
+
+def _figure(metric: str, value: float, unit: str, **rest: Any) -> Figure:
+    return Figure("metering", metric, round(value, 1), unit, **rest)

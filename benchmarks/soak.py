@@ -1,0 +1,157 @@
+"""A worker under mixed traffic for 20 minutes, watched for what it does not give back.
+
+`python -m benchmarks.soak [--minutes 20]` is about no speed: a few clients send chats, completions, streams,
+hang-ups, adapters by Zipf's law, several choices, logprobs, grammars, tools, deadlines and bad bodies to one
+worker process with one thread. Its memory is read all along, and at the end it must stand idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from benchmarks.adapters import MODEL
+from benchmarks.engine.adapters import make_adapters
+from benchmarks.figure import Figure, compared
+from benchmarks.mixed_traffic import Traffic, Watch
+from worker_engine.protocol import AdapterRef
+
+ADAPTERS: Final = 60
+IDLE: Final = ("requests_running", "requests_waiting", "kv_pages_used", "adapter_pages")
+GROWTH_GOAL: Final = 1.05
+"""Resident memory in the last quarter over that in the second: the first fills caches."""
+TOOL_TEMPLATE: Final = """{% for tool in tools or [] %}{{ tool | tojson }}
+{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% endfor %}Answer, or call a tool in <tool_call></tool_call>.
+assistant:"""
+"""The demo model's own template knows no tools."""
+
+
+async def soak(model: Path, adapters: Sequence[AdapterRef], folder: Path, *, seconds: float) -> Watch:
+    """Starts a worker on `model`, sends traffic for `seconds`, and waits until it is idle again.
+
+    Raises RuntimeError when the worker does not start, or ends.
+    """
+    async with _worker(model, folder) as (url, process):
+        traffic = Traffic(url, adapters)
+        sampling = asyncio.create_task(_sample(process.pid, traffic.watch, max(0.2, seconds / 200)))
+        await traffic.run(seconds)
+        sampling.cancel()
+        for _ in range(100):
+            traffic.watch.left = {name: await _metric(url, name) for name in IDLE}
+            if not any(traffic.watch.left.values()):
+                break
+            await asyncio.sleep(0.1)
+        if process.poll() is not None:
+            raise RuntimeError(f"the worker ended: {(folder / 'log').read_text()[-3000:]}")
+        return traffic.watch
+
+
+@contextlib.asynccontextmanager
+async def _worker(model: Path, folder: Path) -> AsyncIterator[tuple[str, subprocess.Popen[bytes]]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = _start(model, folder, port)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            with contextlib.suppress(aiohttp.ClientError):
+                await _metric(url, "up")
+                break
+            if process.poll() is not None:
+                raise RuntimeError(f"the worker did not start: {(folder / 'log').read_text()}")
+            await asyncio.sleep(0.1)
+        yield url, process
+    finally:
+        process.terminate()
+        process.wait(120)
+
+
+def _start(model: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
+    """Every tier is small, so that things leave it all the time."""
+    command = [
+        sys.executable, "-m", "worker_engine", "--model", str(model), "--served-model-name", "base",
+        "--port", str(port), "--adapter-cache-dir", str(folder / "cache"), "--num-threads", "1",
+        "--memory-gib", "0.1", "--max-adapters-per-batch", "4", "--adapter-cache-gib", "0.05",
+        "--adapter-disk-gib", "0.1", "--max-num-seqs", "8", "--max-waiting", "16",
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=log, stderr=log)
+
+
+async def _metric(url: str, name: str) -> int:
+    async with aiohttp.ClientSession() as session, session.get(url + "/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"graftwork_worker_{name} "))
+
+
+async def _sample(pid: int, watch: Watch, every: float) -> None:
+    while True:
+        watch.resident.append(_resident_mib(pid))
+        await asyncio.sleep(every)
+
+
+def _resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def model_with_tools(model: Path, folder: Path) -> Path:
+    """The checkpoint's files, linked, beside a chat template that knows tools."""
+    folder.mkdir()
+    for path in model.iterdir():
+        if path.name not in ("chat_template.jinja", "adapters"):
+            (folder / path.name).symlink_to(path)
+    (folder / "chat_template.jinja").write_text(TOOL_TEMPLATE)
+    return folder
+
+
+def figures(watch: Watch) -> list[Figure]:
+    """What must be nothing, and memory over time."""
+    quarter = max(1, len(watch.resident) // 4)
+    answers = ", ".join(f"{count} of {status}" for status, count in sorted(watch.statuses.items()))
+    return [
+        Figure("soak", "requests", watch.statuses.total() + watch.hang_ups, "requests",
+               note=f"{answers}, {watch.hang_ups} hang-ups of ours"),
+        Figure("soak", "stuck", len(watch.stuck), "requests", goal=0, met=not watch.stuck),
+        Figure("soak", "broken", len(watch.broken), "answers", goal=0, met=not watch.broken,
+               note="; ".join(watch.broken[:3])),
+        Figure("soak", "left", sum(watch.left.values()), "pages and requests", goal=0,
+               met=not any(watch.left.values()), note=json.dumps(watch.left)),
+        compared("soak", "resident", statistics.median(watch.resident[-quarter:]), "MiB",
+                 baseline=statistics.median(watch.resident[-quarter:]) / watch.growth, goal=GROWTH_GOAL,
+                 less_is_better=True, note=f"last quarter by second; at most {max(watch.resident):.0f}"),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    """Exit status 1 when a goal is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    seconds = parser.parse_args().minutes * 60
+    with tempfile.TemporaryDirectory(prefix="graftwork-soak-") as name:
+        folder = Path(name)
+        refs = [item.ref for item in make_adapters(folder / "adapters", ADAPTERS)]
+        watch = asyncio.run(soak(model_with_tools(MODEL, folder / "model"), refs, folder, seconds=seconds))
+    found = figures(watch)
+    for figure in found:
+        print(figure.to_json(), flush=True)
+    return int(any(figure.met is False for figure in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

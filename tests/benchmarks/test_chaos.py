@@ -1,0 +1,68 @@
+"""The chaos run in small: every kind of process killed under load; and that its judge sees what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chaos.clients import Seen
+from benchmarks.chaos.database import fresh_database
+from benchmarks.chaos.reconcile import Row, reconcile
+from benchmarks.chaos.run import run
+
+
+@pytest.mark.timeout(240)
+def test_every_stream_that_was_seen_is_billed_once(tmp_path: Path) -> None:
+    with fresh_database("", tmp_path) as url:
+        outcome = asyncio.run(run(tmp_path, url, streams=150, kills=6, at_once=24, seed=7))
+    assert outcome.faults == []
+    assert outcome.kills == {"gateway": 2, "upstream": 1, "ingester": 1, "redis": 1, "emptied redis": 1}
+    assert outcome.verdict.streams >= 120
+    assert outcome.verdict.ends["whole"] > 20
+    assert outcome.verdict.ends["cut"] > 0, "the kills of gateways hit streams"
+    assert outcome.verdict.once == outcome.verdict.streams
+
+
+def seen(tokens: int, *, end: str = "whole", ended: float = 10.0, replayed: bool = False) -> Seen:
+    """Tokens came every 0.1 s, the last at `ended`."""
+    times = [ended - 0.1 * (tokens - 1 - index) for index in range(tokens)]
+    return Seen("r", 0, 20, times[0] - 0.1, replayed, times, end, ended)
+
+
+def row(tokens: int, *, status: str = "ok", attempt: int = 1, prompt: int = 11) -> Row:
+    return Row("r", attempt, status, prompt, 5, tokens, False)
+
+
+@pytest.mark.parametrize(
+    ("item", "rows", "generated", "fault"),
+    [
+        (seen(20), [row(20)], 20, ""),
+        (seen(20), [row(0, attempt=1, status="error"), row(20, attempt=2)], 20, ""),
+        (seen(20), [], 20, "never"),
+        (seen(20), [row(0)], 20, "never"),
+        (seen(20), [row(20), row(20, attempt=2)], 40, "twice"),
+        (seen(20), [row(20)], 19, "over"),
+        (seen(20), [row(19)], 20, "under"),
+        (seen(20), [row(20, status="error")], 20, "unlike"),
+        (seen(20), [row(20, prompt=12)], 20, "unlike"),
+        (seen(5, end="hang-up"), [row(7, status="cancelled")], 9, ""),
+        (seen(5, end="hang-up"), [row(4, status="cancelled")], 9, "under"),
+        (seen(5, end="hang-up", ended=9.8), [row(4, status="interrupted")], 9, ""),
+        (seen(5, end="error"), [row(5, status="error")], 5, ""),
+        (seen(15, end="cut"), [row(8, status="interrupted")], 15, ""),
+        (seen(15, end="cut"), [row(2, status="interrupted")], 15, "under"),
+        (seen(5, end="cut", ended=10.6), [row(1, status="interrupted")], 15, "under"),
+        (seen(9, end="cut", ended=10.6), [row(1, status="interrupted")], 15, ""),
+        (seen(15, end="cut", ended=3.0), [row(8, status="interrupted")], 15, "under"),
+        (seen(20, replayed=True), [row(20)], 20, "twice"),
+        (seen(20, replayed=True), [], 0, ""),
+    ],
+)
+def test_the_judge_tells_right_from_wrong(item: Seen, rows: list[Row], generated: int, fault: str) -> None:
+    """The gateway was killed at 9.9 s."""
+    verdict = reconcile([item], rows, {"r": generated}, [[9.9]])
+    assert [name for name in ("twice", "never", "over", "under", "unlike") if getattr(verdict, name)] == (
+        [fault] if fault else []
+    )

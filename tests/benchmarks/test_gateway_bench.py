@@ -1,0 +1,48 @@
+"""The gateway's benchmark in small: every part runs and tells figures that can be true."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gateway import closed_loop, many_streams, memory, open_loop
+from benchmarks.gateway.targets import direct, gateway, passthrough
+
+
+def test_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closed_loop, "ROUNDS", 1)
+    monkeypatch.setattr(closed_loop, "SECONDS", 1)
+    monkeypatch.setattr(open_loop, "SECONDS", 1)
+    monkeypatch.setattr(open_loop, "WARM_SECONDS", 0.5)
+    with contextlib.ExitStack() as stack:
+        backend = direct(stack)
+        ours = gateway(stack, tmp_path, backend.url)
+        ceiling = passthrough(stack, backend.url)
+        measured = closed_loop.rounds({"direct": backend, "ceiling": ceiling, "gateway": ours})
+        found = {figure.metric: figure for figure in closed_loop.figures(measured)}
+        (late,) = open_loop.figures(ours, capacity=100)
+    assert measured["direct"].requests > measured["ceiling"].requests > 0
+    assert found["requests"].ratio == pytest.approx(
+        measured["gateway"].requests / measured["ceiling"].requests, abs=0.001
+    )
+    assert found["CPU of a stream"].value > 0
+    assert late.value > 0
+    assert "answers" in late.note
+
+
+def test_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("STREAMS", 40), ("EVENTS", 3), ("RAMP_SECONDS", 0.5)):
+        monkeypatch.setattr(many_streams, name, value)
+    used, stalled = many_streams.figures()
+    assert "40 whole" in used.note
+    assert used.value > 10
+    assert stalled.value == 0
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_TURN_SECONDS", 1)
+    (figure,) = memory.figures(minutes=0.05)
+    assert figure.ratio is not None
+    assert 0.5 < figure.ratio < 2
