@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
+from django.db import connection
+from django.test import TransactionTestCase
 from playwright.sync_api import Browser, sync_playwright
 
+from controlplane.audit import append_only
+from controlplane.billing.ledger import append_only as books
 from demo.valkey import server_command
 
 ROOT = Path(__file__).resolve().parent.parent
+_PORTS = random.SystemRandom()
 DEMO_MODEL = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
+
+# A busy machine is slow at times; how long a test may take pytest-timeout says. On CI examples are drawn from
+# a fixed seed, so that a commit passes twice; everywhere else they are new ones each time.
+hypothesis.settings.register_profile(
+    "graftwork",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("graftwork")
 
 CHROMIUM_FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -27,10 +45,17 @@ CHROMIUM_FLAGS = [
 
 
 def free_port() -> int:
-    """A loopback TCP port that nobody listens on at this moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A loopback TCP port that nobody listens on at this moment.
+
+    Of those below the ones that the system gives to connections: until the caller's server listens, none of
+    the connections that other tests open meanwhile may get it.
+    """
+    while True:
+        # The system's own chance: property tests set the seed of Python's.
+        port = _PORTS.randrange(10_000, 32_000)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def stop(process: subprocess.Popen[bytes], *, grace: float = 10.0) -> None:
@@ -42,6 +67,24 @@ def stop(process: subprocess.Popen[bytes], *, grace: float = 10.0) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def flush_reaches_the_audit_log() -> Iterator[None]:
+    """After a test with transactions Django empties every table; the triggers of the audit log and of the
+    books would refuse."""
+    teardown = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
+
+    def lifted(self: TransactionTestCase) -> None:
+        append_only.remove(connection)
+        books.remove(connection)
+        teardown(self)
+        append_only.install(connection)
+        books.install(connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lifted)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -65,12 +108,21 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     stop(process)
 
 
+@pytest.fixture(scope="session")
+def lasting_redis(redis_server: str) -> str:
+    """The database of gateways that outlive a test: emptied, it is told their usage again."""
+    return redis_server.removesuffix("/0") + "/1"
+
+
 @pytest.fixture
-def redis_url(redis_server: str) -> str:
-    """The session's Valkey server, emptied before the test."""
-    with redis.Redis.from_url(redis_server) as client:
-        client.flushall()
-    return redis_server
+def redis_url(redis_server: str, request: pytest.FixtureRequest) -> str:
+    """An emptied database of the test session's Valkey server."""
+    url = redis_server
+    if "lasting_redis" in request.fixturenames:
+        url = request.getfixturevalue("lasting_redis")
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
 
 
 @pytest.fixture(scope="session")

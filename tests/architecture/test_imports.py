@@ -28,6 +28,7 @@ BREACHES = [
     ("controlplane/adapters/breach.py", "import torch", "controlplane"),
     ("kernels/lora/breach.py", "import demo.valkey", "planes"),
     ("demo/breach.py", "import benchmarks.figure", "planes"),
+    ("sagemaker_local/breach.py", "import gateway.aws.sigv4", "sagemaker_local"),
     ("controlplane/tenants/breach.py", "import controlplane.billing.models", "apps"),
     ("controlplane/newroom/__init__.py", "", "apps"),
     ("controlplane/tenants/selectors.py", "import controlplane.tenants.services", "inside-an-app"),
@@ -85,6 +86,10 @@ def test_every_package_is_under_contract() -> None:
 
 SHARED = (
     "gateway.wire",
+    "gateway.usage_event",
+    "gateway.wire_limits",
+    "gateway.wire_keys",
+    "gateway.addresses",
     "worker_engine.protocol",
     *(f"worker_engine.adapters.{name}" for name in ("config", "pattern", "targets", "tensors")),
 )
@@ -107,7 +112,7 @@ def test_wire_modules_need_only_the_standard_library(module: str) -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("gateway.app", ("django", "torch", "triton", "celery", "boto3")),
+        ("gateway.app", ("django", "torch", "triton", "celery", "boto3", "botocore")),
         ("controlplane.asgi", ("torch", "triton", "transformers", "aiohttp")),
         ("worker_engine.server", ("django", "celery", "redis", "transformers", "peft")),
     ],

@@ -1,0 +1,65 @@
+"""Migrations leave servers of the release before them working."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psycopg
+import pytest
+from django.db import migrations, models
+from django.db.migrations.operations.base import Operation
+
+from tests.architecture.migration_lint import BASELINE, faults, own_migrations
+from tests.conftest import ROOT
+
+URL = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
+
+
+def test_no_migration_breaks_an_older_server() -> None:
+    found = {name: list(faults(migration)) for name, migration in own_migrations().items()}
+    assert {name: texts for name, texts in found.items() if texts and name not in BASELINE} == {}
+
+
+def test_the_baseline_names_migrations_that_there_are() -> None:
+    assert set(BASELINE) <= set(own_migrations())
+
+
+def test_the_sql_for_postgresql_is_linted() -> None:
+    try:
+        psycopg.connect(URL, connect_timeout=2).close()
+    except psycopg.OperationalError as error:
+        absent = pytest.fail if os.environ.get("CI") else pytest.skip
+        absent(f"no PostgreSQL: set GRAFTWORK_TEST_POSTGRES_URL ({error})")
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.architecture.migration_lint"],
+        env=os.environ | {"GRAFTWORK_DATABASE_URL": URL},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-2000:]
+    assert "sqlmigrate" in result.stderr, "the SQL was looked at"
+
+
+def migration(*operations: Operation) -> migrations.Migration:
+    new = type("Migration", (migrations.Migration,), {"operations": list(operations)})
+    made: migrations.Migration = new("0009_new", "tenants")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("operation", "count"),
+    [
+        (migrations.AddField("tenant", "n", models.IntegerField(default=0)), 1),
+        (migrations.AddField("tenant", "n", models.IntegerField(default=0, db_default=0)), 0),
+        (migrations.AddField("tenant", "n", models.IntegerField(null=True)), 0),
+        (migrations.RemoveField("tenant", "name"), 1),
+        (migrations.RenameField("tenant", "name", "title"), 1),
+        (migrations.DeleteModel("tenant"), 1),
+        (migrations.CreateModel("other", [("n", models.IntegerField())]), 0),
+    ],
+)
+def test_what_an_older_server_stumbles_over_is_found(operation: Operation, count: int) -> None:
+    assert len(list(faults(migration(operation)))) == count
