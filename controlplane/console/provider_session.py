@@ -31,6 +31,7 @@ class ProviderSession(requests.Session):
     def __init__(self) -> None:
         super().__init__()
         self._handles: list[socket.socket] = []
+        self._lock, self._over = threading.Lock(), False
         self._timer = threading.Timer(TOTAL_S, self._shut)
         self._timer.daemon = True
         for scheme in ("http://", "https://"):
@@ -46,18 +47,21 @@ class ProviderSession(requests.Session):
             self._handles.pop().close()
 
     def _watch(self, connection: socket.socket) -> None:
-        if self._timer.finished.is_set():
-            connection.close()
-            raise TimeoutError(f"the identity provider takes longer than {TOTAL_S:.0f} s")
-        # A handle of its own: TLS takes the connection's descriptor away.
-        self._handles.append(connection.dup())
-        if len(self._handles) == 1:
-            self._timer.start()
+        with self._lock:
+            if self._over:
+                connection.close()
+                raise TimeoutError(f"the identity provider takes longer than {TOTAL_S:.0f} s")
+            # A handle of its own: TLS takes the connection's descriptor away.
+            self._handles.append(connection.dup())
+            if len(self._handles) == 1:
+                self._timer.start()
 
     def _shut(self) -> None:
-        for handle in self._handles:
-            with contextlib.suppress(OSError):
-                handle.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._over = True
+            for handle in self._handles:
+                with contextlib.suppress(OSError):
+                    handle.shutdown(socket.SHUT_RDWR)
 
 
 class _Adapter(HTTPAdapter):

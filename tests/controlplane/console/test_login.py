@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import ssl
 from dataclasses import replace
@@ -182,6 +183,7 @@ def test_a_provider_that_drips_holds_nobody_for_long(
         assert sso.post("/accounts/oidc/sso/login/").status_code == 503
 
 
+@pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 def test_a_provider_that_drips_under_tls_is_left_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_session, "TOTAL_S", 2.0)
     authority = Authority(tmp_path)
@@ -196,6 +198,8 @@ def test_a_provider_that_drips_under_tls_is_left_too(tmp_path: Path, monkeypatch
         # The time was the session's, not the connection's.
         with within(0, 1), pytest.raises(requests.RequestException):
             session.get(url)
+    # CPython leaves a socket that was cut in the middle of its handshake to the collector, which complains.
+    gc.collect()
 
 
 def test_a_provider_needs_its_client() -> None:
