@@ -1,4 +1,4 @@
-"""`python -m worker_engine`: the worker's composition root."""
+"""`python -m worker_engine`: the worker's composition root; `serve` before the flags is SageMaker's start."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from worker_engine.config import EngineConfig
 from worker_engine.errors import ConfigError
+from worker_engine.sagemaker.container import expanded
 from worker_engine.startup import Startup
 from worker_engine.template.handover import VARIABLE, hand_over
 from worker_engine.tracing import Tracing, TracingUnavailable
@@ -182,11 +183,12 @@ def run(
 def main() -> int:
     """This process's worker, or one forked by the template that `GRAFTWORK_WORKER_TEMPLATE` names."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    arguments = expanded(sys.argv[1:], os.environ)
     if path := os.environ.get(VARIABLE):
-        status = hand_over(path, sys.argv[1:])
+        status = hand_over(path, arguments)
         if status is not None:
             return status
-    return run(sys.argv[1:], os.environ, Startup())
+    return run(arguments, os.environ, Startup())
 
 
 if __name__ == "__main__":

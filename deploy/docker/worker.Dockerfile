@@ -26,7 +26,9 @@ COPY worker_engine worker_engine
 # A checkout made under a strict umask is not readable to the image's user.
 RUN chmod -R a+rX /app && python -m compileall -q kernels worker_engine
 USER graftwork
-EXPOSE 8002
+EXPOSE 8002 8080
+# SageMaker runs `serve`, and may name the port (SAGEMAKER_BIND_TO_PORT).
+LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true
 ENTRYPOINT ["python", "-m", "worker_engine"]
 
 # What downloads and converts the demo model into the /models volume: transformers stays out of the worker.

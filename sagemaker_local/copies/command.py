@@ -9,19 +9,12 @@ from pathlib import Path
 from typing import Final
 
 WORKER: Final = (
-    sys.executable, "-m", "worker_engine", "--model", "{model}", "--served-model-name", "{name}",
+    sys.executable, "-m", "worker_engine", "serve", "--model", "{model}", "--served-model-name", "{name}",
     "--host", "127.0.0.1", "--port", "{port}", "--adapters-dir", "{adapters}",
     "--adapter-cache-dir", "{cache}",
 )  # fmt: skip
-"""Every image that the configuration does not name runs the bundled worker."""
-_OPTIONS: Final = {
-    "OPTION_MAX_ROLLING_BATCH_SIZE": "--max-num-seqs",
-    "OPTION_MAX_MODEL_LEN": "--max-model-len",
-    "OPTION_MAX_LORAS": "--max-adapters-per-batch",
-}
-"""LMI's settings that the bundled worker has under another name."""
-_FLAG_PREFIX: Final = "GRAFTWORK_WORKER_FLAG_"
-"""GRAFTWORK_WORKER_FLAG_MEMORY_GIB=0.5 in a container's environment is --memory-gib 0.5."""
+"""Every image that the configuration does not name runs the bundled worker. Its other settings stand in the
+container's environment, which it reads as it does at SageMaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +56,4 @@ def command(
         "model": str(places.model), "adapters": str(places.adapters), "cache": str(places.cache),
         "name": served, "port": str(port),
     }  # fmt: skip
-    words = [word.format_map(values) for word in template]
-    return words if fitting else words + _flags(spec.environment)
-
-
-def _flags(environment: Mapping[str, str]) -> list[str]:
-    flags: list[str] = []
-    for name, value in sorted(environment.items()):
-        if name in _OPTIONS:
-            flags += [_OPTIONS[name], value]
-        elif name.startswith(_FLAG_PREFIX):
-            flags += ["--" + name.removeprefix(_FLAG_PREFIX).lower().replace("_", "-"), value]
-    return flags
+    return [word.format_map(values) for word in template]

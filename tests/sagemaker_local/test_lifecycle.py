@@ -72,8 +72,8 @@ def update(stand: Stand, model: str, **deployment: Any) -> dict[str, Any]:
     return stand.settled("base")
 
 
-def commands(stand: Stand) -> list[bytes]:
-    return [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in stand.workers()]
+def environments(stand: Stand) -> list[bytes]:
+    return [Path(f"/proc/{pid}/environ").read_bytes() for pid in stand.workers()]
 
 
 def test_a_rolling_update_fails_no_request(stand: Stand) -> None:
@@ -84,7 +84,7 @@ def test_a_rolling_update_fails_no_request(stand: Stand) -> None:
     assert found["LastDeploymentConfig"]["RollingUpdatePolicy"]["WaitIntervalInSeconds"] == 0
     assert len(seen) > 10
     assert [item for item in seen if isinstance(item, Exception)] == []
-    assert [b"--max-model-len\x00128" in line for line in commands(stand)] == [True, True]
+    assert [b"OPTION_MAX_MODEL_LEN=128" in line for line in environments(stand)] == [True, True]
 
 
 def test_a_copy_that_does_not_start_takes_the_update_back(stand: Stand) -> None:
@@ -102,7 +102,7 @@ def test_a_copy_that_does_not_start_takes_the_update_back(stand: Stand) -> None:
     assert (found["InferenceComponentStatus"], found["Specification"]["ModelName"]) == ("InService", old)
     assert "ping health check" in found["FailureReason"]
     assert found["RuntimeConfig"]["CurrentCopyCount"] == len(stand.workers()) == 2
-    long = [b"--max-model-len\x00128" in line for line in commands(stand)]
+    long = [b"OPTION_MAX_MODEL_LEN=128" in line for line in environments(stand)]
     assert long == [old == "next"] * 2, "both copies are of the old version"
     assert [item for item in seen if isinstance(item, Exception)] == []
 
@@ -121,7 +121,7 @@ def test_an_alarm_takes_the_update_back(stand: Stand) -> None:
     )  # fmt: skip
     assert found["Specification"]["ModelName"] == old
     assert "Alarms went off" in found["FailureReason"]
-    long = [b"--max-model-len\x00128" in line for line in commands(stand)]
+    long = [b"OPTION_MAX_MODEL_LEN=128" in line for line in environments(stand)]
     assert long == [old == "next"] * 2, "both copies are of the old version again"
 
 

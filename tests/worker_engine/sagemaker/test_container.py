@@ -1,0 +1,103 @@
+"""`serve`: a container that SageMaker starts is told everything by its environment."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import free_port, stop
+from worker_engine.__main__ import parse_config
+from worker_engine.sagemaker.container import expanded
+
+TRUST = {"GRAFTWORK_TRUST_NETWORK": "yes"}
+
+
+def test_without_serve_nothing_changes() -> None:
+    flags = ["--model", "m", "--port", "1"]
+    assert expanded(flags, {"OPTION_MAX_MODEL_LEN": "128"}) == flags
+    assert expanded([], {}) == []
+
+
+def test_the_environment_names_what_is_served() -> None:
+    bare = parse_config(expanded(["serve"], {}), TRUST)
+    assert (str(bare.model), bare.served_model_name) == ("/opt/ml/model", "model")
+    assert (bare.host, bare.port, bare.max_num_seqs) == ("0.0.0.0", 8080, 64)
+    told = {
+        "OPTION_MODEL_ID": "/opt/ml/model/tiny", "OPTION_SERVED_MODEL_NAME": "tiny",
+        "OPTION_MAX_MODEL_LEN": "128", "OPTION_MAX_ROLLING_BATCH_SIZE": "8", "OPTION_MAX_LORAS": "4",
+        "OPTION_DTYPE": "fp32", "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.5", "SAGEMAKER_BIND_TO_PORT": "7000",
+    }  # fmt: skip
+    config = parse_config(expanded(["serve"], told), TRUST)
+    assert (str(config.model), config.served_model_name) == ("/opt/ml/model/tiny", "tiny")
+    assert (config.max_model_len, config.max_num_seqs, config.max_adapters_per_batch) == (128, 8, 4)
+    assert (config.dtype, config.memory_gib, config.port) == ("float32", 0.5, 7000)
+
+
+@pytest.mark.parametrize("elsewhere", ["s3://bucket/weights/", "org/model"])
+def test_weights_from_elsewhere_lie_where_sagemaker_lays_them(elsewhere: str) -> None:
+    config = parse_config(expanded(["serve"], {"HF_MODEL_ID": elsewhere}), TRUST)
+    assert str(config.model) == "/opt/ml/model"
+
+
+def test_flags_win_over_own_variables_and_those_over_lmis() -> None:
+    told = {"OPTION_MAX_ROLLING_BATCH_SIZE": "8", "GRAFTWORK_WORKER_FLAG_MAX_NUM_SEQS": "16"}
+    assert parse_config(expanded(["serve"], told), TRUST).max_num_seqs == 16
+    assert parse_config(expanded(["serve", "--max-num-seqs", "32"], told), TRUST).max_num_seqs == 32
+
+
+def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    told = {
+        "OPTION_QUANTIZE": "awq", "OPTION_TENSOR_PARALLEL_DEGREE": "4", "OPTION_DTYPE": "fp16",
+        "OPTION_ENABLE_LORA": "true", "OPTION_ROLLING_BATCH": "vllm",
+    }  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        parse_config(expanded(["serve"], told), TRUST)
+    (record,) = caplog.records
+    left_out = "OPTION_DTYPE=fp16, OPTION_QUANTIZE=awq, OPTION_TENSOR_PARALLEL_DEGREE=4"
+    assert record.getMessage().endswith(f"without: {left_out}")
+    caplog.clear()
+    expanded(["serve"], {"OPTION_TENSOR_PARALLEL_DEGREE": "1", "OPTION_DTYPE": "bf16"})
+    assert caplog.records == []
+
+
+def test_a_container_serves_as_it_is_told(tiny_model: Path, tmp_path: Path) -> None:
+    port = free_port()
+    told = {
+        "OPTION_MODEL_ID": str(tiny_model), "SAGEMAKER_BIND_TO_PORT": str(port), "OPTION_MAX_MODEL_LEN": "32",
+        "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.01", "GRAFTWORK_WORKER_FLAG_HOST": "127.0.0.1",
+        "GRAFTWORK_WORKER_FLAG_ADAPTER_CACHE_DIR": str(tmp_path / "cache"),
+    }  # fmt: skip
+    with (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, "-m", "worker_engine", "serve"]
+        process = subprocess.Popen(command, env=os.environ | told | TRUST, stdout=log, stderr=log)
+
+    def call(method: str, path: str, body: object = None) -> tuple[int, str]:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    try:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and process.poll() is None:
+            with suppress(OSError):
+                if call("GET", "/ping")[0] == 200:
+                    break
+            time.sleep(0.1)
+        body = {"inputs": "hello", "parameters": {"max_new_tokens": 4, "ignore_eos_token": True}}
+        status, answer = call("POST", "/invocations", body)
+        assert status == 200, (tmp_path / "log").read_text() + answer
+        assert "generated_text" in json.loads(answer)
+        status, refusal = call("POST", "/invocations", body | {"inputs": "x" * 40})
+        assert (status, "32" in refusal) == (424, True)
+    finally:
+        stop(process)
