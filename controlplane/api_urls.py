@@ -9,8 +9,10 @@ from controlplane.adapters import lifecycle_api as lifecycle
 from controlplane.audit import api as audit
 from controlplane.billing import api as billing
 from controlplane.billing import prices_api as prices
+from controlplane.billing.credit_notes import api as credit_notes
 from controlplane.billing.invoices import api as invoices
 from controlplane.billing.ledger import api as ledger
+from controlplane.billing.taxes import api as taxes
 from controlplane.catalog import api as catalog
 from controlplane.credentials import api as credentials
 from controlplane.deployments import api as copies
@@ -260,6 +262,40 @@ urlpatterns = [
         "fleet/invoices/<int:invoice>/finalize",
         invoices.InvoiceFinalizeApi.as_view(),
         name="invoice-finalize",
+    ),
+    path(
+        "fleet/invoices/<int:invoice>/credit-notes",
+        credit_notes.InvoiceCreditNotesApi.as_view(),
+        name="invoice-credit-notes",
+    ),
+    path("credit-notes", credit_notes.CreditNotesApi.as_view(), name="credit-notes"),
+    path("credit-notes/<int:credit_note>", credit_notes.CreditNoteApi.as_view(), name="credit-note"),
+    path(
+        "credit-notes/<int:credit_note>/lines",
+        credit_notes.CreditNoteLinesApi.as_view(),
+        name="credit-note-lines",
+    ),
+    path(
+        "credit-notes/<int:credit_note>/file",
+        credit_notes.CreditNoteFileApi.as_view(),
+        name="credit-note-file",
+    ),
+    path("fleet/credit-notes", credit_notes.FleetCreditNotesApi.as_view(), name="fleet-credit-notes"),
+    path(
+        "fleet/credit-notes/<int:credit_note>/file",
+        credit_notes.FleetCreditNoteFileApi.as_view(),
+        name="fleet-credit-note-file",
+    ),
+    path("billing/tax-treatments", taxes.TaxTreatmentsApi.as_view(), name="tax-treatments"),
+    path(
+        "tenants/<str:slug>/tax-treatments",
+        taxes.TenantTaxTreatmentsApi.as_view(),
+        name="tenant-tax-treatments",
+    ),
+    path(
+        "tenants/<str:slug>/tax-treatments/<int:treatment>",
+        taxes.TenantTaxTreatmentApi.as_view(),
+        name="tenant-tax-treatment",
     ),
     path("tenants/<str:slug>/billing", ledger.TenantBalanceApi.as_view(), name="tenant-billing"),
     path("tenants/<str:slug>/journal", ledger.TenantJournalApi.as_view(), name="tenant-journal"),

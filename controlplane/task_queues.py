@@ -25,6 +25,7 @@ LONG_LIMITS_S: Final = {
     "billing.post_usage": 600,
     "billing.render_due": 1800,
     # A document of thousands of lines takes a minute; nothing of it comes from outside.
+    "billing.render_credit_note": 300,
     "billing.render_invoice": 300,
     # One checkpoint; what was done of it stays, so the next one goes on.
     "catalog.digest": 6 * 3600,

@@ -22,3 +22,12 @@ class InvoiceFilter(filters.FilterSet):  # type: ignore[misc]
 
 class FleetInvoiceFilter(InvoiceFilter):
     tenant = filters.CharFilter("tenant")
+
+
+class CreditNoteFilter(filters.FilterSet):  # type: ignore[misc]
+    invoice = filters.NumberFilter("invoice_id", help_text="Id of the invoice.")
+    reason = filters.CharFilter("reason")
+
+
+class FleetCreditNoteFilter(CreditNoteFilter):
+    tenant = filters.CharFilter("tenant")

@@ -74,7 +74,7 @@ class BalanceSerializer(serializers.Serializer[Balance]):
     receivable = serializers.IntegerField(help_text="Invoiced and not paid.")
     prepaid = serializers.IntegerField(help_text="Paid in advance and not drawn yet.")
     credit = serializers.IntegerField(help_text="Granted, usable today and not drawn yet.")
-    available = serializers.IntegerField(help_text="Prepaid and credit less what is unbilled.")
+    available = serializers.IntegerField(help_text="Usage that prepaid, less its tax, and credit still pay.")
 
 
 class JournalEntrySerializer(serializers.ModelSerializer[JournalEntry]):
@@ -83,13 +83,14 @@ class JournalEntrySerializer(serializers.ModelSerializer[JournalEntry]):
     credit = serializers.CharField()
     reverses = serializers.IntegerField(source="reverses.number", allow_null=True, default=None)
     invoice = serializers.IntegerField(source="invoice_id", allow_null=True)
+    credit_note = serializers.IntegerField(source="credit_note_id", allow_null=True)
     grant = serializers.IntegerField(source="grant_id", allow_null=True)
 
     class Meta:
         model = JournalEntry
         fields = (
             "number", "at", "day", "kind", "debit", "credit", "amount_nano", "currency", "reverses",
-            "invoice", "grant", "memo",
+            "invoice", "credit_note", "grant", "memo",
         )  # fmt: skip
 
 
@@ -127,12 +128,15 @@ class ReversalInput(serializers.Serializer[Any]):
 class InvoiceSerializer(serializers.ModelSerializer[Invoice]):
     title = serializers.CharField(read_only=True)
     status = serializers.CharField()
+    net_nano = serializers.IntegerField(help_text="What it asks for, without tax.")
+    tax_kind = serializers.CharField(help_text="taxed, reverse_charge, exempt; empty: no tax treatment.")
 
     class Meta:
         model = Invoice
         fields = (
             "id", "tenant", "month", "number", "title", "status", "currency", "lines_nano", "carried_in_nano",
-            "credits_nano", "prepaid_nano", "due_nano", "carried_out_nano", "unpriced", "drafted_at",
+            "credits_nano", "net_nano", "tax_nano", "tax_kind", "tax_label", "tax_rate_percent", "tax_number",
+            "tax_text", "prepaid_nano", "due_nano", "carried_out_nano", "unpriced", "drafted_at",
             "finalized_at",
         )  # fmt: skip
 

@@ -10,6 +10,8 @@ from django.conf import settings
 
 from controlplane.billing.budget_notices import NOTIFY_TASK, budget_notice_send, budget_notices_due
 from controlplane.billing.budgets import budgets_publish
+from controlplane.billing.credit_notes.rendering import RENDER_TASK as RENDER_NOTE_TASK
+from controlplane.billing.credit_notes.rendering import credit_note_render, credit_notes_render_due
 from controlplane.billing.invoices.rendering import RENDER_TASK, invoice_render, invoices_render_due
 from controlplane.billing.invoices.services import invoices_draft_due
 from controlplane.billing.ledger.credits import credits_expire
@@ -63,10 +65,17 @@ def render_invoice(invoice_id: int) -> None:
     invoice_render(invoice_id=invoice_id)
 
 
+@shared_task(name=RENDER_NOTE_TASK, acks_late=True)
+def render_credit_note(credit_note_id: int) -> None:
+    """Makes a credit note's PDF, unless it is there."""
+    credit_note_render(credit_note_id=credit_note_id)
+
+
 @shared_task(name="billing.render_due", acks_late=True)
 def render_due() -> None:
     """Makes the PDFs that could not be made, or enqueued, before."""
     invoices_render_due()
+    credit_notes_render_due()
 
 
 @shared_task(name=NOTIFY_TASK, acks_late=True)

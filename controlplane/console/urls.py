@@ -13,6 +13,7 @@ from controlplane.console.views import (
     base_models,
     billing,
     consolidation,
+    credit_notes,
     deployment_adapters,
     deployment_rollouts,
     deployments,
@@ -30,6 +31,7 @@ from controlplane.console.views import (
     service_accounts,
     source_credentials,
     staff,
+    taxes,
     usage,
     versions,
     webhooks,
@@ -108,6 +110,8 @@ tenant_urls = [
     path("billing/", billing.index, name="billing"),
     path("billing/invoices/<int:invoice>/", billing.detail, name="invoice"),
     path("billing/invoices/<int:invoice>/<slug:form>", billing.file, name="invoice-file"),
+    path("billing/credit-notes/<int:credit_note>/", credit_notes.detail, name="credit-note"),
+    path("billing/credit-notes/<int:credit_note>/<slug:form>", credit_notes.file, name="credit-note-file"),
 ]
 urlpatterns = [
     path("", pages.entry, name="entry"),
@@ -120,6 +124,8 @@ urlpatterns = [
     path("staff/tenants/<slug:slug>/delete", staff.delete, name="staff-delete"),
     path("staff/tenants/<slug:slug>/prepaid", staff.prepaid, name="staff-prepaid"),
     path("staff/tenants/<slug:slug>/top-up", staff.top_up, name="staff-top-up"),
+    path("staff/tenants/<slug:slug>/tax", taxes.add, name="staff-tax"),
+    path("staff/tax-treatments/<int:treatment>/remove", taxes.remove, name="staff-tax-remove"),
     path("staff/tenants/<slug:slug>/cancel", staff.cancel, name="staff-cancel"),
     path("staff/base-models/", base_models.index, name="staff-base-models"),
     path("staff/base-models/<str:name>/", base_models.detail, name="staff-base-model"),
@@ -137,6 +143,8 @@ urlpatterns = [
     path("staff/price-books/<str:name>/", price_books.detail, name="staff-price-book"),
     path("staff/price-books/<str:name>/add", price_books.add, name="staff-price-add"),
     path("staff/invoices/", price_books.invoices, name="staff-invoices"),
+    path("staff/invoices/<int:invoice>/", credit_notes.invoice, name="staff-invoice"),
+    path("staff/invoices/<int:invoice>/credit", credit_notes.issue, name="staff-invoice-credit"),
     path("staff/invoices/<int:invoice>/finalize", price_books.finalize, name="staff-invoice-finalize"),
     path(
         "staff/deployments/<slug:deployment>/rollouts",

@@ -19,6 +19,7 @@ EVENTS: Final = {
     "budget.threshold": "Spending reached 50, 80 or 100 `percent` of a budget, each once a period.",
     "invoice.drafted": "A month's invoice was drafted; it follows late usage until it is finalized.",
     "invoice.finalized": "An invoice was numbered and is never changed again.",
+    "credit_note.issued": "A credit note took back part of an invoice, or all of it; it never changes.",
     DISABLED: "Another endpoint was disabled after failing for long.",
     TEST: "Somebody asked for a test; sent to that endpoint alone, whatever it chose.",
 }

@@ -21,6 +21,8 @@ REPORTS: Final = {
     "audit-export": "a file, written while it is read",
     "invoice-file": "a file, written while it is read",
     "fleet-invoice-file": "a file, written while it is read",
+    "credit-note-file": "a file, written while it is read",
+    "fleet-credit-note-file": "a file, written while it is read",
     "tenant-export": "a file, written while it is read",
     "fleet-audit-export": "a file, written while it is read",
     "usage": "sums over days, computed at each call; bounded by a year",

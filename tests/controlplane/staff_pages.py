@@ -13,7 +13,8 @@ STAFF_PAGES = {
     "staff-deployment-scaling": "post",
     "staff-targets": "get", "staff-target-remove": "post", "staff-price-books": "get",
     "staff-price-book": "get", "staff-price-add": "post", "staff-invoices": "get",
-    "staff-invoice-finalize": "post",
+    "staff-invoice-finalize": "post", "staff-invoice": "get", "staff-invoice-credit": "post",
+    "staff-tax": "post", "staff-tax-remove": "post",
     "staff-hosting": "get", "staff-fleet-bill": "get", "staff-instance-prices": "get",
     "staff-savings": "get", "staff-blended-price": "get", "staff-prepaid": "post", "staff-top-up": "post",
     "staff-deployment-adapters": "get", "staff-deployment-adapter-act": "post",
@@ -30,8 +31,10 @@ STAFF_LISTS = (
 
 def staff_thing(world: World, name: str) -> str:
     """What a staff page's address names."""
-    if name == "staff-invoice-finalize":
+    if name.startswith("staff-invoice") and name != "staff-invoices":
         return world.values["invoice"]
+    if name == "staff-tax-remove":
+        return world.values["treatment"]
     kinds = {
         "price": "standard",
         "base": "tiny-base",

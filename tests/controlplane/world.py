@@ -12,9 +12,11 @@ from django.utils import timezone
 
 from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.ledger.credits import payment_record
-from controlplane.billing.models import Invoice
+from controlplane.billing.models import Invoice, LedgerHead
 from controlplane.billing.services import price_book_create
+from controlplane.billing.taxes.services import treatment_set
 from controlplane.billing.terms import term_create
 from controlplane.catalog.services import base_model_register, variant_create
 from controlplane.credentials.services import credential_create
@@ -85,6 +87,8 @@ def world_make(folder: Path) -> World:
     term_create(book=book, tenant=own, starts=dt.date(2099, 1, 1))
     payment_record(tenant=own, amount_nano=10**9)
     invoice = Invoice.objects.create(tenant=OWN, month=dt.date(2026, 1, 1), currency="USD", drafted_at=NOW)
+    treatment = treatment_set(tenant=own, starts=dt.date(2099, 1, 1), kind="taxed", label="VAT")
+    credit_note = credit_note_issue(invoice=_finalized(), reason="other", amount_nano=10**7)
     credential_create(tenant=own, name="hub", kind="huggingface", secret="hf_secret")
     keys = {
         (tenant.pk, scope): api_key_create(tenant=tenant, name=scope, scopes=[scope])
@@ -130,6 +134,7 @@ def world_make(folder: Path) -> World:
         "name": "pirate", "number": "1", "alias": "prod", "slug": OWN,
         "rollout": str(rollout.pk), "action": "pause", "variant": "int8",
         "public_id": keys[OWN, "inference"][0].pk,
+        "treatment": str(treatment.pk), "credit_note": str(credit_note.pk),
         "invoice": str(invoice.pk), "form": "csv", "term": str(book.terms.get(tenant="").pk),
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,
     }  # fmt: skip
@@ -138,6 +143,21 @@ def world_make(folder: Path) -> World:
         for scope in ("manage", "inference", "usage")
     )
     return World(values, people, manage, inference, usage, staff, nobody)
+
+
+def _finalized() -> Invoice:
+    made = Invoice.objects.create(
+        tenant=OWN,
+        month=dt.date(2025, 12, 1),
+        currency="USD",
+        drafted_at=NOW,
+        lines_nano=10**9,
+        due_nano=10**9,
+    )
+    made.status, made.number, made.finalized_at = Invoice.Status.FINALIZED, 1, NOW
+    made.save()
+    LedgerHead.objects.filter(tenant=OWN).update(invoices=1, closed_through=made.month)
+    return made
 
 
 def _user(role: Role, tenant: Tenant) -> User:

@@ -23,7 +23,10 @@ from graftwork.errors import RefusedError as RefusedError
 from graftwork.errors import ServerError as ServerError
 from graftwork.models import Adapter as Adapter
 from graftwork.models import Alias as Alias
+from graftwork.models import Balance as Balance
+from graftwork.models import CreditNote as CreditNote
 from graftwork.models import Identity as Identity
+from graftwork.models import Invoice as Invoice
 from graftwork.models import Key as Key
 from graftwork.models import NewKey as NewKey
 from graftwork.models import UsageReport as UsageReport

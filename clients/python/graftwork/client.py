@@ -13,6 +13,7 @@ import httpx
 
 from graftwork.adapters import Adapters
 from graftwork.aliases import Aliases
+from graftwork.billing import Billing
 from graftwork.chat import ChatStream, chat_request
 from graftwork.errors import ConfigurationError
 from graftwork.keys import Keys
@@ -68,6 +69,7 @@ class Client:
         self.adapters = Adapters(self._transport, Uploads(self._transport, Unfinished(unfinished)))
         self.aliases = Aliases(self._transport)
         self.keys = Keys(self._transport)
+        self.billing = Billing(self._transport)
 
     def __enter__(self) -> Self:
         return self

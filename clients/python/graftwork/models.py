@@ -135,6 +135,108 @@ class UsageReport(msgspec.Struct, frozen=True):
     total: UsageRow
 
 
+class Balance(msgspec.Struct, frozen=True):
+    """How a tenant stands, in nano-units (1e-9) of `currency`."""
+
+    tenant: str
+    currency: str
+    unbilled: int
+    receivable: int
+    prepaid: int
+    credit: int
+    available: int
+
+
+class Invoice(msgspec.Struct, frozen=True):
+    """A month's invoice: lines + carried in + tax = credits + prepaid + due + carried out, in nano-units."""
+
+    id: int
+    tenant: str
+    month: date
+    title: str
+    status: str
+    currency: str
+    number: int | None = None
+    lines_nano: int = 0
+    carried_in_nano: int = 0
+    credits_nano: int = 0
+    net_nano: int = 0
+    tax_nano: int = 0
+    tax_kind: str = ""
+    tax_label: str = ""
+    tax_rate_percent: str = "0"
+    tax_number: str = ""
+    tax_text: str = ""
+    prepaid_nano: int = 0
+    due_nano: int = 0
+    carried_out_nano: int = 0
+    unpriced: bool = False
+    finalized_at: datetime | None = None
+
+
+class InvoiceLine(msgspec.Struct, frozen=True):
+    """Quantity times price, without tax; `unit_nano` and `amount_nano` are None where there is no price."""
+
+    position: int
+    month: date
+    item: str
+    quantity: int
+    per: int
+    adjusts: bool = False
+    project: str = ""
+    key_id: str = ""
+    adapter: str = ""
+    base_model: str = ""
+    backend: str = ""
+    unit_nano: int | None = None
+    amount_nano: int | None = None
+
+
+class CreditNote(msgspec.Struct, frozen=True):
+    """What was taken back of an invoice: net + tax = pre-payment + post-payment, in nano-units."""
+
+    id: int
+    tenant: str
+    number: int
+    title: str
+    invoice: int
+    invoice_title: str
+    reason: str
+    currency: str
+    net_nano: int
+    tax_nano: int
+    total_nano: int
+    pre_payment_nano: int
+    post_payment_nano: int
+    post_payment_as: str
+    memo: str = ""
+    issued_at: datetime | None = None
+
+
+class CreditNoteLine(msgspec.Struct, frozen=True):
+    """Of which line of the invoice, without tax; `invoice_position` None: of the invoice as a whole."""
+
+    position: int
+    amount_nano: int
+    invoice_position: int | None = None
+    item: str = ""
+    adapter: str = ""
+    base_model: str = ""
+    key_id: str = ""
+
+
+class TaxTreatment(msgspec.Struct, frozen=True):
+    """In force from a UTC day until a later one; `kind` is taxed, reverse_charge or exempt."""
+
+    id: int
+    starts: date
+    kind: str
+    label: str
+    rate_percent: str
+    tax_number: str = ""
+    text: str = ""
+
+
 class BaseModel(msgspec.Struct, frozen=True):
     """A base model that adapters can be registered for."""
 

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 
 from controlplane.billing.filters import FleetInvoiceFilter, InvoiceFilter
 from controlplane.billing.invoices.download import invoice_download
-from controlplane.billing.invoices.files import CONTENT_TYPES
+from controlplane.billing.invoices.files import CONTENT_TYPES, Form
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.models import Invoice, InvoiceLine
@@ -35,13 +35,13 @@ from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
 
 _MAY: Final = tenant_may(Permission.BILLING_READ)
-_FILE: Final = extend_schema(
+FILE: Final = extend_schema(
     parameters=[OpenApiParameter("form", enum=list(CONTENT_TYPES), description="csv unless told.")],
     responses={(200, kind.partition(";")[0]): OpenApiTypes.BINARY for kind in CONTENT_TYPES.values()},
 )
 
 
-class _ByForm(DefaultContentNegotiation):
+class ByForm(DefaultContentNegotiation):
     """What comes is told by `form`, whatever the request accepts: the answer is no renderer's."""
 
     def select_renderer(
@@ -72,7 +72,7 @@ class InvoiceApi(ObjectApi[Invoice]):
 
     @conditional()
     def get(self, request: Request, invoice: int) -> Response:
-        """lines + carried in = credits + prepaid + due + carried out, to the nano-unit."""
+        """lines + carried in + tax = credits + prepaid + due + carried out, to the nano-unit."""
         return Response(InvoiceSerializer(self.get_object()).data)
 
 
@@ -90,12 +90,12 @@ class InvoiceLinesApi(generics.ListAPIView[InvoiceLine]):
 
 class InvoiceFileApi(generics.GenericAPIView[Invoice]):
     permission_classes = (_MAY,)
-    content_negotiation_class = _ByForm
+    content_negotiation_class = ByForm
     serializer_class = InvoiceSerializer
     pagination_class = None
     queryset = Invoice.objects.none()  # tells the schema the model
 
-    @_FILE
+    @FILE
     def get(self, request: Request, invoice: int) -> StreamingHttpResponse:
         """The invoice as a file; a draft has no PDF."""
         return _file(request, invoice_get(invoice_id=invoice, tenant=request_tenant(request).pk))
@@ -115,12 +115,12 @@ class FleetInvoicesApi(generics.ListAPIView[Invoice]):
 
 class FleetInvoiceFileApi(generics.GenericAPIView[Invoice]):
     permission_classes = (Staff,)
-    content_negotiation_class = _ByForm
+    content_negotiation_class = ByForm
     serializer_class = InvoiceSerializer
     pagination_class = None
     queryset = Invoice.objects.none()  # tells the schema the model
 
-    @_FILE
+    @FILE
     def get(self, request: Request, invoice: int) -> StreamingHttpResponse:
         """Anybody's invoice as a file; a draft has no PDF."""
         return _file(request, invoice_get(invoice_id=invoice))
@@ -154,8 +154,14 @@ class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
         return Response(InvoiceSerializer(invoice_finalize(invoice=found, **data.validated_data)).data)
 
 
+def form_asked(request: Request) -> Form:
+    """The form that a file is asked for in. Raises InvalidInputError."""
+    asked = request.query_params.get("form") or "csv"
+    for form in CONTENT_TYPES:
+        if form == asked:
+            return form
+    raise InvalidInputError(f"form must be one of {', '.join(CONTENT_TYPES)}", field="form")
+
+
 def _file(request: Request, invoice: Invoice) -> StreamingHttpResponse:
-    form = request.query_params.get("form") or "csv"
-    if form not in CONTENT_TYPES:
-        raise InvalidInputError(f"form must be one of {', '.join(CONTENT_TYPES)}", field="form")
-    return invoice_download(request._request, invoice, form)
+    return invoice_download(request._request, invoice, form_asked(request))

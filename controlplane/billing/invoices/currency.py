@@ -19,9 +19,14 @@ def minor_digits(currency: str) -> int:
     return _DIGITS.get(currency, 2)
 
 
+def minor_unit(currency: str) -> int:
+    """One minor unit, as a cent, in nano-units."""
+    return int(10 ** (NANO_DIGITS - minor_digits(currency)))
+
+
 def whole_minor(nano: int, currency: str) -> int:
     """The part of a positive amount that is whole minor units, in nano-units; 0 of a negative one."""
-    return 0 if nano <= 0 else nano - nano % 10 ** (NANO_DIGITS - minor_digits(currency))
+    return 0 if nano <= 0 else nano - nano % minor_unit(currency)
 
 
 def decimal_text(nano: int) -> str:

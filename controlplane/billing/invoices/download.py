@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from django.http import HttpRequest, StreamingHttpResponse
 
-from controlplane.artifact_store import artifact_store
 from controlplane.billing.invoices.files import (
     CONTENT_TYPES,
     Form,
@@ -17,10 +16,9 @@ from controlplane.billing.invoices.files import (
 )
 from controlplane.billing.invoices.rendering import pdf_ready
 from controlplane.billing.models import Invoice
+from controlplane.billing.pdfs import pdf_pieces
 from controlplane.errors import ConflictError, UnavailableError
 from controlplane.http.streaming import streamed
-
-_PIECE = 1 << 20
 
 
 def invoice_download(request: HttpRequest, invoice: Invoice, form: Form) -> StreamingHttpResponse:
@@ -52,10 +50,4 @@ def _stored(invoice: Invoice) -> Iterator[bytes]:
     document = pdf_ready(invoice=invoice)
     if document is None:
         raise UnavailableError("the PDF is being made: ask again in a moment")
-
-    def read() -> Iterator[bytes]:
-        with artifact_store().open(document.key) as stream:
-            while piece := stream.read(_PIECE):
-                yield piece
-
-    return read()
+    return pdf_pieces(document)

@@ -35,9 +35,9 @@ def file_name(invoice: Invoice, form: Form) -> str:
 
 def invoice_csv(invoice: Invoice) -> Iterator[bytes]:
     """A line of text a line of the invoice; what has no price says so in a column, and has no amount."""
-    yield _csv_line(COLUMNS)
+    yield csv_line(COLUMNS)
     for row in rows(invoice):
-        yield _csv_line(_csv_value(row[name]) for name in COLUMNS)
+        yield csv_line(csv_value(row[name]) for name in COLUMNS)
 
 
 def invoice_json(invoice: Invoice) -> bytes:
@@ -66,7 +66,7 @@ def invoice_parquet(invoice: Invoice) -> bytes:
 
 def header(invoice: Invoice) -> dict[str, Any]:
     """What an invoice says above its lines."""
-    sums = ("lines", "carried_in", "credits", "prepaid", "due", "carried_out")
+    sums = ("lines", "carried_in", "credits", "net", "tax", "prepaid", "due", "carried_out")
     return {
         "invoice": invoice.title,
         "number": invoice.number,
@@ -77,6 +77,11 @@ def header(invoice: Invoice) -> dict[str, Any]:
         "finalized_at": invoice.finalized_at.isoformat() if invoice.finalized_at else None,
         "unpriced": invoice.unpriced,
         **{f"{name}_nano": getattr(invoice, f"{name}_nano") for name in sums},
+        "tax_kind": invoice.tax_kind,
+        "tax_label": invoice.tax_label,
+        "tax_rate_percent": str(invoice.tax_rate_percent),
+        "tax_number": invoice.tax_number,
+        "tax_text": invoice.tax_text,
         "due": minor_text(invoice.due_nano, invoice.currency).replace(",", ""),
     }
 
@@ -101,13 +106,15 @@ def item_title(item: str) -> str:
     return items.TITLES.get(item, item)
 
 
-def _csv_line(values: Any) -> bytes:
+def csv_line(values: Any) -> bytes:
+    """One line of a CSV file."""
     text = io.StringIO()
     csv.writer(text).writerow(values)
     return text.getvalue().encode()
 
 
-def _csv_value(value: Any) -> Any:
+def csv_value(value: Any) -> Any:
+    """As it stands there: nothing that a spreadsheet would take for a formula."""
     match value:
         case None:
             return ""

@@ -39,6 +39,7 @@ def invoice_told(invoice: Invoice) -> dict[str, Any]:
         "status": invoice.status,
         "currency": invoice.currency,
         "total": decimal_text(invoice.lines_nano),
+        "tax": decimal_text(invoice.tax_nano),
         "due": minor_text(invoice.due_nano, invoice.currency).replace(",", ""),
         "unpriced": invoice.unpriced,
     }

@@ -11,7 +11,6 @@ from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import locked_snapshot, snapshot
-from controlplane.billing.invoices.currency import whole_minor
 from controlplane.billing.invoices.lines import lines_make, month_end
 from controlplane.billing.invoices.months import months_open
 from controlplane.billing.invoices.rendering import RENDER_TASK
@@ -29,13 +28,15 @@ from controlplane.billing.models import (
     LedgerHead,
 )
 from controlplane.billing.price_list import PriceList
+from controlplane.billing.taxes.amounts import asked
+from controlplane.billing.taxes.services import treatment_copy
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.queue import enqueue
 from controlplane.webhooks.outbox import event_emit
 
 logger = logging.getLogger(__name__)
 
-_Draws = list[tuple[CreditGrant | None, int]]
+_Draws = list[tuple[CreditGrant, int]]
 
 
 @transaction.atomic
@@ -86,7 +87,9 @@ def invoice_finalize(
         raise ConflictError(f"{invoice} had nothing on it, and went when a later month was closed")
     invoice = found
     if invoice.is_final:
-        raise ConflictError(f"{invoice} is finalized already: corrections come on the next one")
+        raise ConflictError(
+            f"{invoice} is finalized already: correct it by a credit note, or on the next one"
+        )
     _check_open(head, invoice.month)
     if month_after(invoice.month) > (today or timezone.now().date()):
         raise ConflictError(f"{invoice.month:%Y-%m} is not over: finalize it from its end (UTC) on")
@@ -168,14 +171,17 @@ def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
     invoice.carried_in_nano = _carried(invoice)
     days = posted_by_day(tenant=invoice.tenant, month=invoice.month)
     days[invoice.month] = days.get(invoice.month, 0) + invoice.carried_in_nano
-    prepaid = -balances(tenant=invoice.tenant).get(Account.PREPAID, 0)
     grants = grants_left(tenant=invoice.tenant)
-    paid = list(draws(grants=grants, due_by_day=days, prepaid_nano=prepaid))
-    invoice.credits_nano = sum(amount for grant, amount in paid if grant is not None)
-    invoice.prepaid_nano = sum(amount for grant, amount in paid if grant is None)
-    rest = invoice.lines_nano + invoice.carried_in_nano - invoice.credits_nano - invoice.prepaid_nano
-    invoice.due_nano = whole_minor(rest, invoice.currency)
-    invoice.carried_out_nano = rest - invoice.due_nano
+    paid = list(draws(grants=grants, due_by_day=days))
+    invoice.credits_nano = sum(amount for _, amount in paid)
+    found = asked(
+        invoice.lines_nano + invoice.carried_in_nano - invoice.credits_nano,
+        prepaid_nano=-balances(tenant=invoice.tenant).get(Account.PREPAID, 0),
+        rate_percent=treatment_copy(invoice=invoice),
+        currency=invoice.currency,
+    )
+    invoice.tax_nano, invoice.prepaid_nano, invoice.due_nano = found.tax, found.prepaid, found.due
+    invoice.carried_out_nano = found.carried_out
     invoice.save()
     invoice.lines.all().delete()
     InvoiceLine.objects.bulk_create(lines, batch_size=1000)
@@ -190,30 +196,22 @@ def _carried(invoice: Invoice) -> int:
 
 def _settlement(invoice: Invoice, paid: _Draws) -> list[Draft]:
     day = month_end(invoice.month)
+
+    def draft(
+        kind: EntryKind, debit: Account, credit: Account, amount: int, grant: CreditGrant | None = None
+    ) -> Draft:
+        return Draft(day, kind, debit, credit, amount, grant=grant, invoice=invoice)
+
     drafts = [
-        Draft(
-            day,
-            EntryKind.PREPAID_DRAWN if grant is None else EntryKind.CREDIT_DRAWN,
-            Account.PREPAID if grant is None else Account.CREDIT,
-            Account.UNBILLED,
-            amount,
-            grant=grant,
-            invoice=invoice,
-        )
-        for grant, amount in paid
+        draft(EntryKind.TAX, Account.UNBILLED, Account.TAX, invoice.tax_nano),
+        *(
+            draft(EntryKind.CREDIT_DRAWN, Account.CREDIT, Account.UNBILLED, amount, grant)
+            for grant, amount in paid
+        ),
+        draft(EntryKind.PREPAID_DRAWN, Account.PREPAID, Account.UNBILLED, invoice.prepaid_nano),
+        draft(EntryKind.INVOICED, Account.RECEIVABLE, Account.UNBILLED, invoice.due_nano),
     ]
-    if invoice.due_nano:
-        drafts.append(
-            Draft(
-                day,
-                EntryKind.INVOICED,
-                Account.RECEIVABLE,
-                Account.UNBILLED,
-                invoice.due_nano,
-                invoice=invoice,
-            )
-        )
-    return drafts
+    return [made for made in drafts if made.amount_nano]
 
 
 def _lasting(values: dict[str, Any] | None) -> dict[str, Any] | None:

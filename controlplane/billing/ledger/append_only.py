@@ -9,7 +9,11 @@ from typing import Final
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-BOOKS: Final = ("billing_journalentry", "billing_usageposting", "billing_creditgrant")
+from controlplane.billing.ledger import credit_note_rules as notes
+
+BOOKS: Final = (
+    "billing_journalentry", "billing_usageposting", "billing_creditgrant", notes.NOTE, notes.LINE,
+)  # fmt: skip
 """Tables whose rows are only ever added."""
 _ENTRY: Final = "billing_journalentry"
 _INVOICE: Final = "billing_invoice"
@@ -25,12 +29,12 @@ _UNDOES: Final = f"""
     AND undone.reverses_id IS NULL
 """  # noqa: S608  # names of ours
 _WRONG_REVERSAL: Final = "a reversal has the amount of what it reverses, and its accounts the other way round"
-_FINAL: Final = "a finalized invoice is never changed: correct it by a reversal, on the next one"
+_FINAL: Final = "a finalized invoice is never changed: correct it by a credit note, or on the next one"
 _GAP: Final = "invoices are drafted first, and numbered without a gap"
 _BACK: Final = "the counters of the books, and the months that are closed, only grow"
 _GOES_BACK: Final = """
     NEW.tenant <> OLD.tenant OR NEW.entries < OLD.entries OR NEW.invoices < OLD.invoices
-    OR NEW.closed_through < OLD.closed_through
+    OR NEW.credit_notes < OLD.credit_notes OR NEW.closed_through < OLD.closed_through
     OR (OLD.closed_through IS NOT NULL AND NEW.closed_through IS NULL)
 """
 _NEXT: Final = f"1 + coalesce((SELECT max(number) FROM {_INVOICE} WHERE tenant = NEW.tenant), 0)"  # noqa: S608
@@ -87,6 +91,12 @@ _POSTGRESQL: Final = (
         RETURN NEW;
     END $$
     """,
+    *(notes.postgresql(table) for table in notes.RULES),
+    *(
+        f"CREATE OR REPLACE TRIGGER billing_rules BEFORE INSERT ON {table}"
+        f" FOR EACH ROW EXECUTE FUNCTION {table}_check()"
+        for table in notes.RULES
+    ),
     *(
         f"CREATE OR REPLACE TRIGGER billing_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
         " FOR EACH STATEMENT EXECUTE FUNCTION billing_refuse()"
@@ -109,6 +119,7 @@ _POSTGRESQL: Final = (
 _POSTGRESQL_TRIGGERS: Final = (
     *(("billing_append_only", table) for table in BOOKS),
     *(("billing_no_truncate", table) for table in _KEPT),
+    *(("billing_rules", table) for table in notes.RULES),
     ("billing_reversal", _ENTRY),
     ("billing_final", _INVOICE),
     ("billing_final", _LINE),
@@ -120,6 +131,8 @@ _UNIQUE: Final = {
     _ENTRY: "id = NEW.id OR (tenant = NEW.tenant AND number = NEW.number) OR reverses_id = NEW.reverses_id",
     "billing_usageposting": "entry_id = NEW.entry_id",
     "billing_creditgrant": "id = NEW.id",
+    notes.NOTE: "id = NEW.id OR (tenant = NEW.tenant AND number = NEW.number)",
+    notes.LINE: "id = NEW.id OR (credit_note_id = NEW.credit_note_id AND position = NEW.position)",
     _INVOICE: ("id = NEW.id OR (tenant = NEW.tenant AND (month = NEW.month OR number = NEW.number))"),
 }
 """What a row that is put in the place of another has in common with it, by every unique key."""
@@ -138,6 +151,7 @@ def _sqlite() -> dict[str, str]:
         same = f"SELECT 1 FROM {table} WHERE {_UNIQUE[table]}"  # noqa: S608
         text = refuse("the books are append-only: REPLACE is refused")
         found[f"{table}_replace"] = f"BEFORE INSERT ON {table} WHEN EXISTS ({same}) {text}"
+    found |= notes.sqlite()
     found["billing_reversal"] = (
         f"BEFORE INSERT ON {_ENTRY} WHEN NEW.reverses_id IS NOT NULL AND NOT EXISTS ({_UNDOES})"
         f" {refuse(_WRONG_REVERSAL)}"

@@ -13,6 +13,7 @@ from django.utils import timezone
 from controlplane.billing.models import (
     Account,
     CreditGrant,
+    CreditNote,
     EntryKind,
     Invoice,
     JournalEntry,
@@ -37,6 +38,7 @@ class Draft:
     reverses: JournalEntry | None = None
     grant: CreditGrant | None = None
     invoice: Invoice | None = None
+    credit_note: CreditNote | None = None
     memo: str = ""
     usage: UsagePosting | None = None
 
@@ -73,6 +75,7 @@ def entries_write(
             reverses=draft.reverses,
             grant=draft.grant,
             invoice=draft.invoice,
+            credit_note=draft.credit_note,
             memo=draft.memo[:200],
         )
         for number, draft in enumerate(drafts, start=head.entries + 1)

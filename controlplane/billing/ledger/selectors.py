@@ -12,6 +12,8 @@ from django.utils import timezone
 
 from controlplane.billing.models import Account, CreditGrant, Invoice, JournalEntry, LedgerHead, UsagePosting
 from controlplane.billing.price_list import PriceList
+from controlplane.billing.taxes.amounts import usage_paid
+from controlplane.billing.taxes.selectors import rate_on
 from controlplane.errors import NotFoundError
 
 
@@ -25,7 +27,8 @@ class Balance:
         prepaid: paid in advance and not drawn yet.
         credit: granted, usable today and not drawn yet.
         available: what is left of prepaid and credit once credits have paid their part of what is unbilled,
-            as invoices have them do, also those that have ended since; below 0 when more is used.
+            as invoices have them do, also those that have ended since; below 0 when more is used. It is usage
+            that is still paid for: of what is prepaid its tax is taken off.
     """
 
     tenant: str
@@ -55,9 +58,10 @@ def balance(*, tenant: str, today: dt.date | None = None, currency: str = "") ->
     accounts, day = balances(tenant=tenant), today or timezone.now().date()
     due = _open_by_day(tenant=tenant)
     grants = grants_left(tenant=tenant)
-    drawn = dict(draws(grants=grants, due_by_day=due, prepaid_nano=0))
+    drawn = dict(draws(grants=grants, due_by_day=due))
     held = [(grant, left) for grant, left in grants if _holds(grant, day)]
     unbilled, prepaid = accounts.get(Account.UNBILLED, 0), -accounts.get(Account.PREPAID, 0)
+    paid = usage_paid(prepaid, rate_on(tenant=tenant, day=day))
     left_then = sum(left - drawn.get(grant, 0) for grant, left in held)
     return Balance(
         tenant,
@@ -66,7 +70,7 @@ def balance(*, tenant: str, today: dt.date | None = None, currency: str = "") ->
         accounts.get(Account.RECEIVABLE, 0),
         prepaid,
         sum(left for _, left in held),
-        left_then + prepaid - (unbilled - sum(drawn.values())),
+        left_then + paid - (unbilled - sum(drawn.values())),
     )
 
 
@@ -91,9 +95,9 @@ def grants_left(*, tenant: str) -> list[tuple[CreditGrant, int]]:
 
 
 def draws(
-    *, grants: Iterable[tuple[CreditGrant, int]], due_by_day: dict[dt.date, int], prepaid_nano: int
-) -> Iterator[tuple[CreditGrant | None, int]]:
-    """What pays usage: credits that hold on its day, the earliest to end first, then (None) what is prepaid.
+    *, grants: Iterable[tuple[CreditGrant, int]], due_by_day: dict[dt.date, int]
+) -> Iterator[tuple[CreditGrant, int]]:
+    """What credits pay of usage: those that hold on its day, the earliest to end first.
 
     Args:
         grants: as `grants_left` has them.
@@ -109,8 +113,6 @@ def draws(
                 used += part
         if used:
             yield grant, used
-    if (rest := min(prepaid_nano, sum(days.values()))) > 0:
-        yield None, rest
 
 
 def _netted(due_by_day: dict[dt.date, int]) -> dict[dt.date, int]:

@@ -1,10 +1,8 @@
-"""The default book becomes everyone's for all days, as it was; the books become append-only."""
+"""The default book becomes everyone's for all days, as it was."""
 
 import datetime as dt
 
 from django.db import migrations
-
-from controlplane.billing.ledger import append_only
 
 
 def default_to_term(apps, schema_editor):
@@ -14,18 +12,10 @@ def default_to_term(apps, schema_editor):
         PriceBookTerm.objects.get_or_create(tenant="", starts=dt.date.min, defaults={"book": book})
 
 
-def protect(apps, schema_editor):
-    append_only.install(schema_editor.connection)
-
-
-def unprotect(apps, schema_editor):
-    append_only.remove(schema_editor.connection)
-
-
 class Migration(migrations.Migration):
     dependencies = [("billing", "0002_ledger_and_invoices")]
 
     operations = [
         migrations.RunPython(default_to_term, migrations.RunPython.noop, elidable=False),
-        migrations.RunPython(protect, unprotect, elidable=False),
+        # The triggers of today stand on tables of a later migration, which makes them.
     ]

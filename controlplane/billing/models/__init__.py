@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from controlplane.billing.models.budgets import BudgetNotice
+from controlplane.billing.models.credit_notes import CreditNote, CreditNoteLine, CreditNotePdf
+from controlplane.billing.models.documents import StoredPdf
 from controlplane.billing.models.invoices import Invoice, InvoiceLine, InvoicePdf
 from controlplane.billing.models.ledger import (
     Account,
@@ -14,11 +16,15 @@ from controlplane.billing.models.ledger import (
     UsagePosting,
 )
 from controlplane.billing.models.prices import HostingPrice, Price, PriceBook, PriceBookTerm
+from controlplane.billing.models.taxes import TaxKind, TaxTreatment
 
 __all__ = [
     "Account",
     "BudgetNotice",
     "CreditGrant",
+    "CreditNote",
+    "CreditNoteLine",
+    "CreditNotePdf",
     "EntryKind",
     "HostingPrice",
     "Invoice",
@@ -30,5 +36,8 @@ __all__ = [
     "Price",
     "PriceBook",
     "PriceBookTerm",
+    "StoredPdf",
+    "TaxKind",
+    "TaxTreatment",
     "UsagePosting",
 ]

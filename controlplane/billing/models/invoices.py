@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from django.db import models
+
+from controlplane.billing.models.documents import StoredPdf
+from controlplane.billing.models.taxes import TaxKind
 
 
 class Invoice(models.Model):
     """One tenant's UTC month. Amounts in nano-units, save what is due: whole minor units of the currency.
 
-    lines + carried in = credits + prepaid + due + carried out, to the nano-unit.
+    lines + carried in + tax = credits + prepaid + due + carried out, to the nano-unit.
     """
 
     class Status(models.TextChoices):
@@ -26,6 +31,23 @@ class Invoice(models.Model):
     prepaid_nano = models.BigIntegerField(default=0, help_text="Paid in advance.")
     due_nano = models.BigIntegerField(default=0, help_text="To be paid: whole minor units.")
     carried_out_nano = models.BigIntegerField(default=0, help_text="Less than a minor unit, or negative.")
+    tax_nano = models.BigIntegerField(
+        default=0, db_default=0, help_text="On what is asked for without it: whole minor units."
+    )
+    tax_kind = models.CharField(
+        max_length=15,
+        choices=TaxKind.choices,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Empty: no tax treatment.",
+    )
+    tax_label = models.CharField(max_length=30, blank=True, default="", db_default="")
+    tax_rate_percent = models.DecimalField(
+        max_digits=7, decimal_places=4, default=Decimal(0), db_default=Decimal(0)
+    )
+    tax_number = models.CharField(max_length=40, blank=True, default="", db_default="")
+    tax_text = models.CharField(max_length=300, blank=True, default="", db_default="")
     unpriced = models.BooleanField(default=False, help_text="Some line has no price.")
     drafted_at = models.DateTimeField()
     finalized_at = models.DateTimeField(null=True, blank=True)
@@ -43,7 +65,7 @@ class Invoice(models.Model):
             ),
             models.CheckConstraint(
                 condition=models.Q(
-                    due_nano=models.F("lines_nano") + models.F("carried_in_nano")
+                    due_nano=models.F("lines_nano") + models.F("carried_in_nano") + models.F("tax_nano")
                     - models.F("credits_nano") - models.F("prepaid_nano") - models.F("carried_out_nano")
                 ),
                 name="invoice_adds_up",
@@ -57,6 +79,11 @@ class Invoice(models.Model):
     def is_final(self) -> bool:
         """Nothing of it changes any more."""
         return self.status == self.Status.FINALIZED
+
+    @property
+    def net_nano(self) -> int:
+        """What it asks for without tax: lines and carried in, less credits and carried out."""
+        return self.prepaid_nano + self.due_nano - self.tax_nano
 
     @property
     def title(self) -> str:
@@ -96,16 +123,10 @@ class InvoiceLine(models.Model):
         return self.month < self.invoice.month
 
 
-class InvoicePdf(models.Model):
-    """A finalized invoice's document in the artifact store, or that it is to be made."""
+class InvoicePdf(StoredPdf):
+    """A finalized invoice's document."""
 
     invoice = models.OneToOneField(Invoice, models.CASCADE, primary_key=True, related_name="pdf")
-    render_at = models.DateTimeField(null=True, help_text="When it is due to be made; null: it is made.")
-    attempts = models.PositiveIntegerField(default=0, help_text="At making it.")
-    key = models.CharField(max_length=200, blank=True, help_text="In the artifact store.")
-    size = models.BigIntegerField(default=0)
-    sha256 = models.CharField(max_length=64, blank=True)
-    rendered_at = models.DateTimeField(null=True)
 
     class Meta:
         indexes = [

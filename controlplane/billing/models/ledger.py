@@ -23,6 +23,10 @@ class Account(models.TextChoices):
     CREDIT = "credit"
     """What was granted and can still be drawn (liability)."""
     REVENUE = "revenue"
+    TAX = "tax"
+    """What is owed to the tax office (liability)."""
+    ALLOWANCE = "allowance"
+    """What credit notes took back of revenue, without tax (contra revenue)."""
     PROMOTION = "promotion"
     """What grants cost (expense)."""
 
@@ -39,6 +43,8 @@ class EntryKind(models.TextChoices):
     CREDIT_DRAWN = "credit_drawn"
     PREPAID_DRAWN = "prepaid_drawn"
     INVOICED = "invoiced"
+    TAX = "tax"
+    CREDIT_NOTE = "credit_note"
 
 
 class LedgerHead(models.Model):
@@ -47,6 +53,9 @@ class LedgerHead(models.Model):
     tenant = models.CharField(primary_key=True, max_length=63)
     entries = models.BigIntegerField(default=0, help_text="Number of the newest entry.")
     invoices = models.BigIntegerField(default=0, help_text="Number of the newest invoice.")
+    credit_notes = models.BigIntegerField(
+        default=0, db_default=0, help_text="Number of the newest credit note."
+    )
     closed_through = models.DateField(
         null=True, blank=True, help_text="First day of the last month that is invoiced and closed."
     )
@@ -95,6 +104,10 @@ class JournalEntry(models.Model):
     reverses = models.OneToOneField("self", models.PROTECT, null=True, blank=True, related_name="reversal")
     grant = models.ForeignKey(CreditGrant, models.PROTECT, null=True, blank=True, related_name="entries")
     invoice = models.ForeignKey("Invoice", models.PROTECT, null=True, blank=True, related_name="entries")
+    # No index: entries of a credit note are found by its invoice.
+    credit_note = models.ForeignKey(
+        "CreditNote", models.PROTECT, null=True, blank=True, related_name="entries", db_index=False
+    )
     memo = models.CharField(max_length=200, blank=True)
 
     class Meta:

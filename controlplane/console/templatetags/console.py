@@ -12,6 +12,8 @@ from django.forms import BoundField
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from controlplane.billing.taxes.selectors import rate_text
+
 register = template.Library()
 
 _SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
@@ -89,6 +91,12 @@ def exact(nano: int, currency: str) -> str:
     text = f"{whole}.{rest.rstrip('0'):0<2}"
     sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
     return f"{sign}{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{sign}{text} {currency}"
+
+
+@register.filter
+def percent(rate: Decimal) -> str:
+    """An exact rate without zeros that say nothing: `8.875%`."""
+    return f"{rate_text(rate)}%"
 
 
 @register.filter

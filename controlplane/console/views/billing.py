@@ -10,13 +10,16 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from controlplane.billing.credit_notes.selectors import credit_note_list
 from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.download import invoice_download
 from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
 from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano
 from controlplane.billing.models import BudgetNotice
+from controlplane.billing.taxes.selectors import tax_title, treatment_list
 from controlplane.console.pages import tenant_page
+from controlplane.console.views.credit_notes import notes_of
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from controlplane.limits.models import ScopeLimits
 from controlplane.limits.selectors import tenant_limits_get
@@ -50,6 +53,10 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
             (row, decimal_text(row.lines_nano), minor_text(row.due_nano, row.currency))
             for row in invoice_list(tenant=tenant.pk)[:SHOWN]
         ],
+        "notes": [
+            (note, decimal_text(note.total_nano)) for note in credit_note_list(tenant=tenant.pk)[:SHOWN]
+        ],
+        "treatments": treatment_list(tenant=tenant.pk)[:SHOWN],
     }
     return render(request, "console/billing.html", context)
 
@@ -75,6 +82,10 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
         "sums": {name: decimal_text(getattr(found, f"{name}_nano")) for name in sums},
         "due": minor_text(found.due_nano, found.currency),
         "open": minor_text(invoice_open_nano(invoice=found), found.currency),
+        "net": decimal_text(found.net_nano),
+        "tax": minor_text(found.tax_nano, found.currency),
+        "tax_title": tax_title(found),
+        "notes": notes_of(found),
         "lines": [
             (
                 line,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from typing import Final
 
 from django.contrib import messages
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -16,12 +14,13 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.ledger.selectors import balance
+from controlplane.billing.models import TaxKind
+from controlplane.billing.taxes.selectors import treatment_list
 from controlplane.console.amounts import nano_entered
+from controlplane.console.once import booked_once
 from controlplane.console.pages import staff_page
-from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError, NotFoundError
+from controlplane.errors import ControlPlaneError, NotFoundError
 from controlplane.http.streaming import streamed
-from controlplane.idempotency.sealing import fingerprint
-from controlplane.idempotency.services import Answer, answer_keep, claim_release, claim_take
 from controlplane.limits.selectors import tenant_limits_get
 from controlplane.limits.services import prepaid_stop_set
 from controlplane.operations.export import export_pieces
@@ -32,7 +31,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.selectors import tenant_get, tenant_list
 
 SHOWN: Final = 100
-_LEASE: Final = dt.timedelta(seconds=60)
 
 
 @require_GET
@@ -58,6 +56,8 @@ def tenant(request: HttpRequest, slug: str) -> HttpResponse:
         "balance": how,
         "currency": how.currency,
         "once": uuid.uuid4().hex,
+        "treatments": treatment_list(tenant=found.pk),
+        "tax_kinds": TaxKind.choices,
     }
     return render(request, "staff/tenant.html", context)
 
@@ -93,25 +93,14 @@ def top_up(request: HttpRequest, slug: str) -> HttpResponse:
 def _book_once(request: HttpRequest, found: Tenant) -> None:
     nano = nano_entered(request.POST.get("amount", ""), field="amount")
     note, credit = request.POST.get("note", "")[:200], request.POST.get("what") == "credit"
-    once = request.POST.get("once", "")
-    if not 16 <= len(once) <= 64:
-        raise InvalidInputError(_("open the page anew, and enter it once more"), field="once")
-    asked = fingerprint(part.encode() for part in (found.pk, str(nano), note, str(credit)))
-    # No header can have a blank in its key: pages' keys are none of REST's.
-    claim = claim_take(scope=f"user:{request.user.pk}", key=f"top-up {once}", fingerprint=asked, lease=_LEASE)
-    if isinstance(claim, Answer):
-        return
-    try:
-        with transaction.atomic():
-            if credit:
-                credit_grant(tenant=found, amount_nano=nano, note=note)
-            else:
-                payment_record(tenant=found, amount_nano=nano, memo=note)
-            if not answer_keep(claim=claim, answer=Answer(302, None, {})):
-                raise ConflictError(_("this took so long that the same form, sent again, took over"))
-    except BaseException:
-        claim_release(claim=claim)
-        raise
+
+    def book() -> None:
+        if credit:
+            credit_grant(tenant=found, amount_nano=nano, note=note)
+        else:
+            payment_record(tenant=found, amount_nano=nano, memo=note)
+
+    booked_once(request, what="top-up", parts=(found.pk, str(nano), note, str(credit)), book=book)
 
 
 @require_GET

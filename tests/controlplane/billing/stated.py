@@ -28,6 +28,16 @@ BILLING_ROUTES: dict[str, dict[str, str]] = {
     "tenant-credits": {"get": STAFF, "post": STAFF},
     "tenant-payments": {"post": STAFF},
     "tenant-invoices": {"post": STAFF},
+    "credit-notes": {"get": "billing.read"},
+    "credit-note": {"get": "billing.read"},
+    "credit-note-lines": {"get": "billing.read"},
+    "credit-note-file": {"get": "billing.read"},
+    "fleet-credit-notes": {"get": STAFF},
+    "fleet-credit-note-file": {"get": STAFF},
+    "invoice-credit-notes": {"post": STAFF},
+    "tax-treatments": {"get": "billing.read"},
+    "tenant-tax-treatments": {"get": STAFF, "post": STAFF},
+    "tenant-tax-treatment": {"get": STAFF, "delete": STAFF},
 }
 BILLING_PAGES: dict[str, dict[str, str]] = {
     "usage": {"get": "usage.read"},
@@ -36,4 +46,6 @@ BILLING_PAGES: dict[str, dict[str, str]] = {
     "billing": {"get": "billing.read"},
     "invoice": {"get": "billing.read"},
     "invoice-file": {"get": "billing.read"},
+    "credit-note": {"get": "billing.read"},
+    "credit-note-file": {"get": "billing.read"},
 }

@@ -8,10 +8,8 @@ import datetime as dt
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -19,12 +17,13 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
-from controlplane.billing.ledger import posting
+from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.posting import books_drift, usage_post
-from controlplane.billing.ledger.selectors import balances
+from controlplane.billing.ledger.selectors import balances, invoice_open_nano
 from controlplane.billing.models import (
     Account,
+    CreditNote,
     Invoice,
     InvoiceLine,
     JournalEntry,
@@ -33,29 +32,26 @@ from controlplane.billing.models import (
     UsagePosting,
 )
 from controlplane.billing.services import price_book_create, price_set
-from controlplane.billing.terms import term_create
 from controlplane.errors import ConflictError
 from controlplane.metering.event_rows import StreamEntry
-from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageRollup
+from controlplane.metering.models import UsageEventRow, UsageRollup
 from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
 from gateway.wire import UsageEvent
+from tests.controlplane.billing.programs import (
+    BUSY,
+    DAYS,
+    MONTHS,
+    close,
+    event,
+    ingest,
+    post,
+    run,
+    steps,
+)
 from tests.controlplane.known import known
 
 pytestmark = pytest.mark.django_db
-START = dt.date(2024, 1, 30)
-DAYS = [START + dt.timedelta(days=n) for n in range(33)]
-"""A month's end, a leap February with its 29th, and the first days of March."""
-BUSY = (DAYS[1], DAYS[2], DAYS[30])
-"""Days that have usage: few, so that much of it meets: the end of January, February's first and 29th."""
-MONTHS = [dt.date(2024, month, 1) for month in (1, 2, 3)]
-ARRIVED = int(dt.datetime(2024, 4, 2, tzinfo=dt.UTC).timestamp() * 1000)
-ADAPTERS = (
-    "",
-    "t_acme.a_pirate.v1.0123456789ab",
-    "t_acme.a_pirate.v2.ba9876543210",
-    "t_acme.a_bot.v1." + "c" * 12,
-)
 
 
 @pytest.fixture(autouse=True)
@@ -67,88 +63,6 @@ def keeps_old_days(graftwork: Path, settings: Any) -> None:
 @pytest.fixture(autouse=True)
 def names(db: None) -> None:
     known("tiny", "big", tenants=())
-
-
-def event(day: dt.date, number: int, **changes: Any) -> UsageEvent:
-    """A usage event of `day` whose identity is `number`."""
-    moment = dt.datetime.combine(day, dt.time(23, 59, 59, 999000), dt.UTC)
-    stamp = int(moment.timestamp() * 1000)
-    value = (stamp << 80) | (7 << 76) | (2 << 62) | number
-    values: dict[str, Any] = {
-        "event_id": str(uuid.UUID(int=value)), "tenant": "acme", "project": "default", "key_id": "k1",
-        "request_id": f"r{number}", "attempt": 0, "requested_model": "m", "alias": "", "arm": "",
-        "adapter": "", "base_model": "tiny", "backend": "worker", "endpoint": "chat", "status": "ok",
-        "error_code": "", "prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0, "estimated": False,
-        "ttft_ms": None, "duration_ms": 1.0, "started_at": stamp, "gateway_id": "g",
-    }  # fmt: skip
-    return UsageEvent(**(values | changes))
-
-
-def ingest(*events: UsageEvent) -> None:
-    usage_ingest(
-        entries=[
-            StreamEntry(f"{ARRIVED}-{index}", made.to_json().encode()) for index, made in enumerate(events)
-        ]
-    )
-    assert not DeadUsageEvent.objects.exists()
-
-
-@st.composite
-def events(draw: st.DrawFn) -> UsageEvent:
-    number = draw(st.integers(0, 30))
-    # The identity decides everything, as with a real event that is sent twice.
-    seed = number * 7919
-    return event(
-        BUSY[seed % len(BUSY)], number, prompt_tokens=seed % 1001, cached_tokens=(seed % 1001) // 3,
-        completion_tokens=seed % 77, key_id=f"k{seed % 2}", adapter=ADAPTERS[seed % len(ADAPTERS)],
-        base_model=("tiny", "big")[seed % 3 == 0], backend=("worker", "vllm")[seed % 5 == 0],
-        status=("ok", "error", "cancelled")[seed % 3],
-    )  # fmt: skip
-
-
-nanos = st.integers(0, 10**7)
-ingests = st.tuples(st.just("ingest"), st.lists(events(), min_size=2, max_size=8))
-prices = st.tuples(
-    st.just("price"),
-    st.tuples(
-        st.sampled_from(["standard", "own"]), st.sampled_from(["tiny", "big"]),
-        st.sampled_from(["", "", "acme/pirate", "acme/bot"]), st.sampled_from(["", "", "vllm"]),
-        st.sampled_from([*BUSY, *DAYS[:4]]), nanos, nanos, nanos, nanos,
-    ),
-)  # fmt: skip
-terms = st.tuples(st.just("term"), st.tuples(st.sampled_from(DAYS), st.integers(0, 20)))
-posts = st.tuples(st.just("post"), st.none())
-crashes = st.tuples(st.just("crash"), st.integers(0, 3))
-invoices = st.tuples(st.just("invoice"), st.sampled_from([MONTHS[0], *MONTHS]))
-drafts = st.tuples(st.just("draft"), st.sampled_from(MONTHS))
-finals = st.tuples(st.just("finalize"), st.sampled_from(MONTHS))
-steps = st.one_of(ingests, posts, prices, ingests, posts, invoices, terms, crashes, drafts, finals)
-
-
-class Killed(BaseException):
-    """The process dies here."""
-
-
-def post() -> None:
-    usage_post(tenant="acme", start=DAYS[0], end=DAYS[-1])
-
-
-def post_and_die(after: int) -> None:
-    """As a process that is killed at its n-th look at a day: its transaction is gone."""
-    left = iter(range(after))
-    day_drafts = posting._day_drafts
-
-    def dying(*arguments: Any) -> Iterator[Any]:
-        if next(left, None) is None:
-            raise Killed
-        return day_drafts(*arguments)
-
-    with patch.object(posting, "_day_drafts", dying), patch.object(posting, "_PER_TRANSACTION", 2):
-        try:
-            with transaction.atomic():
-                post()
-        except Killed:
-            pass
 
 
 def expected() -> int | None:
@@ -180,60 +94,11 @@ def expected() -> int | None:
     return total
 
 
-def run(steps: list[tuple[str, Any]]) -> None:
-    books = {"standard": price_book_create(name="standard"), "own": price_book_create(name="own")}
-    tenant = Tenant.objects.get(pk="acme")
-    for base in ("tiny", "big"):
-        price_set(
-            book=books["standard"], base_model=base, effective_from=BUSY[0], input_nano=11,
-            cached_input_nano=5, output_nano=13, request_nano=17,
-        )  # fmt: skip
-    for kind, value in steps:
-        match kind:
-            case "ingest":
-                ingest(*value)
-            case "price":
-                name, base, adapter, backend, day, one, two, three, four = value
-                with contextlib.suppress(ConflictError):
-                    price_set(
-                        book=books[name], base_model=base, adapter=adapter, backend=backend,
-                        effective_from=day, input_nano=one, cached_input_nano=two, output_nano=three,
-                        request_nano=four,
-                    )  # fmt: skip
-            case "term":
-                day, length = value
-                with contextlib.suppress(ConflictError):
-                    term_create(book=books["own"], starts=day, ends=day + dt.timedelta(length), tenant=tenant)
-            case "post":
-                post()
-            case "crash":
-                post_and_die(value)
-            case "invoice":
-                close(value)
-            case "draft":
-                with contextlib.suppress(ConflictError):
-                    invoice_draft(tenant="acme", month=value)
-            case "finalize":
-                finalize_drafted(value)
-
-
-def close(month: dt.date) -> None:
-    # Closed before, or an earlier one is open.
-    with contextlib.suppress(ConflictError):
-        invoice_finalize(invoice=invoice_draft(tenant="acme", month=month), allow_unpriced=True)
-
-
-def finalize_drafted(month: dt.date) -> None:
-    """As staff does that looked at the list before something else was done."""
-    for invoice in Invoice.objects.filter(tenant="acme", month=month):
-        with contextlib.suppress(ConflictError):
-            invoice_finalize(invoice=invoice, allow_unpriced=True)
-
-
 _USED = [event(BUSY[0], number, prompt_tokens=100, completion_tokens=9) for number in (50, 51)]
 _LATER = event(BUSY[2], 52, prompt_tokens=100)
 _OWN_PRICE = ("own", "tiny", "", "", BUSY[0])
 _OWN = ("term", (BUSY[0], 1))
+_TAXED = ("tax", (DAYS[0], 190_000))
 
 
 # No shrinking: a look at the database a step makes it minutes.
@@ -252,6 +117,14 @@ _OWN = ("term", (BUSY[0], 1))
 @example(
     program=[("ingest", _USED), ("post", None), ("price", (*_OWN_PRICE, 99, 9, 9, 9)), _OWN, ("crash", 1)]
 )
+@example(
+    program=[
+        _TAXED, ("price", ("standard", "tiny", "", "", DAYS[0], 10**6 + 7, 10**5, 10**6, 10**4)),
+        ("deposit", 10**8 + 3), ("ingest", _USED), ("ingest", [_LATER]),
+        ("invoice", MONTHS[0]), ("note", (3, 10**6)),
+        ("note", (0, 12_345_678)), ("invoice", MONTHS[1]), ("note", (1, None)), ("ingest", _USED),
+    ]
+)  # fmt: skip
 @given(program=st.lists(steps, min_size=6, max_size=16))
 def test_events_sums_books_and_invoices_agree(tenant: Tenant, program: list[tuple[str, Any]]) -> None:
     with transaction.atomic():
@@ -265,6 +138,11 @@ def test_events_sums_books_and_invoices_agree(tenant: Tenant, program: list[tupl
         # What was corrected after the last month was closed stands on the one that follows.
         close(dt.date(2024, 4, 1))
         agree()
+        for invoice in Invoice.objects.filter(tenant="acme"):
+            with contextlib.suppress(ConflictError):
+                credit_note_issue(invoice=invoice, reason="other")
+        agree()
+        whole()
         transaction.set_rollback(True)
 
 
@@ -278,8 +156,24 @@ def agree() -> None:
     accounts = balances(tenant="acme")
     assert not Invoice.objects.filter(tenant="acme", status="draft").exists(), "every month could be closed"
     assert total == -accounts.get(Account.REVENUE, 0) == postings == lines
+    asked_for = Invoice.objects.aggregate(tax=Sum("tax_nano"))["tax"] or 0
+    back = CreditNote.objects.aggregate(tax=Sum("tax_nano"), net=Sum("net_nano"))
+    assert -accounts.get(Account.TAX, 0) == asked_for - (back["tax"] or 0)
+    assert accounts.get(Account.ALLOWANCE, 0) == (back["net"] or 0)
     assert sum(accounts.values()) == 0
     assert books_drift(tenant="acme", start=DAYS[0], end=DAYS[-1]) == {}
+
+
+def whole() -> None:
+    """Every invoice is taken back to the unit, and what was paid of it is there again."""
+    for invoice in Invoice.objects.filter(tenant="acme"):
+        sums = invoice.credit_notes.aggregate(net=Sum("net_nano"), tax=Sum("tax_nano"))
+        assert (sums["net"] or 0, sums["tax"] or 0) == (invoice.net_nano, invoice.tax_nano)
+        assert invoice_open_nano(invoice=invoice) == 0
+    accounts = balances(tenant="acme")
+    assert accounts.get(Account.RECEIVABLE, 0) == accounts.get(Account.TAX, 0) == 0
+    numbers = CreditNote.objects.order_by("number").values_list("number", flat=True)
+    assert list(numbers) == list(range(1, len(numbers) + 1))
 
 
 def test_each_day_is_its_own_by_utc_at_the_ends_of_months_and_on_a_leap_day(tenant: Tenant) -> None:

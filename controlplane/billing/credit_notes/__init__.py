@@ -1,0 +1,1 @@
+"""Credit notes: what is taken back of finalized invoices."""

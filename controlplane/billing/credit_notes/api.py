@@ -1,0 +1,126 @@
+"""REST of credit notes: a tenant reads its own, staff issues them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.credit_notes.files import credit_note_download
+from controlplane.billing.credit_notes.selectors import credit_note_get, credit_note_list, note_line_list
+from controlplane.billing.credit_notes.serializers import (
+    CreditNoteInput,
+    CreditNoteLineSerializer,
+    CreditNoteSerializer,
+)
+from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.filters import CreditNoteFilter, FleetCreditNoteFilter
+from controlplane.billing.invoices.api import FILE, ByForm, form_asked
+from controlplane.billing.invoices.selectors import invoice_get
+from controlplane.billing.models import CreditNote, CreditNoteLine
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
+from controlplane.tenants.roles import Permission
+
+_MAY: Final = tenant_may(Permission.BILLING_READ)
+
+
+class CreditNotesApi(generics.ListAPIView[CreditNote]):
+    """The tenant's credit notes, newest first."""
+
+    permission_classes = (_MAY,)
+    serializer_class = CreditNoteSerializer
+    filterset_class = CreditNoteFilter
+    queryset = CreditNote.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[CreditNote]:
+        return credit_note_list(tenant=request_tenant(self.request).pk)
+
+
+class CreditNoteApi(ObjectApi[CreditNote]):
+    permission_classes = (_MAY,)
+    serializer_class = CreditNoteSerializer
+
+    def get_object(self) -> CreditNote:
+        tenant = request_tenant(self.request).pk
+        return credit_note_get(credit_note_id=self.kwargs["credit_note"], tenant=tenant)
+
+    @conditional()
+    def get(self, request: Request, credit_note: int) -> Response:
+        """net + tax = pre-payment + post-payment, to the nano-unit."""
+        return Response(CreditNoteSerializer(self.get_object()).data)
+
+
+class CreditNoteLinesApi(generics.ListAPIView[CreditNoteLine]):
+    """What is taken back of which line of the invoice, or (null) of the invoice as a whole."""
+
+    permission_classes = (_MAY,)
+    serializer_class = CreditNoteLineSerializer
+    queryset = CreditNoteLine.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[CreditNoteLine]:
+        tenant = request_tenant(self.request).pk
+        note = credit_note_get(credit_note_id=self.kwargs["credit_note"], tenant=tenant)
+        return note_line_list(credit_note=note)
+
+
+class CreditNoteFileApi(generics.GenericAPIView[CreditNote]):
+    permission_classes = (_MAY,)
+    content_negotiation_class = ByForm
+    serializer_class = CreditNoteSerializer
+    pagination_class = None
+    queryset = CreditNote.objects.none()  # tells the schema the model
+
+    @FILE
+    def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
+        """The credit note as a file."""
+        found = credit_note_get(credit_note_id=credit_note, tenant=request_tenant(request).pk)
+        return credit_note_download(request._request, found, form_asked(request))
+
+
+class FleetCreditNotesApi(generics.ListAPIView[CreditNote]):
+    """Every tenant's credit notes, newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = CreditNoteSerializer
+    filterset_class = FleetCreditNoteFilter
+    queryset = CreditNote.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[CreditNote]:
+        return credit_note_list(tenant=None)
+
+
+class FleetCreditNoteFileApi(generics.GenericAPIView[CreditNote]):
+    permission_classes = (Staff,)
+    content_negotiation_class = ByForm
+    serializer_class = CreditNoteSerializer
+    pagination_class = None
+    queryset = CreditNote.objects.none()  # tells the schema the model
+
+    @FILE
+    def get(self, request: Request, credit_note: int) -> StreamingHttpResponse:
+        """Anybody's credit note as a file."""
+        found = credit_note_get(credit_note_id=credit_note)
+        return credit_note_download(request._request, found, form_asked(request))
+
+
+class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):
+    permission_classes = (Staff,)
+    serializer_class = CreditNoteSerializer
+
+    @idempotent()
+    @extend_schema(request=CreditNoteInput, responses={201: CreditNoteSerializer})
+    def post(self, request: Request, invoice: int) -> Response:
+        """Takes back part of a finalized invoice, or all that is left of it, with its tax; final at once."""
+        data = CreditNoteInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(data.validated_data)
+        lines = {line["position"]: line["amount_nano"] for line in values.pop("lines", ())}
+        made = credit_note_issue(invoice=invoice_get(invoice_id=invoice), lines=lines, **values)
+        return Response(CreditNoteSerializer(made).data, status.HTTP_201_CREATED)

@@ -1,0 +1,114 @@
+"""A credit note as CSV, JSON, Parquet or PDF."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Final
+
+from django.http import HttpRequest, StreamingHttpResponse
+
+from controlplane.billing.credit_notes.rendering import pdf_ready
+from controlplane.billing.credit_notes.selectors import note_line_list
+from controlplane.billing.invoices.currency import decimal_text
+from controlplane.billing.invoices.files import CONTENT_TYPES, Form, csv_line, csv_value
+from controlplane.billing.models import CreditNote
+from controlplane.billing.pdfs import pdf_pieces
+from controlplane.errors import UnavailableError
+from controlplane.http.streaming import streamed
+
+_LINE_TEXTS: Final = ("project", "key_id", "adapter", "base_model", "backend", "item")
+COLUMNS: Final = (
+    "position", "invoice_position", "month", *_LINE_TEXTS, "amount_nano", "amount", "currency",
+)  # fmt: skip
+
+
+def credit_note_download(request: HttpRequest, note: CreditNote, form: Form) -> StreamingHttpResponse:
+    """The file in one of the forms. Raises UnavailableError: the PDF is not made yet; a retry helps."""
+    name = f"{note.title.lower()}.{form}"
+    return streamed(request, _pieces(note, form), content_type=CONTENT_TYPES[form], file_name=name)
+
+
+def _pieces(note: CreditNote, form: Form) -> Iterator[bytes]:
+    match form:
+        case "csv":
+            return credit_note_csv(note)
+        case "json":
+            return iter([credit_note_json(note)])
+        case "parquet":
+            return iter([credit_note_parquet(note)])
+        case "pdf":
+            document = pdf_ready(credit_note=note)
+            if document is None:
+                raise UnavailableError("the PDF is being made: ask again in a moment")
+            return pdf_pieces(document)
+
+
+def credit_note_csv(note: CreditNote) -> Iterator[bytes]:
+    """A line of text a line; what is of the invoice as a whole names none of its lines."""
+    yield csv_line(COLUMNS)
+    for row in rows(note):
+        yield csv_line(csv_value(row[name]) for name in COLUMNS)
+
+
+def credit_note_json(note: CreditNote) -> bytes:
+    """Its sums and its lines, amounts both as integers and as decimal text."""
+    return json.dumps({**header(note), "lines": list(rows(note))}, indent=1).encode()
+
+
+def credit_note_parquet(note: CreditNote) -> bytes:
+    """The lines as columns, 64-bit integers for nano-units; the sums in the schema's metadata."""
+    # 100 MB of a process that never writes one.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    integers, decimals = ("position", "invoice_position", "amount_nano"), ("amount",)
+    kinds = dict.fromkeys(integers, pa.int64()) | dict.fromkeys(decimals, pa.decimal128(38, 9))
+    fields = [(name, kinds.get(name, pa.string())) for name in COLUMNS]
+    schema = pa.schema(fields, metadata={"graftwork.credit_note": json.dumps(header(note))})
+    table = [{**row, "amount": Decimal(row["amount"])} for row in rows(note)]
+    target = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(table, schema=schema), target)
+    return target.getvalue()
+
+
+def header(note: CreditNote) -> dict[str, Any]:
+    """What a credit note says above its lines."""
+    invoice = note.invoice
+    amounts = ("net", "tax", "total", "pre_payment", "post_payment")
+    return {
+        "credit_note": note.title,
+        "number": note.number,
+        "invoice": invoice.title,
+        "tenant": note.tenant,
+        "month": f"{invoice.month:%Y-%m}",
+        "reason": note.reason,
+        "memo": note.memo,
+        "currency": note.currency,
+        "issued_at": note.issued_at.isoformat(),
+        **{f"{name}_nano": getattr(note, f"{name}_nano") for name in amounts},
+        "post_payment_as": note.post_payment_as,
+        "tax_kind": invoice.tax_kind,
+        "tax_label": invoice.tax_label,
+        "tax_rate_percent": str(invoice.tax_rate_percent),
+        "tax_number": invoice.tax_number,
+        "tax_text": invoice.tax_text,
+        "total": decimal_text(note.total_nano),
+    }
+
+
+def rows(note: CreditNote) -> Iterator[dict[str, Any]]:
+    """The lines, by column."""
+    for line in note_line_list(credit_note=note).iterator(chunk_size=2000):
+        of = line.invoice_line
+        yield {
+            "position": line.position,
+            "invoice_position": of.position if of else None,
+            "month": f"{(of or note.invoice).month:%Y-%m}",
+            **{name: getattr(of, name) if of else "" for name in _LINE_TEXTS},
+            "amount_nano": line.amount_nano,
+            "amount": decimal_text(line.amount_nano),
+            "currency": note.currency,
+        }

@@ -1,0 +1,74 @@
+"""Reads of credit notes, and of what invoices have left to take back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+
+from controlplane.billing.invoices.currency import decimal_text
+from controlplane.billing.models import CreditNote, CreditNoteLine, Invoice, InvoiceLine
+from controlplane.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What credit notes may still take back of an invoice, in nano-units."""
+
+    net: int
+    tax: int
+
+
+def credit_note_list(*, tenant: str | None) -> QuerySet[CreditNote]:
+    """A tenant's credit notes, or (None) everybody's, newest first."""
+    notes = CreditNote.objects.select_related("invoice").order_by("-id")
+    return notes if tenant is None else notes.filter(tenant=tenant)
+
+
+def credit_note_get(*, credit_note_id: int, tenant: str | None = None) -> CreditNote:
+    """One of a tenant's, or (None) of anybody's. Raises NotFoundError."""
+    note = credit_note_list(tenant=tenant).filter(pk=credit_note_id).first()
+    if note is None:
+        raise NotFoundError(f"there is no credit note {credit_note_id}")
+    return note
+
+
+def note_line_list(*, credit_note: CreditNote) -> QuerySet[CreditNoteLine]:
+    """Its lines in their order, with those of the invoice."""
+    lines = CreditNoteLine.objects.filter(credit_note=credit_note)
+    return lines.select_related("invoice_line").order_by("position")
+
+
+def left_of(*, invoice: Invoice) -> Left:
+    """What is left of a finalized invoice."""
+    sums = CreditNote.objects.filter(invoice=invoice).aggregate(net=Sum("net_nano"), tax=Sum("tax_nano"))
+    return Left(invoice.net_nano - (sums["net"] or 0), invoice.tax_nano - (sums["tax"] or 0))
+
+
+def line_left(*, lines: Iterable[InvoiceLine]) -> dict[int, int]:
+    """What is left of lines, by id, in nano-units; 0 of one without a price, below 0 of a correction."""
+    amounts = {line.pk: line.amount_nano or 0 for line in lines}
+    taken = CreditNoteLine.objects.filter(invoice_line__in=list(amounts)).order_by().values("invoice_line")
+    for row in taken.annotate(total=Sum("amount_nano")):
+        amounts[row["invoice_line"]] -= row["total"]
+    return amounts
+
+
+def credit_note_told(note: CreditNote, invoice: Invoice) -> dict[str, Any]:
+    """What webhooks are told of a credit note."""
+    return {
+        "credit_note": note.pk,
+        "title": note.title,
+        "invoice": invoice.pk,
+        "invoice_title": invoice.title,
+        "reason": note.reason,
+        "currency": note.currency,
+        "net": decimal_text(note.net_nano),
+        "tax": decimal_text(note.tax_nano),
+        "total": decimal_text(note.total_nano),
+        "pre_payment": decimal_text(note.pre_payment_nano),
+        "post_payment": decimal_text(note.post_payment_nano),
+        "post_payment_as": note.post_payment_as,
+    }

@@ -1,0 +1,84 @@
+"""How credit notes stand in the REST API. Amounts are integers of nano-units (1e-9) of the currency."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rest_framework import serializers
+
+from controlplane.billing.models import CreditNote, CreditNoteLine
+
+MOST_LINES: Final = 1000
+"""Of one credit note, unless it is of the invoice as a whole."""
+_NANO: dict[str, Any] = {"min_value": 1, "max_value": (1 << 62) - 1}
+
+
+class CreditNoteSerializer(serializers.ModelSerializer[CreditNote]):
+    title = serializers.CharField(read_only=True)
+    reason = serializers.CharField(help_text=", ".join(CreditNote.Reason.values))
+    invoice = serializers.IntegerField(source="invoice_id", help_text="Its id.")
+    invoice_title = serializers.CharField(source="invoice.title")
+    total_nano = serializers.IntegerField(help_text="Net and tax.")
+    post_payment_as = serializers.CharField(help_text=", ".join(CreditNote.PostPayment.values))
+
+    class Meta:
+        model = CreditNote
+        fields = (
+            "id", "tenant", "number", "title", "invoice", "invoice_title", "reason", "memo", "currency",
+            "net_nano", "tax_nano", "total_nano", "pre_payment_nano", "post_payment_nano", "post_payment_as",
+            "issued_at",
+        )  # fmt: skip
+
+
+class CreditNoteLineSerializer(serializers.ModelSerializer[CreditNoteLine]):
+    invoice_position = serializers.IntegerField(
+        source="invoice_line.position",
+        allow_null=True,
+        default=None,
+        help_text="Null: the invoice as a whole.",
+    )
+    item = serializers.CharField(source="invoice_line.item", default="")
+    adapter = serializers.CharField(source="invoice_line.adapter", default="")
+    base_model = serializers.CharField(source="invoice_line.base_model", default="")
+    key_id = serializers.CharField(source="invoice_line.key_id", default="")
+
+    class Meta:
+        model = CreditNoteLine
+        fields = ("position", "invoice_position", "item", "adapter", "base_model", "key_id", "amount_nano")
+
+
+class CreditedLineInput(serializers.Serializer[Any]):
+    position = serializers.IntegerField(
+        min_value=1, max_value=(1 << 31) - 1, help_text="Of the invoice's line."
+    )
+    amount_nano = serializers.IntegerField(
+        **_NANO,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Without tax; null: all that is left.",
+    )
+
+
+class CreditNoteInput(serializers.Serializer[Any]):
+    reason = serializers.ChoiceField(choices=CreditNote.Reason.values)
+    memo = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    amount_nano = serializers.IntegerField(
+        **_NANO, required=False, allow_null=True, default=None,
+        help_text="Of the invoice as a whole, without tax; null and no lines: all that is left.",
+    )  # fmt: skip
+    lines = CreditedLineInput(many=True, required=False)
+    post_payment_as = serializers.ChoiceField(
+        choices=CreditNote.PostPayment.values,
+        default="balance",
+        help_text="Where goes what was paid already.",
+    )
+
+    def validate_lines(self, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if len(lines) > MOST_LINES:
+            raise serializers.ValidationError(
+                f"at most {MOST_LINES} lines: leave them out to take back the rest"
+            )
+        if len({line["position"] for line in lines}) < len(lines):
+            raise serializers.ValidationError("each position may be named once")
+        return lines

@@ -1,0 +1,72 @@
+"""What the database asks of credit notes, as conditions that both databases understand; all are refusals."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NOTE: Final = "billing_creditnote"
+LINE: Final = "billing_creditnoteline"
+_INVOICE: Final = "billing_invoice"
+_INVOICE_LINE: Final = "billing_invoiceline"
+
+_OF_NONE: Final = f"""NOT EXISTS (
+    SELECT 1 FROM {_INVOICE} AS i WHERE i.id = NEW.invoice_id AND i.tenant = NEW.tenant
+    AND i.currency = NEW.currency AND i.status = 'finalized')
+"""  # noqa: S608  # names of ours
+_GAP: Final = f"""
+    NEW.number <> 1 + coalesce((SELECT max(n.number) FROM {NOTE} AS n WHERE n.tenant = NEW.tenant), 0)
+"""  # noqa: S608
+_MORE: Final = f"""EXISTS (
+    SELECT 1 FROM {_INVOICE} AS i WHERE i.id = NEW.invoice_id AND (
+    i.tax_nano < NEW.tax_nano
+        + coalesce((SELECT sum(n.tax_nano) FROM {NOTE} AS n WHERE n.invoice_id = i.id), 0)
+    OR i.prepaid_nano + i.due_nano - i.tax_nano < NEW.net_nano
+        + coalesce((SELECT sum(n.net_nano) FROM {NOTE} AS n WHERE n.invoice_id = i.id), 0)))
+"""  # noqa: S608
+_LINES_MORE: Final = f"""
+    NEW.amount_nano + coalesce(
+        (SELECT sum(l.amount_nano) FROM {LINE} AS l WHERE l.credit_note_id = NEW.credit_note_id), 0)
+    > (SELECT n.net_nano FROM {NOTE} AS n WHERE n.id = NEW.credit_note_id)
+"""  # noqa: S608
+_LINE_MORE: Final = f"""
+    NEW.invoice_line_id IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM {_INVOICE_LINE} AS i JOIN {NOTE} AS n ON n.invoice_id = i.invoice_id
+    WHERE i.id = NEW.invoice_line_id AND n.id = NEW.credit_note_id AND i.amount_nano >= NEW.amount_nano
+        + coalesce((SELECT sum(l.amount_nano) FROM {LINE} AS l WHERE l.invoice_line_id = i.id), 0))
+"""  # noqa: S608
+
+RULES: Final = {
+    NOTE: (
+        ("of", _OF_NONE, "a credit note is of a finalized invoice of its tenant"),
+        ("number", _GAP, "credit notes are numbered without a gap"),
+        ("bound", _MORE, "credit notes take back no more than the invoice asked for"),
+    ),
+    LINE: (
+        ("sum", _LINES_MORE, "the lines of a credit note are its net amount"),
+        ("bound", _LINE_MORE, "credit notes take back no more than the line of the invoice has"),
+    ),
+}
+"""Table -> (name, what is refused at an INSERT, the reason)."""
+
+
+def postgresql(table: str) -> str:
+    """A trigger function of the table's rules, `<table>_check`."""
+    checks = "\n".join(
+        f"IF {condition} THEN RAISE EXCEPTION '{text}' USING ERRCODE = 'integrity_constraint_violation';"
+        " END IF;"
+        for _, condition, text in RULES[table]
+    )
+    return (
+        f"CREATE OR REPLACE FUNCTION {table}_check() RETURNS trigger LANGUAGE plpgsql AS $$"
+        f" BEGIN {checks} RETURN NEW; END $$"
+    )
+
+
+def sqlite() -> dict[str, str]:
+    """Triggers by name."""
+    return {
+        f"{table}_{name}": f"BEFORE INSERT ON {table} WHEN {condition}"
+        f" BEGIN SELECT RAISE(ABORT, '{text}'); END"
+        for table, rules in RULES.items()
+        for name, condition, text in rules
+    }

@@ -1,0 +1,119 @@
+"""Credit notes: what is taken back of finalized invoices. Rows are only added; triggers refuse the rest."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.billing.models.documents import StoredPdf
+from controlplane.billing.models.invoices import Invoice, InvoiceLine
+
+
+class CreditNote(models.Model):
+    """Takes back part of a finalized invoice, or all of it. Amounts in nano-units.
+
+    net + tax = pre-payment + post-payment, to the nano-unit (a check of the table).
+    """
+
+    class Reason(models.TextChoices):
+        DUPLICATED_CHARGE = "duplicated_charge"
+        PRODUCT_UNSATISFACTORY = "product_unsatisfactory"
+        ORDER_CHANGE = "order_change"
+        ORDER_CANCELLATION = "order_cancellation"
+        FRAUDULENT_CHARGE = "fraudulent_charge"
+        OTHER = "other"
+
+    class PostPayment(models.TextChoices):
+        BALANCE = "balance"
+        """What is prepaid grows: the next invoice draws it."""
+        CREDIT = "credit"
+        """A credit is granted, from today on and without an end."""
+        REFUND = "refund"
+        """It is paid back."""
+
+    tenant = models.CharField(max_length=63)
+    number = models.BigIntegerField(help_text="Consecutive within a tenant's credit notes, from 1.")
+    invoice = models.ForeignKey(Invoice, models.PROTECT, related_name="credit_notes")
+    reason = models.CharField(max_length=25, choices=Reason.choices)
+    memo = models.CharField(max_length=500, blank=True)
+    currency = models.CharField(max_length=3)
+    net_nano = models.BigIntegerField(help_text="Without tax: the sum of its lines.")
+    tax_nano = models.BigIntegerField(help_text="Whole minor units of the currency.")
+    pre_payment_nano = models.BigIntegerField(help_text="Taken off what was not paid of the invoice.")
+    post_payment_nano = models.BigIntegerField(help_text="Of what was paid: given back.")
+    post_payment_as = models.CharField(
+        max_length=10, choices=PostPayment.choices, default=PostPayment.BALANCE
+    )
+    issued_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = [models.Index(fields=["tenant", "-id"], name="credit_note_list")]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "number"], name="credit_note_number_once"),
+            models.CheckConstraint(
+                condition=models.Q(
+                    number__gte=1, net_nano__gt=0, tax_nano__gte=0, pre_payment_nano__gte=0,
+                    post_payment_nano__gte=0,
+                ),
+                name="credit_note_positive",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(
+                    net_nano=models.F("pre_payment_nano") + models.F("post_payment_nano")
+                    - models.F("tax_nano")
+                ),
+                name="credit_note_adds_up",
+            ),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"credit note {self.title} of invoice {self.invoice_id}"
+
+    @property
+    def title(self) -> str:
+        """What people call it: `ACME-CN000003`, which no invoice is called."""
+        return f"{self.tenant.upper()}-CN{self.number:06}"
+
+    @property
+    def total_nano(self) -> int:
+        """With its tax."""
+        return self.net_nano + self.tax_nano
+
+
+class CreditNoteLine(models.Model):
+    """What is taken back of one of the invoice's lines, or of the invoice as a whole."""
+
+    credit_note = models.ForeignKey(CreditNote, models.PROTECT, related_name="lines")
+    position = models.IntegerField(help_text="From 1.")
+    # The database refuses to delete a line that is named here. Of a draft none is: not to look is quicker.
+    invoice_line = models.ForeignKey(
+        InvoiceLine, models.DO_NOTHING, null=True, related_name="credited",
+        help_text="Null: of the invoice as a whole.",
+    )  # fmt: skip
+    amount_nano = models.BigIntegerField(help_text="Without tax.")
+
+    class Meta:
+        ordering = ("position",)
+        constraints = [
+            models.UniqueConstraint(fields=["credit_note", "position"], name="credit_note_line_once"),
+            models.CheckConstraint(condition=models.Q(amount_nano__gt=0), name="credit_note_line_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount_nano} of line {self.invoice_line_id}"
+
+
+class CreditNotePdf(StoredPdf):
+    """A credit note's document."""
+
+    credit_note = models.OneToOneField(CreditNote, models.CASCADE, primary_key=True, related_name="pdf")
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["render_at"], condition=models.Q(render_at__isnull=False), name="credit_note_pdf_due"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.key or f"of credit note {self.credit_note_id}, not made yet"

@@ -1,0 +1,19 @@
+"""What is kept of a document's PDF, whatever it is a document of."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class StoredPdf(models.Model):
+    """A finished document in the artifact store, or that it is to be made."""
+
+    render_at = models.DateTimeField(null=True, help_text="When it is due to be made; null: it is made.")
+    attempts = models.PositiveIntegerField(default=0, help_text="At making it.")
+    key = models.CharField(max_length=200, blank=True, help_text="In the artifact store.")
+    size = models.BigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True)
+    rendered_at = models.DateTimeField(null=True)
+
+    class Meta:
+        abstract = True

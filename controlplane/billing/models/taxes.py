@@ -1,0 +1,44 @@
+"""How a tenant's invoices are taxed, and from which day on."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class TaxKind(models.TextChoices):
+    """Whether tax is added, and why it is not."""
+
+    TAXED = "taxed"
+    REVERSE_CHARGE = "reverse_charge"
+    """The customer owes the tax: none is added, and the document says so."""
+    EXEMPT = "exempt"
+    """No tax is owed: the document says why."""
+
+
+class TaxTreatment(models.Model):
+    """In force from a UTC day until a later one of the tenant's. Invoices keep a copy of theirs."""
+
+    tenant = models.CharField(max_length=63)
+    starts = models.DateField(help_text="First UTC day.")
+    kind = models.CharField(max_length=15, choices=TaxKind.choices)
+    label = models.CharField(max_length=30, help_text="As documents call it: VAT, GST, Sales tax.")
+    rate_percent = models.DecimalField(
+        max_digits=7, decimal_places=4, default=0, help_text="Exact decimal, as 8.875; 0 unless taxed."
+    )
+    tax_number = models.CharField(max_length=40, blank=True, help_text="The tenant's, as on documents.")
+    text = models.CharField(max_length=300, blank=True, help_text="What must stand on the document.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-starts",)
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "starts"], name="tax_treatment_once_a_day"),
+            models.CheckConstraint(
+                condition=models.Q(rate_percent__gte=0, rate_percent__lte=100)
+                & (models.Q(kind="taxed") | models.Q(rate_percent=0)),
+                name="tax_treatment_rate",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant} from {self.starts}: {self.kind} {self.label} {self.rate_percent}"

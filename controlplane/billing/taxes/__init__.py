@@ -1,0 +1,1 @@
+"""How invoices are taxed."""

@@ -1,0 +1,97 @@
+"""REST of tax treatments: a tenant reads its own, staff sets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.models import TaxKind, TaxTreatment
+from controlplane.billing.taxes.selectors import treatment_get, treatment_list
+from controlplane.billing.taxes.services import treatment_remove, treatment_set
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import tenant_get
+
+
+class TaxTreatmentSerializer(serializers.ModelSerializer[TaxTreatment]):
+    kind = serializers.CharField(help_text=", ".join(TaxKind.values))
+
+    class Meta:
+        model = TaxTreatment
+        fields = ("id", "starts", "kind", "label", "rate_percent", "tax_number", "text")
+
+
+class TaxTreatmentInput(serializers.Serializer[Any]):
+    starts = serializers.DateField(help_text="First UTC day; in force until a later one.")
+    kind = serializers.ChoiceField(choices=TaxKind.values)
+    # A field of that name; what the class itself is called is none of ours.
+    label = serializers.CharField(max_length=30, help_text="As documents call it: VAT.")  # type: ignore[assignment]
+    rate_percent = serializers.DecimalField(
+        max_digits=7,
+        decimal_places=4,
+        min_value=0,
+        max_value=100,
+        required=False,
+        help_text="As text: 8.875.",
+    )
+    tax_number = serializers.CharField(max_length=40, required=False, allow_blank=True)
+    text = serializers.CharField(
+        max_length=300, required=False, allow_blank=True, help_text="What must stand on documents."
+    )
+
+
+class TaxTreatmentsApi(generics.ListAPIView[TaxTreatment]):
+    """How the tenant's invoices are taxed, and from which day on; the newest first."""
+
+    permission_classes = (tenant_may(Permission.BILLING_READ),)
+    serializer_class = TaxTreatmentSerializer
+    queryset = TaxTreatment.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[TaxTreatment]:
+        return treatment_list(tenant=request_tenant(self.request).pk)
+
+
+class TenantTaxTreatmentsApi(generics.ListAPIView[TaxTreatment]):
+    """How a tenant's invoices are taxed, the newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = TaxTreatmentSerializer
+    queryset = TaxTreatment.objects.none()  # tells the schema the model
+
+    def get_queryset(self) -> QuerySet[TaxTreatment]:
+        return treatment_list(tenant=tenant_get(slug=self.kwargs["slug"]).pk)
+
+    @idempotent()
+    @extend_schema(request=TaxTreatmentInput, responses={201: TaxTreatmentSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Puts a treatment in force from a UTC day on. An invoice goes by that of its month's last day."""
+        data = TaxTreatmentInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        made = treatment_set(tenant=tenant_get(slug=slug), **data.validated_data)
+        return Response(TaxTreatmentSerializer(made).data, status.HTTP_201_CREATED)
+
+
+class TenantTaxTreatmentApi(ObjectApi[TaxTreatment]):
+    permission_classes = (Staff,)
+    serializer_class = TaxTreatmentSerializer
+
+    def get_object(self) -> TaxTreatment:
+        tenant = tenant_get(slug=self.kwargs["slug"])
+        return treatment_get(tenant=tenant.pk, treatment_id=self.kwargs["treatment"])
+
+    @conditional()
+    def get(self, request: Request, slug: str, treatment: int) -> Response:
+        return Response(TaxTreatmentSerializer(self.get_object()).data)
+
+    @conditional()
+    def delete(self, request: Request, slug: str, treatment: int) -> Response:
+        """Takes away one that no finalized invoice was made by."""
+        treatment_remove(treatment=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)

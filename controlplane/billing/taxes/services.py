@@ -1,0 +1,122 @@
+"""Sets how a tenant's invoices are taxed. Finalized ones keep what they were made by."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Final
+
+from django.db import transaction
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.billing.invoices.lines import month_end
+from controlplane.billing.ledger.journal import head_lock, month_after
+from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment
+from controlplane.billing.taxes.selectors import treatment_on
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.limits.services import PUBLISH_BUDGETS
+from controlplane.queue import enqueue
+from controlplane.tenants.models import Tenant
+
+_REVERSE_CHARGE: Final = "Reverse charge: the recipient is liable for the tax."
+_DECIMALS: Final = Decimal("0.0001")
+
+
+@transaction.atomic
+def treatment_set(
+    *,
+    tenant: Tenant,
+    starts: dt.date,
+    kind: str,
+    label: str,
+    rate_percent: Decimal = Decimal(0),
+    tax_number: str = "",
+    text: str = "",
+) -> TaxTreatment:
+    """Puts a treatment in force from `starts` (a UTC day) until a later one.
+
+    An invoice goes by what is in force on its month's last day, the end of what it supplies.
+
+    Args:
+        rate_percent: at most four decimals; of what is taxed alone.
+        text: what must stand on documents; needed where exempt, a sentence of ours under reverse charge.
+
+    Raises:
+        InvalidInputError: the rate, label or text do not fit the kind.
+        ConflictError: another starts on that day, or the month of that day is invoiced.
+    """
+    values = _checked(kind, label, rate_percent, tax_number, text)
+    head = head_lock(tenant=tenant.pk)
+    if _is_closed(head, starts):
+        assert head.closed_through is not None
+        raise ConflictError(
+            f"{tenant.pk} is invoiced through {head.closed_through:%Y-%m}: let it start on"
+            f" {month_after(head.closed_through)} or later"
+        )
+    if TaxTreatment.objects.filter(tenant=tenant.pk, starts=starts).exists():
+        raise ConflictError(
+            f"{tenant.pk} has a tax treatment from {starts} on: remove that one first, or choose another day"
+        )
+    made = TaxTreatment.objects.create(tenant=tenant.pk, starts=starts, **values)
+    enqueue(PUBLISH_BUDGETS, tenant=tenant.pk)
+    audit_record(tenant=tenant.pk, action="tax.set", target=made, after=snapshot(made))
+    return made
+
+
+@transaction.atomic
+def treatment_remove(*, treatment: TaxTreatment) -> None:
+    """Takes one away that no invoice was made by: what was in force before it goes on.
+
+    Raises ConflictError when a month on whose last day it is in force is invoiced.
+    """
+    head = head_lock(tenant=treatment.tenant)
+    if _is_closed(head, treatment.starts):
+        raise ConflictError("finalized invoices were made by it: set another one from a later day on")
+    audit_record(tenant=treatment.tenant, action="tax.remove", target=treatment, before=snapshot(treatment))
+    treatment.delete()
+    enqueue(PUBLISH_BUDGETS, tenant=treatment.tenant)
+
+
+def treatment_copy(*, invoice: Invoice) -> Decimal | None:
+    """Writes the treatment of its month's last day on an invoice, unsaved; its rate, or None."""
+    found = treatment_on(tenant=invoice.tenant, day=month_end(invoice.month))
+    invoice.tax_kind = found.kind if found else ""
+    invoice.tax_label = found.label if found else ""
+    invoice.tax_rate_percent = found.rate_percent if found else Decimal(0)
+    invoice.tax_number = found.tax_number if found else ""
+    invoice.tax_text = found.text if found else ""
+    return found.rate_percent if found else None
+
+
+def _checked(
+    kind: str, label: str, rate_percent: Decimal, tax_number: str, text: str
+) -> dict[str, str | Decimal]:
+    if kind not in TaxKind.values:
+        raise InvalidInputError(f"kind must be one of {', '.join(TaxKind.values)}", field="kind")
+    if not label.strip():
+        raise InvalidInputError("label says what documents call the tax, as VAT", field="label")
+    if not rate_percent.is_finite() or not 0 <= rate_percent <= 100:
+        raise InvalidInputError("rate_percent is from 0 to 100", field="rate_percent")
+    if rate_percent != rate_percent.quantize(_DECIMALS):
+        raise InvalidInputError("rate_percent has at most four decimals", field="rate_percent")
+    if rate_percent and kind != TaxKind.TAXED:
+        raise InvalidInputError(
+            f"nothing is added when it is {kind}: leave out rate_percent", field="rate_percent"
+        )
+    if kind == TaxKind.REVERSE_CHARGE:
+        if not tax_number.strip():
+            raise InvalidInputError("reverse charge needs the customer's tax_number", field="tax_number")
+        text = text.strip() or _REVERSE_CHARGE
+    if kind == TaxKind.EXEMPT and not text.strip():
+        raise InvalidInputError(
+            "text says by what rule it is exempt: it stands on the document", field="text"
+        )
+    return {
+        "kind": kind, "label": label.strip(), "rate_percent": rate_percent, "tax_number": tax_number.strip(),
+        "text": text.strip(),
+    }  # fmt: skip
+
+
+def _is_closed(head: LedgerHead, day: dt.date) -> bool:
+    return head.closed_through is not None and day <= month_end(head.closed_through)

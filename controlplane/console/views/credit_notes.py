@@ -1,0 +1,140 @@
+"""Credit notes: a tenant's page of one; the operator's of an invoice, with the form that issues them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.billing.credit_notes.files import credit_note_download
+from controlplane.billing.credit_notes.rendering import note_sums
+from controlplane.billing.credit_notes.selectors import (
+    credit_note_get,
+    credit_note_list,
+    left_of,
+    line_left,
+    note_line_list,
+)
+from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.invoices.currency import decimal_text, minor_text
+from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
+from controlplane.billing.invoices.selectors import invoice_get, line_list
+from controlplane.billing.ledger.selectors import invoice_open_nano
+from controlplane.billing.models import CreditNote, Invoice
+from controlplane.billing.taxes.selectors import tax_title
+from controlplane.console.amounts import nano_entered
+from controlplane.console.once import booked_once
+from controlplane.console.pages import staff_page, tenant_page
+from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError, UnavailableError
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+LINES: Final = 500
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def detail(request: HttpRequest, tenant: Tenant, credit_note: int) -> HttpResponse:
+    """One credit note, by its id."""
+    note = credit_note_get(credit_note_id=credit_note, tenant=tenant.pk)
+    lines = note_line_list(credit_note=note)
+    context = {
+        "note": note,
+        "sums": note_sums(note),
+        "tax_title": tax_title(note.invoice),
+        "lines": [
+            (
+                line.invoice_line,
+                item_title(line.invoice_line.item) if line.invoice_line else "",
+                decimal_text(line.amount_nano),
+            )
+            for line in lines[:LINES]
+        ],
+        "left_out": max(0, lines.count() - LINES),
+        "forms": list(CONTENT_TYPES),
+    }
+    return render(request, "console/credit_note.html", context)
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def file(request: HttpRequest, tenant: Tenant, credit_note: int, form: str) -> HttpResponseBase:
+    """The credit note in one of its forms."""
+    note = credit_note_get(credit_note_id=credit_note, tenant=tenant.pk)
+    known = next((name for name in CONTENT_TYPES if name == form), None)
+    if known is None:
+        raise NotFoundError(f"credit notes have no form {form!r}")
+    try:
+        return credit_note_download(request, note, known)
+    except UnavailableError as error:
+        return HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
+
+
+@require_GET
+@staff_page
+def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
+    """One of anybody's invoices: sums, lines with what is left of them, its credit notes, and the form."""
+    found = invoice_get(invoice_id=invoice)
+    lines = list(line_list(invoice=found)[:LINES])
+    left, rest = left_of(invoice=found), line_left(lines=lines)
+    context = {
+        "invoice": found,
+        "tax_title": tax_title(found),
+        "net": decimal_text(found.net_nano),
+        "tax": minor_text(found.tax_nano, found.currency),
+        "due": minor_text(found.due_nano, found.currency),
+        "open": decimal_text(invoice_open_nano(invoice=found)),
+        "left": left,
+        "left_net": decimal_text(left.net),
+        "left_tax": decimal_text(left.tax),
+        "lines": [(line, item_title(line.item), decimal_text(max(0, rest[line.pk]))) for line in lines],
+        "notes": notes_of(found),
+        "reasons": CreditNote.Reason.choices,
+        "once": uuid.uuid4().hex,
+    }
+    return render(request, "staff/invoice.html", context)
+
+
+@require_POST
+@staff_page
+def issue(request: HttpRequest, invoice: int) -> HttpResponse:
+    """Takes back an amount, one line, or all that is left; one form that is sent twice, once."""
+    found = invoice_get(invoice_id=invoice)
+    try:
+        values = _values(request)
+        parts = (str(found.pk), *(f"{name}={value}" for name, value in sorted(values.items())))
+        booked_once(
+            request, what="credit-note", parts=parts,
+            book=lambda: credit_note_issue(invoice=found, **values),
+        )  # fmt: skip
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("The credit note is issued."))
+    return redirect("console:staff-invoice", invoice=invoice)
+
+
+def notes_of(invoice: Invoice) -> list[tuple[CreditNote, str]]:
+    """Its credit notes, newest first, with their totals."""
+    notes = credit_note_list(tenant=invoice.tenant).filter(invoice=invoice)
+    return [(note, decimal_text(note.total_nano)) for note in notes[:LINES]]
+
+
+def _values(request: HttpRequest) -> dict[str, Any]:
+    amount, line = (request.POST.get(name, "").strip() for name in ("amount", "line"))
+    if line and not (line.isascii() and line.isdigit() and len(line) < 10):
+        raise InvalidInputError(_("a line is told by its number"), field="line")
+    nano = nano_entered(amount, field="amount") if amount else None
+    return {
+        "reason": request.POST.get("reason", ""),
+        "memo": request.POST.get("memo", "")[:500],
+        "post_payment_as": request.POST.get("post_payment_as", ""),
+        "amount_nano": None if line else nano,
+        "lines": {int(line): nano} if line else None,
+    }
