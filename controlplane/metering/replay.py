@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -20,12 +21,15 @@ from controlplane.metering.cloud_events.intake import (
 from controlplane.metering.cloud_events.names import Reporter
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent
-from controlplane.metering.services import usage_ingest
+from controlplane.metering.services import dead_log, usage_ingest
 from controlplane.tenants.models import ApiKey
 
 logger = logging.getLogger(__name__)
 A_TIME: Final = 500
 """Letters that a task takes in: it may run for two minutes, and others wait in its queue."""
+
+_MOST_REASONS: Final = 20
+"""That are told of one page of letters."""
 
 
 def dead_usage_replay() -> tuple[int, int]:
@@ -41,6 +45,7 @@ def dead_usage_replay() -> tuple[int, int]:
     while page := list(letters.filter(pk__gt=after, pk__lte=through)[:A_TIME]):
         counted += _replayed(page)
         after = page[-1].pk
+    dead_log(DeadUsageEvent.objects.all().only("reason").iterator())
     return counted, DeadUsageEvent.objects.count()
 
 
@@ -55,14 +60,17 @@ def dead_usage_replay_waiting(*, after: int = 0) -> tuple[int, int | None]:
 
 
 def _replayed(letters: Iterable[DeadUsageEvent]) -> int:
-    counted = 0
+    counted, failed = 0, Counter[str]()
     for dead in letters:
         try:
             with transaction.atomic():
                 counted += _replay(dead)
         # What cannot be read holds up none of the others.
-        except (ValueError, LookupError, TypeError, CloudEventError, DataError):
-            logger.exception("dead letter %s stays", dead.stream_id)
+        except (ValueError, LookupError, TypeError, CloudEventError, DataError) as error:
+            failed[f"{type(error).__name__}: {error}"[:200]] += 1
+    # A line a reason: there may be thousands of letters.
+    for reason, count in failed.most_common(_MOST_REASONS):
+        logger.error("%d dead letters stay, which cannot be read: %s", count, reason)
     return counted
 
 
@@ -76,7 +84,7 @@ def _replay(dead: DeadUsageEvent) -> int:
         return 0
     if external:
         return _replay_external(dead)
-    return usage_ingest(entries=[StreamEntry(dead.stream_id, dead.payload.encode())])
+    return usage_ingest(entries=[StreamEntry(dead.stream_id, dead.payload.encode())], log=False)
 
 
 def _replay_external(dead: DeadUsageEvent) -> bool:

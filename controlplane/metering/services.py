@@ -39,9 +39,9 @@ class CheckedEntries:
     dead: list[DeadUsageEvent]
 
 
-def usage_ingest(*, entries: Sequence[StreamEntry]) -> int:
-    """Writes what is new among `entries`; returns how many events that was."""
-    return usage_write(checked=entries_check(entries=entries))
+def usage_ingest(*, entries: Sequence[StreamEntry], log: bool = True) -> int:
+    """Writes what is new among `entries`; returns how many events that was. `log`: tells of dead ones."""
+    return usage_write(checked=entries_check(entries=entries), log=log)
 
 
 def entries_check(*, entries: Sequence[StreamEntry]) -> CheckedEntries:
@@ -70,8 +70,8 @@ def entries_check(*, entries: Sequence[StreamEntry]) -> CheckedEntries:
     return CheckedEntries(entries, living, rows, dead)
 
 
-def usage_write(*, checked: CheckedEntries) -> int:
-    """Writes what is new of it; returns how many events that was.
+def usage_write(*, checked: CheckedEntries, log: bool = True) -> int:
+    """Writes what is new of it; returns how many events that was. `log`: tells of dead ones.
 
     Events of a tenant or a base model that there is not are dead, until they are replayed. Should the
     database refuse a value, that event alone is dead, not those that came with it.
@@ -83,26 +83,32 @@ def usage_write(*, checked: CheckedEntries) -> int:
         count = _write(rows, dead)
     except DataError as error:
         if len(entries) == 1:
-            return _write([], [_dead(entries[0], f"the database refuses it: {error}")])
+            dead = [_dead(entries[0], f"the database refuses it: {error}")]
+            count = _write([], dead)
+            dead_log(dead if log else ())
+            return count
     else:
+        dead_log(dead if log else ())
         api_keys_touch(used=_last_uses(rows))
         return count
     half = len(entries) // 2
-    return usage_ingest(entries=entries[:half]) + usage_ingest(entries=entries[half:])
+    return usage_ingest(entries=entries[:half], log=log) + usage_ingest(entries=entries[half:], log=log)
+
+
+def dead_log(dead: Iterable[DeadUsageEvent]) -> None:
+    """A line a reason, not a letter: a tenant that is missing comes with thousands."""
+    for reason, count in Counter(letter.reason for letter in dead).most_common():
+        logger.warning("%d usage entries are dead: %s", count, reason)
 
 
 def _known(checked: CheckedEntries) -> tuple[list[EventRow], list[DeadUsageEvent]]:
     rows: list[EventRow] = []
-    dead, unknown = list(checked.dead), Counter[str]()
+    dead = list(checked.dead)
     for entry, row, reason in zip(checked.living, checked.rows, reasons_unknown(checked.rows), strict=True):
         if reason:
-            unknown[reason] += 1
-            dead.append(_dead(entry, reason, row.tenant, told=True))
+            dead.append(_dead(entry, reason, row.tenant))
         else:
             rows.append(row)
-    # Not each: a tenant that is missing comes with thousands.
-    for reason, count in unknown.items():
-        logger.warning("%d usage entries are dead: %s", count, reason)
     return rows, dead
 
 
@@ -155,11 +161,9 @@ def _last_uses(rows: Iterable[EventRow]) -> dict[str, dt.datetime]:
     return {key: dt.datetime.fromtimestamp(at / 1000, dt.UTC) for key, at in newest.items()}
 
 
-def _dead(entry: StreamEntry, reason: str, tenant: str = "", *, told: bool = False) -> DeadUsageEvent:
+def _dead(entry: StreamEntry, reason: str, tenant: str = "") -> DeadUsageEvent:
     # PostgreSQL stores no NUL in text.
     payload = entry.event.decode(errors="backslashreplace").replace("\0", "\\x00")
-    if not told:
-        logger.warning("usage entry %s is dead: %s", entry.stream_id, reason)
     return DeadUsageEvent(
         stream_id=entry.stream_id, tenant=tenant, payload=payload, reason=reason.replace("\0", "\\x00")
     )

@@ -253,7 +253,7 @@ def test_the_report_is_in_hours_and_each_tenant_sees_its_own(fleet: Deployment) 
     assert not HostingSpan.objects.filter(kind__in=["gpu", "instance"], ended_at=None).exists()
 
 
-@pytest.mark.parametrize(("days", "groups"), [(366, ["day"]), (31, ["hour"]), (-1, ["day"]), (0, ["colour"])])
+@pytest.mark.parametrize(("days", "groups"), [(92, ["day"]), (31, ["hour"]), (-1, ["day"]), (0, ["colour"])])
 def test_a_range_or_group_that_cannot_be_is_refused(days: int, groups: list[str]) -> None:
     start = dt.date(2028, 2, 29)
     with pytest.raises(InvalidInputError):

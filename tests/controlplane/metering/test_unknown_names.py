@@ -10,6 +10,7 @@ from controlplane.metering.models import DeadUsageEvent, UsageEventRow
 from controlplane.metering.replay import dead_usage_replay
 from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import tenant_create
 from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import drain, rollup_sums, send, stream_id, usage_event
 
@@ -52,3 +53,25 @@ def test_what_a_purged_tenant_used_before_still_counts() -> None:
     Tenant.objects.all().delete()
     assert usage_ingest(entries=entries[1:]) == 1
     assert not DeadUsageEvent.objects.exists()
+
+
+def test_a_purged_tenants_first_usage_counts_as_well() -> None:
+    known("tiny-base", tenants=())
+    tenant = tenant_create(slug="gone", name="Gone")
+    entry = StreamEntry(stream_id(0), usage_event("late", tenant="gone").to_json().encode())
+    stranger = StreamEntry(stream_id(1), usage_event("who", tenant="nobody").to_json().encode())
+    tenant.delete()
+    assert usage_ingest(entries=[entry, stranger]) == 1
+    assert DeadUsageEvent.objects.get().tenant == "nobody"
+
+
+def test_a_replay_logs_a_line_a_reason_not_a_letter(caplog: pytest.LogCaptureFixture) -> None:
+    known("tiny-base")
+    texts = [usage_event(f"r{n}", tenant="nobody").to_json() for n in range(40)] + ["{", "{"]
+    usage_ingest(entries=[StreamEntry(stream_id(n), text.encode()) for n, text in enumerate(texts)])
+    assert len(caplog.records) == 2
+    caplog.clear()
+    assert dead_usage_replay() == (0, 42)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("40 usage entries are dead: there is no tenant 'nobody'")
