@@ -28,8 +28,9 @@ NAMES: Final = (
     "controlplane",
     "metering",
     "deployments",
+    "uploads",
 )
-QUICK: Final = ("gateway", "engine", "adapters")
+QUICK: Final = ("gateway", "engine", "adapters", "uploads")
 """Benchmarks that have a shorter form."""
 
 

@@ -1,6 +1,7 @@
 // Resumable uploads by tus 1.0: a file goes in pieces, and on where it was broken off, after a reload too.
 const PIECE = 4 * 1024 * 1024;
-const WAITS = [1, 2, 4, 8, 16];
+// Longer than 60 s together: as long holds the upload a request whose web process died with it.
+const WAITS = [1, 2, 4, 8, 16, 32];
 
 /** A refusal that trying again does not mend; its message is the server's. */
 export class RefusedError extends Error {}

@@ -19,13 +19,14 @@ STAFF_PAGES = {
     "staff-savings": "get", "staff-blended-price": "get", "staff-prepaid": "post", "staff-top-up": "post",
     "staff-deployment-adapters": "get", "staff-deployment-adapter-act": "post",
     "staff-deployment-consolidation": "get", "staff-deployment-consolidation-status": "get",
+    "staff-limits": "post", "staff-quota": "post", "staff-audit": "get", "staff-audit-export": "get",
     "staff-deployment-rollouts": "get", "staff-deployment-rollout-act": "post",
 }  # fmt: skip
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
     "staff-tenants", "staff-base-models", "staff-deployments", "staff-deployment-new", "staff-targets",
     "staff-price-books", "staff-invoices", "staff-hosting", "staff-fleet-bill", "staff-instance-prices",
-    "staff-savings", "staff-blended-price",
+    "staff-savings", "staff-blended-price", "staff-audit", "staff-audit-export",
 )  # fmt: skip
 
 

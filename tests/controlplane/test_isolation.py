@@ -19,6 +19,7 @@ from controlplane.http.permissions import Nobody
 from controlplane.row_security.grants import web_role_grant
 from controlplane.tenants.permissions import Staff, TenantPermission, UsageReporter
 from controlplane.tenants.roles import GRANTS, Permission, Role
+from tests.controlplane.adapter_pages import ADAPTER_PAGES
 from tests.controlplane.billing.stated import BILLING_PAGES, BILLING_ROUTES
 from tests.controlplane.deployment_routes import DEPLOYMENT_ROUTES
 from tests.controlplane.open_pages import ANYONE, ONESELF
@@ -121,30 +122,11 @@ ROUTES: dict[str, dict[str, str]] = {
 # The same of pages below /t/<tenant>/.
 PAGES: dict[str, dict[str, str]] = {
     "home": {"get": "tenant.read"},
-    "adapters": {"get": "adapters.read"},
-    "adapter-register": {"get": "adapters.write", "post": "adapters.write"},
-    "adapter": {"get": "adapters.read"},
-    "version-status": {"get": "adapters.read"},
-    "version": {"get": "adapters.read"},
-    "version-update": {"post": "adapters.write"},
-    "version-delete": {"post": "adapters.write"},
-    "alias": {"get": "adapters.read"},
-    "alias-set": {"post": "adapters.write"},
-    "alias-delete": {"post": "adapters.write"},
-    "alias-rollback": {"post": "adapters.write"},
-    "rollout-start": {"post": "adapters.write"},
-    "rollout-status": {"get": "adapters.read"},
-    "rollout-act": {"post": "adapters.write"},
-    "adapter-update": {"post": "adapters.write"},
-    "adapter-restore": {"post": "adapters.write"},
-    "adapter-purge": {"post": "adapters.write"},
-    "adapter-pin": {"post": "adapters.write"},
-    "adapter-delete": {"post": "adapters.write"},
-    "source-credentials": {"get": "adapters.write", "post": "adapters.write"},
-    "source-credential-delete": {"post": "adapters.write"},
+    **ADAPTER_PAGES,
     "playground": {"get": "inference.call"},
     "playground-key": {"post": "inference.call"},
     "keys": {"get": "keys.read", "post": "keys.write"},
+    "key": {"get": "keys.read", "post": "keys.write"},
     "key-limits": {"get": "keys.read", "post": "keys.write"},
     "key-rotate": {"post": "keys.write"},
     "key-revoke": {"post": "keys.write"},

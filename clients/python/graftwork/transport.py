@@ -91,7 +91,11 @@ class Transport:
             if method == "DELETE" and unknown_outcome and isinstance(refusal, NotFoundError):
                 return response  # an attempt whose answer was lost had done it
             if last or not _may_pass(refusal):
-                raise refusal
+                try:
+                    raise refusal
+                finally:
+                    # Its traceback has this frame: named here it would keep the body that was sent.
+                    del refusal
             time.sleep(_pause(attempt, refusal.retry_after))
         raise AssertionError("the last attempt returns or raises")
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +18,10 @@ from graftwork.transport import Transport
 
 CHUNK = 8 << 20
 """Bytes a request: what is lost when one breaks, and what is held in memory."""
-_WAITS: Final = 20
-"""Seconds for which another request may hold the upload: the server may not have seen yet that ours broke."""
+_PIECE: Final = 256 << 10
+_PAUSES: Final = (1.0, 2.0, 4.0, *(8.0,) * 9)
+"""Seconds between attempts while another request holds the upload: the server may not have seen yet that ours
+broke, and one whose web process died with it holds it for 60."""
 
 
 class Upload(msgspec.Struct, frozen=True):
@@ -83,11 +85,11 @@ class Uploads:
                     offset, waits = self._part(upload.id, offset, source.read(CHUNK)), 0
                 except ConflictError:
                     now = self._transport.read(Upload, f"/uploads/{upload.id}").offset
-                    waits = waits + 1 if now == offset else 0
-                    if waits > _WAITS:
-                        raise
-                    time.sleep(1.0 if waits else 0.0)
-                    offset = now
+                    if now == offset:
+                        if waits == len(_PAUSES):
+                            raise
+                        time.sleep(_PAUSES[waits])
+                    offset, waits = now, waits + 1 if now == offset else 0
                 progress(offset)
         return upload.id
 
@@ -112,12 +114,37 @@ class Uploads:
         digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
         headers = {
             "Content-Type": "application/offset+octet-stream",
+            "Content-Length": str(len(data)),
             "Tus-Resumable": "1.0.0",
             "Upload-Offset": str(offset),
             "Upload-Checksum": f"sha256 {digest}",
         }
-        answer: Any = self._transport.send("PATCH", f"/uploads/{upload_id}", content=data, headers=headers)
+        body = _Pieces(data)
+        try:
+            answer: Any = self._transport.send(
+                "PATCH", f"/uploads/{upload_id}", content=body, headers=headers
+            )
+        finally:
+            body.close()
         return int(answer.headers["Upload-Offset"])
+
+
+class _Pieces:
+    """A body in small pieces, as often as it is asked for: of one that is sent whole the HTTP library copies
+    what is left at each turn of the socket.
+
+    Closed it holds nothing: a request lies in a cycle with its answer, and with its body until collected.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def close(self) -> None:
+        self._data = b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for begin in range(0, len(self._data), _PIECE):
+            yield self._data[begin : begin + _PIECE]
 
 
 def _fingerprint(file: Path) -> str:

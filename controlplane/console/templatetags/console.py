@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -108,6 +109,12 @@ def size(value: int | None) -> str:
         if value >= limit:
             return f"{value / limit:.1f} {suffix}"
     return f"{value} B"
+
+
+@register.filter
+def at(values: Sequence[str], index: int) -> str:
+    """The value at an index; "" beyond the end."""
+    return values[index] if index < len(values) else ""
 
 
 @register.filter

@@ -23,18 +23,21 @@ from controlplane.adapters.lifecycle import (
     adapter_update,
 )
 from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.quotas import quota_get, quota_use
 from controlplane.adapters.selectors import (
     adapter_get,
     adapter_list,
     adapter_named,
     alias_get,
     version_get,
+    version_list,
 )
 from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.console.paging import page_of, searched
 from controlplane.console.snippets import snippets
+from controlplane.console.traffic_form import fallback_context
 from controlplane.credentials.selectors import credential_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Tenant, User
@@ -55,15 +58,23 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     template = "console/adapters/rows.html" if is_poll else "console/adapters/index.html"
     context = {"rows": rows, "busy": busy, "page": page, "search": search, "query": request.GET.urlencode()}
     if not is_poll:
-        context["deleted"] = deleted_adapters(tenant)
+        context |= {"deleted": deleted_adapters(tenant)}
+        context["quota"] = quota = quota_get(tenant=tenant)
+        # Counting reads all the tenant's versions: not for those whom nothing bounds.
+        if any(getattr(quota, name) is not None for name in quota.FIELDS):
+            context["use"] = quota_use(tenant=tenant)
     return render(request, template, context)
 
 
-def deleted_adapters(tenant: Tenant) -> list[tuple[Adapter, dt.datetime]]:
+def deleted_adapters(tenant: Tenant) -> list[tuple[Adapter, dt.datetime | None]]:
     """What may be restored, each with the time until which it may; the first DELETED_SHOWN by name."""
-    grace = dt.timedelta(days=settings.GRAFTWORK.adapter_grace_days)
     deleted = adapter_list(tenant=tenant, deleted=True)[:DELETED_SHOWN]
-    return [(item, item.deleted_at + grace) for item in deleted if item.deleted_at]
+    return [(item, until(item.deleted_at)) for item in deleted]
+
+
+def until(deleted_at: dt.datetime | None) -> dt.datetime | None:
+    """Until when what was deleted then may be restored."""
+    return deleted_at and deleted_at + dt.timedelta(days=settings.GRAFTWORK.adapter_grace_days)
 
 
 @require_http_methods(["GET", "POST"])
@@ -137,10 +148,11 @@ def _source(request: HttpRequest, values: dict[str, str]) -> dict[str, Any]:
 @tenant_page(Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """One adapter."""
-    return render(request, "console/adapters/detail.html", _detail_context(tenant, name))
+    return render(request, "console/adapters/detail.html", detail_context(tenant, name))
 
 
-def _detail_context(tenant: Tenant, name: str) -> dict[str, object]:
+def detail_context(tenant: Tenant, name: str) -> dict[str, Any]:
+    """What the adapter's page shows. Raises NotFoundError."""
     adapter = adapter_get(tenant=tenant, name=name)
     versions = adapter.live_versions
     ready = [version for version in versions if version.status == AdapterVersion.Status.READY]
@@ -153,6 +165,8 @@ def _detail_context(tenant: Tenant, name: str) -> dict[str, object]:
         "labels_text": ", ".join(f"{key}={value}" for key, value in adapter.labels.items()),
         "notes_text": adapter.notes,
         "snippets": snippets(adapter.name),
+        "fallback": fallback_context(tenant, adapter),
+        "deleted": [(item, until(item.deleted_at)) for item in version_list(adapter=adapter, deleted=True)],
     }
 
 
@@ -178,7 +192,7 @@ def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     try:
         alias_move(adapter=adapter, name=alias, number=_number(number))
     except ControlPlaneError as error:
-        context = _detail_context(tenant, name) | {"alias_error": str(error), "alias_value": alias}
+        context = detail_context(tenant, name) | {"alias_error": str(error), "alias_value": alias}
         return render(request, "console/adapters/detail.html", context, status=422)
     text = _("%(adapter)s@%(alias)s now means version %(number)s.")
     messages.success(request, text % {"adapter": name, "alias": alias, "number": number})
@@ -251,7 +265,7 @@ def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
         labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
         adapter_update(adapter=adapter, labels=labels, notes=notes)
     except ControlPlaneError as error:
-        context = _detail_context(tenant, name)
+        context = detail_context(tenant, name)
         context |= {"labels_error": str(error), "labels_text": text, "notes_text": notes}
         return render(request, "console/adapters/detail.html", context, status=422)
     messages.success(request, _("Saved."))

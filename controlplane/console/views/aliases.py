@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.contrib import messages
@@ -15,6 +15,8 @@ from controlplane.adapters.aliases import alias_rollback
 from controlplane.adapters.models import Adapter, Alias
 from controlplane.adapters.selectors import adapter_get, alias_change_list
 from controlplane.console.pages import tenant_page
+from controlplane.console.seen import seen_tag
+from controlplane.console.traffic_form import fallback_context, split_shares, split_shown
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.selectors import rollout_get, rollout_list
@@ -39,10 +41,13 @@ _ACTIONS: Final[dict[str, Callable[..., Rollout]]] = {
 @tenant_page(Permission.ADAPTERS_READ)
 def detail(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
     """The alias, also one that was removed and has a history."""
-    return render(request, "console/aliases/detail.html", _context(tenant, name, alias))
+    return render(request, "console/aliases/detail.html", alias_context(tenant, name, alias))
 
 
-def _context(tenant: Tenant, name: str, alias: str) -> dict[str, Any]:
+def alias_context(
+    tenant: Tenant, name: str, alias: str, *, sent: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What the page shows; `sent` are the entries of a split that was refused. Raises NotFoundError."""
     adapter = adapter_get(tenant=tenant, name=name)
     changes = list(alias_change_list(adapter=adapter, name=alias)[:_SHOWN])
     found = next((item for item in adapter.live_aliases if item.name == alias), None)
@@ -58,6 +63,10 @@ def _context(tenant: Tenant, name: str, alias: str) -> dict[str, Any]:
         "ended": [rollout for rollout in rollouts if not rollout.is_active],
         "others": _others(adapter, found),
         "values": {"steps": ", ".join(map(str, DEFAULT_STEPS)), "hold": 10, "requests": 100},
+        "shares": split_shares(adapter, found, sent) if found else (),
+        "split_reason": sent.get("reason", "") if sent else "",
+        "seen": seen_tag(split_shown(found)) if found else "",
+        "fallback": fallback_context(tenant, found) if found else {},
     }
 
 
@@ -100,7 +109,7 @@ def start(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
             hold_seconds=60 * _whole(request, "hold"), min_requests=_whole(request, "requests"),
         )  # fmt: skip
     except ControlPlaneError as error:
-        context = _context(tenant, name, alias) | {"values": values, "start_error": str(error)}
+        context = alias_context(tenant, name, alias) | {"values": values, "start_error": str(error)}
         return render(request, "console/aliases/detail.html", context, status=422)
     messages.success(request, _("The canary runs; usage decides from here."))
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from typing import Any, Final
 
 from django.contrib import messages
@@ -17,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, page_access, tenant_page
 from controlplane.console.paging import page_of, searched
+from controlplane.console.views.key_settings import words
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.roles import Permission
@@ -111,9 +111,9 @@ def _create(request: HttpRequest, tenant: Tenant, values: dict[str, object]) -> 
         created_by=request.user,
         **_owner(tenant, str(values["owner"])),
         expires_at=timezone.now() + dt.timedelta(days=int(lifetime)) if lifetime else None,
-        allowed_models=_words(values["models"]),
+        allowed_models=words(values["models"]),
         allowed_endpoints=list(values["endpoints"]) or None,  # type: ignore[call-overload]
-        allowed_networks=_words(values["networks"]),
+        allowed_networks=words(values["networks"]),
     )
 
 
@@ -123,11 +123,6 @@ def _owner(tenant: Tenant, text: str) -> dict[str, Any]:
     if kind == "account":
         return {"service_account": service_account_get(tenant=tenant, name=name)}
     return {"project": project_get(tenant=tenant, slug=name) if name else None}
-
-
-def _words(text: object) -> list[str] | None:
-    """What is listed with commas or spaces between; None for an empty field, which restricts nothing."""
-    return [word for word in re.split(r"[\s,]+", str(text)) if word] or None
 
 
 @never_cache

@@ -2,64 +2,76 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Final
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.billing.ledger.credits import credit_grant, payment_record
-from controlplane.billing.ledger.selectors import balance
-from controlplane.billing.models import TaxKind
-from controlplane.billing.taxes.selectors import treatment_list
 from controlplane.console.amounts import nano_entered
 from controlplane.console.once import booked_once
-from controlplane.console.pages import staff_page
+from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.staff_tenant import tenant_context
 from controlplane.errors import ControlPlaneError, NotFoundError
 from controlplane.http.streaming import streamed
-from controlplane.limits.selectors import tenant_limits_get
 from controlplane.limits.services import prepaid_stop_set
+from controlplane.members.services import invitation_create
 from controlplane.operations.export import export_pieces
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletion_get
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
-from controlplane.tenants.models import Tenant
+from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.roles import Role
 from controlplane.tenants.selectors import tenant_get, tenant_list
+from controlplane.tenants.services import tenant_create
 
 SHOWN: Final = 100
 
 
-@require_GET
+@require_http_methods(["GET", "POST"])
 @staff_page
 def tenants(request: HttpRequest) -> HttpResponse:
-    """Tenants by id, found by its beginning, and the deletions under way."""
+    """Tenants by id, found by its beginning, and the deletions under way; POST makes one."""
+    values = {name: request.POST.get(name, "").strip() for name in ("id", "name", "owner")}
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            made = _create(request, values)
+        except ControlPlaneError as error:
+            # Both the tenant's id and the owner's address are told apart by the service.
+            errors = field_errors(error, conflict_field="id")
+        else:
+            messages.success(request, _("Tenant %(tenant)s is made.") % {"tenant": made.pk})
+            return redirect("console:staff-tenant", slug=made.pk)
     search = request.GET.get("search", "").strip()
     found = tenant_list().filter(pk__startswith=search)[:SHOWN]
-    context = {"found": found, "search": search, "deletions": TenantDeletion.objects.all()[:SHOWN]}
-    return render(request, "staff/tenants.html", context)
+    context = {
+        "found": found, "search": search, "deletions": TenantDeletion.objects.all()[:SHOWN],
+        "values": values, "errors": errors,
+    }  # fmt: skip
+    return render(request, "staff/tenants.html", context, status=422 if errors else 200)
+
+
+@transaction.atomic
+def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
+    """The tenant, and an invitation of its first owner where one is named. Raises ControlPlaneError."""
+    assert isinstance(request.user, User)
+    made = tenant_create(slug=values["id"], name=values["name"][:200])
+    if values["owner"]:
+        invitation_create(tenant=made, email=values["owner"][:254], role=Role.OWNER, invited_by=request.user)
+    return made
 
 
 @require_GET
 @staff_page
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """One tenant: its export, its deletion."""
-    found = tenant_get(slug=slug)
-    how = balance(tenant=found.pk)
-    context = {
-        "found": found,
-        "deletion": TenantDeletion.objects.filter(pk=slug).first(),
-        "limits": tenant_limits_get(tenant=found),
-        "balance": how,
-        "currency": how.currency,
-        "once": uuid.uuid4().hex,
-        "treatments": treatment_list(tenant=found.pk),
-        "tax_kinds": TaxKind.choices,
-    }
-    return render(request, "staff/tenant.html", context)
+    """One tenant: its limits and quota, what it has paid, its export, its deletion."""
+    return render(request, "staff/tenant.html", tenant_context(tenant_get(slug=slug)))
 
 
 @require_POST

@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from controlplane.adapters.lifecycle import version_delete, version_update
+from controlplane.adapters.lifecycle import version_delete, version_restore, version_update
 from controlplane.adapters.lineage import FIELDS
 from controlplane.adapters.selectors import adapter_get, version_get
 from controlplane.console.pages import field_errors, tenant_page
@@ -57,3 +57,12 @@ def delete(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
         return redirect("console:version", tenant=tenant.pk, name=name, number=number)
     messages.success(request, _("Version %(number)s is deleted.") % {"number": number})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def restore(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
+    """Brings a deleted version back."""
+    version_restore(adapter=adapter_get(tenant=tenant, name=name), number=number)
+    messages.success(request, _("Version %(number)s is back.") % {"number": number})
+    return redirect("console:version", tenant=tenant.pk, name=name, number=number)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,10 +25,14 @@ from graftwork import (
     RateLimitedError,
     ServerError,
 )
+from graftwork.uploads import _PAUSES
 
+from controlplane.uploads.append import LEASE
 from tests.controlplane.conftest import adapter_files
 
 KEY = {"public_id": "k1", "name": "ci", "scopes": ["inference"], "key": "gw_k1_s", "new": "field"}
+
+Answer = tuple[int, dict[str, str], Any]
 
 
 @dataclass
@@ -187,6 +193,46 @@ def test_an_upload_goes_on_after_a_part_whose_answer_was_lost(tmp_path: Path) ->
     assert json.loads(script.asked[-1][3])["uploads"] == ["u1", "u2"]
     assert [sent for sent, _ in told] == [0, config, config, config + 100, config + weights]
     assert {total for _, total in told} == {config + weights}
+
+
+def test_an_upload_waits_as_long_as_a_request_that_died_may_hold_it(
+    tmp_path: Path, pauses: list[float]
+) -> None:
+    file = tmp_path / "adapter_model.safetensors"
+    file.write_bytes(b"weights!")
+    made = {"id": "u1", "name": file.name, "size": 8}
+    held: tuple[Answer, Answer] = (
+        (409, {}, problem("conflict", "another request is writing")),
+        (200, {}, made),
+    )
+    with serving((201, {}, made), *held * 3, (204, {"Upload-Offset": "8"}, None)) as (client, script):
+        assert client.adapters._uploads.send(file, progress=lambda _: None) == "u1"
+    assert pauses == [1.0, 2.0, 4.0]
+    assert script.asked[-1][3] == b"weights!"
+    assert sum(_PAUSES) > LEASE.total_seconds()
+
+
+def test_a_part_that_was_sent_is_held_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, parts = 1 << 20, 16
+    monkeypatch.setattr("graftwork.uploads.CHUNK", part)
+    file = tmp_path / "adapter_model.safetensors"
+    file.write_bytes(bytes(part * parts))
+    made = {"id": "u1", "name": file.name, "size": part * parts}
+    offsets: list[Answer] = [
+        (204, {"Upload-Offset": str(part * number)}, None) for number in range(1, parts + 1)
+    ]
+    # The same again after a refusal, whose traceback must not hold it either.
+    refused: tuple[Answer, Answer] = ((409, {}, problem("conflict", "elsewhere")), (200, {}, made))
+    with serving((201, {}, made), *refused * 3, *offsets) as (client, script):
+        gc.disable()
+        tracemalloc.start()
+        try:
+            client.adapters._uploads.send(file, progress=lambda _: script.asked.clear())
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert held < 3 * part, f"{held / part:.1f} parts are held after the upload"
 
 
 def test_what_is_no_api_is_said_to_be_none() -> None:

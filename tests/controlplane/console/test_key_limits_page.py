@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.http import HttpResponse
 from django.test import Client
 
 from controlplane.limits.models import ScopeLimits
@@ -10,6 +11,7 @@ from controlplane.limits.services import tenant_limits_set
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, user_create
+from tests.controlplane.console.seen import seen, send
 
 pytestmark = pytest.mark.django_db
 EMPTY = {
@@ -31,12 +33,16 @@ def page(tenant: Tenant) -> Client:
     return client
 
 
+def save(page: Client, url: str, values: dict[str, str]) -> HttpResponse:
+    return send(page, url, values, form="key-limits")
+
+
 def test_limits_are_set_shown_and_lifted(key: ApiKey, page: Client) -> None:
     url = f"/t/acme/keys/{key.pk}/limits"
     assert f'href="{url}"' in page.get("/t/acme/keys/").content.decode()
     assert "The tenant's: 600" in page.get(url).content.decode()
-    answer = page.post(
-        url, EMPTY | {"requests_per_minute": "60", "budget": "12.5", "budget_alert_percent": "80"}
+    answer = save(
+        page, url, EMPTY | {"requests_per_minute": "60", "budget": "12.5", "budget_alert_percent": "80"}
     )
     assert answer.status_code == 302
     row = ScopeLimits.objects.get(api_key=key)
@@ -45,7 +51,7 @@ def test_limits_are_set_shown_and_lifted(key: ApiKey, page: Client) -> None:
     assert 'value="60"' in text
     assert 'value="12.5"' in text
     assert RouteEntryRow.objects.filter(path=f"limits/key:{key.pk}").exists()
-    page.post(url, EMPTY)
+    save(page, url, EMPTY)
     assert not RouteEntryRow.objects.filter(path=f"limits/key:{key.pk}").exists()
 
 
@@ -68,11 +74,26 @@ def test_limits_are_set_shown_and_lifted(key: ApiKey, page: Client) -> None:
 def test_what_cannot_be_is_said_at_its_field_and_kept(
     key: ApiKey, page: Client, field: str, value: str, error: str
 ) -> None:
-    answer = page.post(f"/t/acme/keys/{key.pk}/limits", EMPTY | {field: value})
+    answer = save(page, f"/t/acme/keys/{key.pk}/limits", EMPTY | {field: value})
     text = answer.content.decode()
     assert (answer.status_code, f'id="{error}"' in text) == (422, True)
     assert field == "budget_period" or f'value="{value}"' in text
     assert not ScopeLimits.objects.filter(api_key=key).exists()
+
+
+def test_who_was_slower_is_told_what_is_in_force(key: ApiKey, page: Client) -> None:
+    url = f"/t/acme/keys/{key.pk}/limits"
+    early = seen(page, url, "key-limits")
+    save(page, url, EMPTY | {"concurrency": "7"})
+    late = page.post(url, EMPTY | {"concurrency": "9", "seen": early})
+    text = late.content.decode()
+    assert (late.status_code, "In force now: concurrency 7" in text) == (422, True)
+    assert 'value="9"' in text
+    assert ScopeLimits.objects.get(api_key=key).concurrency == 7
+    assert page.post(url, EMPTY | {"concurrency": "9"}).status_code == 422, "a form without the tag"
+    fresh = text.split('name="seen" value="')[1].split('"')[0]
+    assert page.post(url, EMPTY | {"concurrency": "9", "seen": fresh}).status_code == 302
+    assert ScopeLimits.objects.get(api_key=key).concurrency == 9
 
 
 def test_a_dead_keys_limits_stay_and_viewers_only_look(key: ApiKey, tenant: Tenant, page: Client) -> None:
@@ -86,5 +107,5 @@ def test_a_dead_keys_limits_stay_and_viewers_only_look(key: ApiKey, tenant: Tena
     api_key_revoke(api_key=key)
     text = page.get(url).content.decode()
     assert "key-limits-submit" not in text
-    assert page.post(url, EMPTY | {"concurrency": "1"}).status_code == 422
+    assert save(page, url, EMPTY | {"concurrency": "1"}).status_code == 422
     assert page.get("/t/acme/keys/none/limits").status_code == 404

@@ -1,0 +1,84 @@
+"""Staff: what one tenant may use, and how much it may keep."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from controlplane.adapters.quotas import quota_get, quota_set
+from controlplane.console.amounts import nano_entered
+from controlplane.console.limits_form import limits_entered, limits_shown
+from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.seen import unchanged
+from controlplane.console.staff_tenant import quota_shown, tenant_context
+from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.limits.selectors import tenant_limits_get
+from controlplane.limits.services import tenant_limits_set
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.selectors import tenant_get
+
+_COUNTS: Final = ("adapters", "versions")
+
+
+@require_POST
+@staff_page
+def limits(request: HttpRequest, slug: str) -> HttpResponse:
+    """Replaces the tenant's limits; an empty field lifts one. Whether calls stop at zero stays."""
+    found = tenant_get(slug=slug)
+
+    def shown() -> dict[str, str]:
+        return limits_shown(tenant_limits_get(tenant=found))
+
+    values = {name: request.POST.get(name, "").strip() for name in shown()}
+    try:
+        with unchanged(request, row=found, shown=shown):
+            tenant_limits_set(tenant=found, **limits_entered(values))
+    except ControlPlaneError as error:
+        return _refused(request, found, "limits", values, field_errors(error, conflict_field="form"))
+    messages.success(request, _("The limits are in force everywhere within a second."))
+    return redirect("console:staff-tenant", slug=slug)
+
+
+@require_POST
+@staff_page
+def quota(request: HttpRequest, slug: str) -> HttpResponse:
+    """Replaces how many adapters, versions and gigabytes the tenant may keep."""
+    found = tenant_get(slug=slug)
+
+    def shown() -> dict[str, str]:
+        return quota_shown(quota_get(tenant=found))
+
+    values = {name: request.POST.get(name, "").strip() for name in shown()}
+    try:
+        with unchanged(request, row=found, shown=shown):
+            quota_set(tenant=found, **_quota_entered(values))
+    except ControlPlaneError as error:
+        return _refused(request, found, "quota", values, field_errors(error, conflict_field="form"))
+    messages.success(request, _("The quota is changed."))
+    return redirect("console:staff-tenant", slug=slug)
+
+
+def _refused(
+    request: HttpRequest, found: Tenant, form: str, values: dict[str, str], errors: dict[str, str]
+) -> HttpResponse:
+    context = tenant_context(found)
+    context[f"{form}_form"] |= {"values": values, "errors": errors}
+    return render(request, "staff/tenant.html", context, status=422)
+
+
+def _quota_entered(values: dict[str, str]) -> dict[str, int | None]:
+    """Raises InvalidInputError."""
+    entered: dict[str, int | None] = {}
+    for name in _COUNTS:
+        text = values[name]
+        if text and not (text.isascii() and text.isdigit() and len(text) < 12):
+            raise InvalidInputError(_("a whole number, or nothing for no limit"), field=name)
+        entered[name] = int(text) if text else None
+    # A gigabyte has as many bytes as a unit has nano-units.
+    size = values["size_gb"]
+    return {**entered, "size_bytes": nano_entered(size, field="size_bytes") if size else None}

@@ -1,0 +1,93 @@
+"""Where callers of an adapter's names go, set by hand: splits among versions, and what is served instead."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from controlplane.adapters.aliases import alias_move, alias_split, fallback_set
+from controlplane.adapters.selectors import adapter_get, alias_get
+from controlplane.console.pages import tenant_page
+from controlplane.console.seen import unchanged
+from controlplane.console.traffic_form import fallback_shown, split_arms, split_shown
+from controlplane.console.views.adapters import detail_context
+from controlplane.console.views.aliases import alias_context
+from controlplane.errors import ControlPlaneError
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """Gives versions their shares of the alias's callers; all to one version ends the split."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    alias_get(adapter=adapter, name=alias)
+    reason = request.POST.get("reason", "").strip()[:1000]
+    try:
+        arms = split_arms(request.POST)
+        with unchanged(
+            request, row=adapter, shown=lambda: split_shown(alias_get(adapter=adapter, name=alias))
+        ):
+            if arms[0][1] == 100 and len(arms) == 1:
+                alias_move(adapter=adapter, name=alias, number=arms[0][0], reason=reason)
+            else:
+                alias_split(adapter=adapter, name=alias, arms=arms, reason=reason)
+    except ControlPlaneError as error:
+        context = alias_context(tenant, name, alias, sent=request.POST) | {"split_error": str(error)}
+        return render(request, "console/aliases/detail.html", context, status=422)
+    messages.success(request, _("The shares are in force everywhere within a second."))
+    return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def alias_fallback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """Says what is served when no copy can serve what the alias means."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    found, models = alias_get(adapter=adapter, name=alias), _models(request)
+    try:
+        with unchanged(
+            request, row=adapter, shown=lambda: fallback_shown(alias_get(adapter=adapter, name=alias))
+        ):
+            fallback_set(adapter=adapter, alias=found, models=models)
+    except ControlPlaneError as error:
+        context = alias_context(tenant, name, alias)
+        context["fallback"] |= {"models": models, "error": str(error)}
+        return render(request, "console/aliases/detail.html", context, status=422)
+    _told(request, models)
+    return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def adapter_fallback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """The same of the bare name."""
+    adapter, models = adapter_get(tenant=tenant, name=name), _models(request)
+    try:
+        with unchanged(
+            request, row=adapter, shown=lambda: fallback_shown(adapter_get(tenant=tenant, name=name))
+        ):
+            fallback_set(adapter=adapter, alias=None, models=models)
+    except ControlPlaneError as error:
+        context = detail_context(tenant, name)
+        context["fallback"] |= {"models": models, "error": str(error)}
+        return render(request, "console/adapters/detail.html", context, status=422)
+    _told(request, models)
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+def _models(request: HttpRequest) -> list[str]:
+    """In the order of the inputs, without those left empty."""
+    return [model.strip()[:200] for model in request.POST.getlist("models") if model.strip()]
+
+
+def _told(request: HttpRequest, models: list[str]) -> None:
+    if models:
+        text = _("When it cannot be served, %(models)s is, in force within a second.")
+        messages.success(request, text % {"models": ", ".join(models)})
+    else:
+        messages.success(request, _("Nothing is served in its place."))

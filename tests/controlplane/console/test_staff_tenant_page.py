@@ -1,0 +1,133 @@
+"""Staff's pages of tenants: making one, its limits and quota; everybody's audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.adapters.models import AdapterQuota
+from controlplane.audit.models import AuditRecord
+from controlplane.limits.models import ScopeLimits
+from controlplane.limits.services import prepaid_stop_set
+from controlplane.members.models import Invitation
+from controlplane.routes.selectors import route_table
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import user_create
+from gateway.wire_limits import Limit
+from tests.controlplane.console.seen import seen, send
+
+pytestmark = pytest.mark.django_db
+URL = "/staff/tenants/acme/"
+EMPTY = {
+    "requests_per_minute": "", "tokens_per_minute": "", "concurrency": "", "priority": "", "budget": "",
+    "budget_period": "month", "budget_alert_percent": "", "weight": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    client = Client()
+    client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    return client
+
+
+def test_limits_are_set_and_prepaid_stop_stays(tenant: Tenant, staff: Client) -> None:
+    prepaid_stop_set(tenant=tenant, stops=True)
+    values = EMPTY | {"tokens_per_minute": "50000", "budget": "250", "budget_period": "day", "weight": "2.5"}
+    assert send(staff, URL, values, form="tenant-limits", to=f"{URL}limits").status_code == 302
+    row = ScopeLimits.objects.get(tenant=tenant, api_key=None)
+    assert (row.tokens_per_minute, row.budget_nano, row.budget_period) == (50_000, 250 * 10**9, "day")
+    assert (row.weight, row.prepaid_stop, row.concurrency) == (2.5, True, None)
+    limits = route_table().limits["tenant:acme"]
+    assert Limit("tokens", 50_000) in limits.limits
+    assert limits.weight == 2.5
+    text = staff.get(URL).content.decode()
+    assert 'value="50000"' in text
+    assert 'value="2.5"' in text
+    record = AuditRecord.objects.filter(tenant="acme", action="limits.set").latest("number")
+    assert record.actor_name == "s@graft.test"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("requests_per_minute", "-1", "error-requests_per_minute"),
+        ("tokens_per_minute", "9" * 19, "error-tokens_per_minute"),
+        ("weight", "0", "error-weight"),
+        ("weight", "101", "error-weight"),
+        ("weight", "inf", "error-weight"),
+        ("priority", "10", "error-priority"),
+        ("budget", "1e999999", "error-budget"),
+        ("budget_alert_percent", "101", "error-budget_alert_percent"),
+    ],
+)
+def test_what_cannot_be_is_said_at_its_field(
+    tenant: Tenant, staff: Client, field: str, value: str, error: str
+) -> None:
+    answer = send(staff, URL, EMPTY | {field: value}, form="tenant-limits", to=f"{URL}limits")
+    text = answer.content.decode()
+    assert (answer.status_code, f'id="{error}"' in text, f'value="{value}"' in text) == (422, True, True)
+    assert not ScopeLimits.objects.exists()
+
+
+def test_the_quota_is_set_and_told_to_the_tenant(tenant: Tenant, staff: Client) -> None:
+    values = {"adapters": "20", "versions": "", "size_gb": "1.5"}
+    assert send(staff, URL, values, form="tenant-quota", to=f"{URL}quota").status_code == 302
+    row = AdapterQuota.objects.get(tenant=tenant)
+    assert (row.adapters, row.versions, row.size_bytes) == (20, None, 1_500_000_000)
+    wrong = send(staff, URL, values | {"versions": "some"}, form="tenant-quota", to=f"{URL}quota")
+    assert (wrong.status_code, "error-versions" in wrong.content.decode()) == (422, True)
+    member = Client()
+    member.force_login(user_create(email="m@acme.test", password="long-enough-7", tenant=tenant))
+    page = member.get("/t/acme/adapters/").content.decode()
+    assert "0 of 20 adapters, 0 B of 1.5 GB" in page
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "now"),
+    [
+        ("limits", EMPTY | {"concurrency": "7"}, "concurrency 7; budget period month"),
+        ("quota", {"adapters": "7", "versions": "", "size_gb": ""}, "adapters 7"),
+    ],
+)
+def test_who_was_slower_is_told_what_is_in_force(
+    tenant: Tenant, staff: Client, form: str, values: dict[str, Any], now: str
+) -> None:
+    early = seen(staff, URL, f"tenant-{form}")
+    assert send(staff, URL, values, form=f"tenant-{form}", to=f"{URL}{form}").status_code == 302
+    changed = {name: "9" if text == "7" else text for name, text in values.items()}
+    late = staff.post(f"{URL}{form}", {**changed, "seen": early})
+    assert (late.status_code, f"In force now: {now}." in late.content.decode()) == (422, True)
+    assert ScopeLimits.objects.filter(concurrency=9).exists() is False
+    assert AdapterQuota.objects.filter(adapters=9).exists() is False
+
+
+def test_a_tenant_is_made_with_its_owner_invited(staff: Client) -> None:
+    url = "/staff/tenants/"
+    made = staff.post(url, {"id": "initech", "name": "Initech", "owner": "bill@initech.test"})
+    assert made["Location"] == "/staff/tenants/initech/"
+    invitation = Invitation.objects.get(tenant="initech")
+    assert (invitation.email, invitation.role) == ("bill@initech.test", "owner")
+    assert route_table().tenants["initech"].name == "Initech"
+    for values, error in (
+        ({"id": "initech"}, "error-tenant-id"),
+        ({"id": "Not A Slug"}, "error-tenant-id"),
+        ({"id": "hooli", "owner": "nobody"}, "error-tenant-owner"),
+    ):
+        refused = staff.post(url, values)
+        assert (refused.status_code, f'id="{error}"' in refused.content.decode()) == (422, True), values
+    assert not Tenant.objects.filter(pk="hooli").exists(), "both or none"
+
+
+def test_staff_reads_every_log(tenant: Tenant, other_tenant: Tenant, staff: Client) -> None:
+    text = staff.get("/staff/audit/").content.decode()
+    assert ">acme<" in text
+    assert ">globex<" in text
+    text = staff.get("/staff/audit/", {"tenant": "globex"}).content.decode()
+    assert ">acme<" not in text
+    assert staff.get("/staff/audit/", {"since": "soon"}).status_code == 422
+    lines = staff.get("/staff/audit/export", {"tenant": "acme"}).getvalue().decode().splitlines()
+    assert len(lines) == 1 + AuditRecord.objects.filter(tenant="acme").count()
+    assert staff.get("/staff/audit/export", {"form": "xml"}).status_code == 400
