@@ -119,19 +119,23 @@ def _messages(notice: BudgetNotice, notified: list[int]) -> Iterator[tuple[int, 
     tenant = Tenant.objects.filter(pk=notice.tenant).first()
     if tenant is None:
         return
-    page = reverse("console:usage", args=(tenant.pk,))
+    # What is prepaid has no period and no key; see `prepaid_notices`.
+    prepaid = notice.scope.startswith("prepaid:")
+    page = reverse("console:billing" if prepaid else "console:usage", args=(tenant.pk,))
+    name = "prepaid" if prepaid else "budget"
     context = {
         "notice": notice,
         "tenant": tenant,
         "spent": f"{Decimal(notice.spent_nano).scaleb(-9):.2f}",
+        "left": f"{Decimal(max(0, notice.budget_nano - notice.spent_nano)).scaleb(-9):.2f}",
         "budget": f"{Decimal(notice.budget_nano).scaleb(-9):.2f}",
         "currency": PriceList.load().currency(),
         "key": notice.scope.partition(":")[2] if notice.scope.startswith("key:") else "",
         "page": f"{settings.GRAFTWORK.web_url}{page}",
     }
     # In one line: a line break in a tenant's name would begin another header.
-    subject = " ".join(render_to_string("billing/budget_subject.txt", context).split())
-    body = render_to_string("billing/budget.txt", context)
+    subject = " ".join(render_to_string(f"billing/{name}_subject.txt", context).split())
+    body = render_to_string(f"billing/{name}.txt", context)
     members = Membership.objects.filter(tenant=tenant, role__in=_TOLD, user__is_active=True)
     people = members.exclude(user__in=notified).order_by("user__email").values_list("user_id", "user__email")
     for user_id, email in people:

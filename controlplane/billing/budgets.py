@@ -18,10 +18,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from controlplane.billing.budget_notices import thresholds_tell
+from controlplane.billing.prepaid_notices import prepaid_tell
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import prepaid_left_nano, spent_nano
 from controlplane.limits.models import ScopeLimits
-from controlplane.limits.selectors import limits_prepaid, limits_with_budget
+from controlplane.limits.selectors import limits_not_prepaid, limits_prepaid, limits_with_budget
 from controlplane.webhooks.outbox import event_emit
 from gateway.wire import USAGE_STREAM
 from gateway.wire_limits import MAX_AMOUNT, PREPAID, BudgetPeriod, budget_key, budget_period
@@ -37,6 +38,8 @@ redis.call('HSET', KEYS[1], 'base', ARGV[1], 'cut', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
 """
+_KEYS: Final = 1000
+"""That one command removes."""
 _KEEP_MS: Final = 65 * 86_400_000
 
 
@@ -47,16 +50,19 @@ def budgets_publish(*, redis_url: str, now: dt.datetime | None = None, tenant: s
     Raises:
         redis.RedisError: Redis is away; call again.
     """
-    budgeted, paying = limits_with_budget(), limits_prepaid()
+    budgeted, paying, others = limits_with_budget(), limits_prepaid(), limits_not_prepaid()
     if tenant:
-        budgeted, paying = budgeted.filter(tenant=tenant), paying.filter(tenant=tenant)
-    rows, prepaid = list(budgeted), list(paying)
-    if not rows and not prepaid:
+        budgeted, paying, others = (found.filter(tenant=tenant) for found in (budgeted, paying, others))
+    rows, prepaid, gone = list(budgeted), list(paying), [budget_key(row.scope, PREPAID) for row in others]
+    if not rows and not prepaid and not gone:
         return 0
     client = redis.Redis.from_url(
         redis_url, socket_connect_timeout=1.0, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
     )
     with client:
+        # A limit that was lifted: a later one is not to begin with what was left then.
+        for first in range(0, len(gone), _KEYS):
+            client.unlink(*gone[first : first + _KEYS])
         # The cut first: what is ingested after it is looked at counts twice for a while, which is safe.
         cut = _cut(client)
         prices, written, at = PriceList.load(), 0, now or dt.datetime.now(dt.UTC)
@@ -95,6 +101,7 @@ def _publish_prepaid(
     left = prepaid_left_nano(tenant=row.tenant_id, today=today, prices=prices)
     gone = min(MAX_AMOUNT, max(0, MAX_AMOUNT - left))
     client.eval(_WRITE, 1, budget_key(row.scope, PREPAID), gone, cut, _KEEP_MS)
+    prepaid_tell(tenant=row.tenant_id, left_nano=left, today=today)
     return 1
 
 

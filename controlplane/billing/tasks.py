@@ -14,6 +14,7 @@ from controlplane.billing.credit_notes.rendering import RENDER_TASK as RENDER_NO
 from controlplane.billing.credit_notes.rendering import credit_note_render, credit_notes_render_due
 from controlplane.billing.invoices.rendering import RENDER_TASK, invoice_render, invoices_render_due
 from controlplane.billing.invoices.services import invoices_draft_due
+from controlplane.billing.ledger.checkpoints import checkpoints_advance, checkpoints_check
 from controlplane.billing.ledger.credits import credits_expire
 from controlplane.billing.ledger.posting import books_check, usage_post_all
 from controlplane.billing.quantities import first_day
@@ -43,7 +44,9 @@ def publish_rates() -> None:
 def post_usage() -> int:
     """Books the usage of the last days."""
     today = dt.datetime.now(dt.UTC).date()
-    return usage_post_all(start=today - dt.timedelta(days=_RECENT), end=today + dt.timedelta(days=1))
+    written = usage_post_all(start=today - dt.timedelta(days=_RECENT), end=today + dt.timedelta(days=1))
+    checkpoints_advance()
+    return written
 
 
 @shared_task(name="billing.nightly", acks_late=True)
@@ -56,6 +59,7 @@ def nightly() -> int:
     credits_expire()
     # Days that are over: those under way differ by what has come in since.
     books_check(start=today - dt.timedelta(days=_COMPARED), end=today - dt.timedelta(days=1))
+    checkpoints_check()
     return written
 
 

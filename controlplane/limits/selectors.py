@@ -24,6 +24,11 @@ def limits_prepaid() -> QuerySet[ScopeLimits]:
     return ScopeLimits.objects.filter(prepaid_stop=True, api_key=None).order_by("pk")
 
 
+def limits_not_prepaid() -> QuerySet[ScopeLimits]:
+    """Tenants' that have limits, and whose calls go on when nothing is left."""
+    return ScopeLimits.objects.filter(prepaid_stop=False, api_key=None).order_by("pk")
+
+
 def limits_with_budget() -> QuerySet[ScopeLimits]:
     """Every scope that has a budget."""
     return ScopeLimits.objects.exclude(budget_nano=None).order_by("pk")

@@ -110,7 +110,7 @@ def _set(row: ScopeLimits, values: dict[str, Any]) -> ScopeLimits:
         raise InvalidInputError("weight must be from 0.01 to 100", field="weight")
     row.budget_alerted = ""
     row.save()
-    _publish(row)
+    _publish(row, stopped=bool(before and before["prepaid_stop"]))
     _record(row, before)
     return row
 
@@ -122,7 +122,7 @@ def _record(row: ScopeLimits, before: dict[str, Any] | None) -> None:
     audit_record(tenant=row.tenant_id, action="limits.set", target=row, before=before, after=after)
 
 
-def _publish(row: ScopeLimits) -> None:
+def _publish(row: ScopeLimits, *, stopped: bool = False) -> None:
     limits: list[Limit] = []
     if row.requests_per_minute is not None:
         limits.append(Limit("requests", row.requests_per_minute))
@@ -135,8 +135,9 @@ def _publish(row: ScopeLimits) -> None:
         limits.append(Limit("budget", row.budget_nano, period=period, alert=row.budget_alert_nano))
     if row.prepaid_stop:
         limits.append(Limit("prepaid", MAX_AMOUNT))
-    if row.prepaid_stop or row.budget_nano is not None:
-        # Gateways grant nothing of a budget before they know what of it is spent.
+    if stopped or row.prepaid_stop or row.budget_nano is not None:
+        # Gateways grant nothing of a budget before they know what of it is spent; of what is prepaid the
+        # count leaves Redis with its limit.
         enqueue(PUBLISH_BUDGETS)
     path = f"limits/{row.scope}"
     if limits or row.priority is not None or row.weight is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.billing.models.budgets import BudgetNotice
+from controlplane.billing.models.budgets import BudgetNotice, PrepaidMark
 from controlplane.billing.models.credit_notes import CreditNote, CreditNoteLine, CreditNotePdf
 from controlplane.billing.models.documents import StoredPdf
 from controlplane.billing.models.invoices import Invoice, InvoiceLine, InvoicePdf
@@ -11,6 +11,7 @@ from controlplane.billing.models.ledger import (
     CreditGrant,
     EntryKind,
     JournalEntry,
+    LedgerCheckpoint,
     LedgerHead,
     PostedDay,
     UsagePosting,
@@ -31,8 +32,10 @@ __all__ = [
     "InvoiceLine",
     "InvoicePdf",
     "JournalEntry",
+    "LedgerCheckpoint",
     "LedgerHead",
     "PostedDay",
+    "PrepaidMark",
     "Price",
     "PriceBook",
     "PriceBookTerm",

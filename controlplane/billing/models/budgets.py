@@ -38,3 +38,14 @@ class BudgetNotice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.percent} % of {self.scope} in {self.period}"
+
+
+class PrepaidMark(models.Model):
+    """What was there of prepaid money and credits after the last top-up, and what was told of its sinking."""
+
+    tenant = models.CharField(primary_key=True, max_length=63)
+    peak_nano = models.BigIntegerField(help_text="The most that was left since the last top-up.")
+    told = models.PositiveSmallIntegerField(default=0, help_text="Percent used that was told of; 0: nothing.")
+
+    def __str__(self) -> str:
+        return f"{self.tenant}: {self.told} % of {self.peak_nano}"

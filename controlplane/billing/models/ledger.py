@@ -64,6 +64,18 @@ class LedgerHead(models.Model):
         return self.tenant
 
 
+class LedgerCheckpoint(models.Model):
+    """Balances as entries up to a number have them, so that only later ones are added up. Entries never
+    change: what stands here is right for good."""
+
+    tenant = models.CharField(primary_key=True, max_length=63)
+    through = models.BigIntegerField(help_text="Number of the last entry that is in it.")
+    sums = models.JSONField(help_text="Debits less credits in nano-units, by account.")
+
+    def __str__(self) -> str:
+        return f"{self.tenant} through {self.through}"
+
+
 class CreditGrant(models.Model):
     """A credit: drawn for usage of its days before anything is to be paid. What is left the journal says."""
 
