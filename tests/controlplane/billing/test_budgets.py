@@ -155,7 +155,9 @@ def test_what_is_prepaid_is_used_up_by_usage_and_restored_by_a_top_up(
     assert left(redis_url) == 4 * PRICED, "and made up for by the top-up"
     prepaid_stop_set(tenant=tenant, stops=False)
     assert route_table().limits == {}
+    assert stored(redis_url, "tenant:acme", PREPAID)
     assert budgets_publish(redis_url=redis_url, now=NOW) == 0
+    assert not stored(redis_url, "tenant:acme", PREPAID), "a later limit begins with what is left then"
 
 
 def test_a_credit_that_has_ended_pays_what_was_used_on_its_days(
