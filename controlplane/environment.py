@@ -69,6 +69,7 @@ class Environment:
         audit_keep_days: audit records younger than this cannot be removed.
         usage_keep_days: usage events older than this are dropped; their sums stay.
         adapter_grace_days: how long deleted adapters and versions may be restored.
+        heartbeat_file: what a Celery worker touches every two seconds while it has its broker.
     """
 
     # What holds a secret stays out of error pages and logs.
@@ -102,6 +103,7 @@ class Environment:
     oidc_client_id: str
     oidc_client_secret: str = field(repr=False)
     oidc_name: str
+    heartbeat_file: Path | None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Self:
@@ -141,6 +143,7 @@ class Environment:
             usage_keep_days=_count(env, "USAGE_KEEP_DAYS", 400, least=45),
             adapter_grace_days=_count(env, "ADAPTER_GRACE_DAYS", 7, least=0, most=3650),
             hub_endpoint=_url(env, "HUB_ENDPOINT", "https://huggingface.co", ("http", "https")).rstrip("/"),
+            heartbeat_file=Path(path) if (path := env.get("GRAFTWORK_HEARTBEAT_FILE", "")) else None,
         )
 
     def database(self) -> dict[str, Any]:

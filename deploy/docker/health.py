@@ -3,28 +3,33 @@
     health.py http URL            GET gives a 2xx
     health.py routes              Redis answers and holds a snapshot once there are routes
     health.py ingest              the usage consumer has asked Redis for work in the last minute
-    health.py celery NODE         this container's `celery` (worker) or `celerybeat` answers a ping
+    health.py worker              this container's Celery worker has told its broker that it lives
+    health.py beat                this container's Celery beat answers a ping
 
-Light on purpose, since it runs every few seconds: none of these loads Django.
+Light on purpose, since it runs every few seconds: none of these loads Django, and each imports what it needs
+by itself (0.04 s of CPU time for a bare Python, 0.35 with Redis' client, 0.55 with Celery).
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import sys
-import urllib.request
+import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from redis import Redis
+if TYPE_CHECKING:
+    from redis import Redis
 
 _TIMEOUT_S: Final = 3.0
+_SILENT_S: Final = 30.0
 _INGEST_IDLE_MS: Final = 60_000
 
 
 def http(url: str) -> str | None:
     """What is wrong with `url`, or None."""
+    import urllib.request
+
     # Behind TLS the web server sends plain requests to https://; this one stands in for the proxy's.
     request = urllib.request.Request(url, headers={"X-Forwarded-Proto": "https"})  # noqa: S310
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
@@ -50,24 +55,31 @@ def ingest() -> str | None:
     return None if idle and min(idle) < _INGEST_IDLE_MS else "no usage consumer asked for work in a minute"
 
 
-def celery(node: str) -> str | None:
-    """What is wrong with this container's Celery worker or beat, or None.
+def worker() -> str | None:
+    """What is wrong with this container's Celery worker, or None."""
+    age = time.time() - os.stat(os.environ["GRAFTWORK_HEARTBEAT_FILE"]).st_mtime
+    return f"the worker was last heard {age:.0f} s ago" if age > _SILENT_S else None
 
-    A beat whose scheduler has stalled does not answer either.
-    """
+
+def beat() -> str | None:
+    """What is wrong with this container's beat, or None: one whose scheduler has stalled does not answer."""
+    import socket
+
     from celery import Celery
 
-    name = f"{node}@{socket.gethostname()}"
+    name = f"celerybeat@{socket.gethostname()}"
     app = Celery(broker=os.environ["GRAFTWORK_REDIS_URL"])
     return None if app.control.ping(destination=[name], timeout=_TIMEOUT_S) else f"{name} does not answer"
 
 
 _CHECKS: Final[dict[str, Callable[..., str | None]]] = {
-    check.__name__: check for check in (http, routes, ingest, celery)
+    check.__name__: check for check in (http, routes, ingest, worker, beat)
 }
 
 
 def _redis() -> Redis:
+    from redis import Redis
+
     return Redis.from_url(os.environ["GRAFTWORK_REDIS_URL"], socket_timeout=_TIMEOUT_S, decode_responses=True)
 
 
