@@ -36,6 +36,7 @@ from controlplane.console.views import (
     staff_limits,
     taxes,
     traffic,
+    uploads,
     usage,
     versions,
     webhooks,
@@ -77,6 +78,7 @@ tenant_urls = [
     path("adapters/<slug:name>/purge", adapters.purge, name="adapter-purge"),
     path("adapters/<slug:name>/pin", adapters.pin, name="adapter-pin"),
     path("adapters/<slug:name>/delete", adapters.delete, name="adapter-delete"),
+    path("uploads/<slug:upload_id>/delete", uploads.delete, name="upload-delete"),
     path("source-credentials/", source_credentials.index, name="source-credentials"),
     path(
         "source-credentials/<slug:name>/delete",
@@ -144,6 +146,7 @@ urlpatterns = [
     path("staff/base-models/<str:name>/", base_models.detail, name="staff-base-model"),
     path("staff/base-models/<str:name>/digests", base_models.digests, name="staff-base-digests"),
     path("staff/base-models/<str:name>/variants", base_models.variants, name="staff-base-variants"),
+    path("staff/base-models/<str:name>/copies", base_models.copies, name="staff-base-copies"),
     path("staff/deployments/", deployments.index, name="staff-deployments"),
     path("staff/deployments/new", deployments.new, name="staff-deployment-new"),
     path("staff/deployments/<slug:deployment>/", deployments.detail, name="staff-deployment"),

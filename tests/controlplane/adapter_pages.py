@@ -26,6 +26,7 @@ ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapter-purge": {"post": "adapters.write"},
     "adapter-pin": {"post": "adapters.write"},
     "adapter-delete": {"post": "adapters.write"},
+    "upload-delete": {"post": "adapters.write"},
     "source-credentials": {"get": "adapters.write", "post": "adapters.write"},
     "source-credential-delete": {"post": "adapters.write"},
 }

@@ -7,7 +7,8 @@ from tests.controlplane.world import OWN, World
 STAFF_PAGES = {
     "staff-tenants": "get", "staff-tenant": "get", "staff-export": "get", "staff-delete": "post",
     "staff-cancel": "post", "staff-base-models": "get", "staff-base-model": "get",
-    "staff-base-digests": "get", "staff-base-variants": "post", "staff-deployments": "get",
+    "staff-base-digests": "get", "staff-base-variants": "post", "staff-base-copies": "post",
+    "staff-deployments": "get",
     "staff-deployment-new": "get", "staff-deployment": "get", "staff-deployment-status": "get",
     "staff-deployment-change": "post", "staff-deployment-retry": "post", "staff-deployment-remove": "post",
     "staff-deployment-scaling": "post",

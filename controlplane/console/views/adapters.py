@@ -42,6 +42,7 @@ from controlplane.credentials.selectors import credential_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Permission
+from controlplane.uploads.selectors import upload_list
 
 DELETED_SHOWN: Final = 50
 
@@ -106,6 +107,7 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
             return redirect(url)
     context = {"values": values, "errors": errors, "bases": base_model_list()}
     context["credentials"] = credential_list(tenant=tenant)
+    context["uploads"] = upload_list(tenant=tenant)
     is_htmx = request.headers.get("HX-Request") == "true"
     template = "console/adapters/form.html" if is_htmx else "console/adapters/register.html"
     return render(request, template, context, status=422 if errors else 200)

@@ -20,8 +20,13 @@ from controlplane.catalog.services import (
     variant_remove,
 )
 from controlplane.console.pages import field_errors, staff_page
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.deployments.models import Copy
+from controlplane.deployments.selectors import copy_get
+from controlplane.deployments.services import copy_register, copy_remove
+from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 
+BY_URL = (Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP)
+"""Kinds of copies that an address is enough for; SageMaker's come by deployments, or by REST."""
 BUSY = (BaseModel.Digest.PENDING, BaseModel.Digest.RUNNING)
 
 
@@ -96,6 +101,37 @@ def variants(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("console:staff-base-model", name=name)
 
 
+@require_POST
+@staff_page
+def copies(request: HttpRequest, name: str) -> HttpResponse:
+    """Tells the gateways of a server for the model by its URL, or takes the copy out that `remove` names."""
+    base_model = base_model_get(name=name)
+    values = {"kind": request.POST.get("kind", ""), "url": request.POST.get("url", "").strip()[:500]}
+    loads = request.POST.get("loads_adapters") == "on"
+    try:
+        if removed := request.POST.get("remove"):
+            copy_remove(copy=_copy_of(base_model, removed))
+        else:
+            if values["kind"] not in BY_URL:
+                raise InvalidInputError(_("choose the kind of server"), field="kind")
+            copy_register(base_model=base_model, kind=values["kind"], url=values["url"], loads_adapters=loads)
+    except NotFoundError:
+        raise
+    except ControlPlaneError as error:
+        context = {"copy_error": str(error), "copy_values": values | {"loads_adapters": loads}}
+        return _page(request, base_model, context, 422)
+    messages.success(request, _("Gateways have it within a second."))
+    return redirect("console:staff-base-model", name=name)
+
+
+def _copy_of(base_model: BaseModel, copy_id: str) -> Copy:
+    """Raises NotFoundError, also for another model's."""
+    copy = copy_get(copy_id=copy_id)
+    if copy.base_model_id != base_model.pk:
+        raise NotFoundError(f"{base_model.name} has no copy {copy_id!r}")
+    return copy
+
+
 def _page(request: HttpRequest, base: BaseModel, more: dict[str, Any], status: int = 200) -> HttpResponse:
-    context = {"base": base, "busy": base.digest_status in BUSY, **more}
+    context = {"base": base, "busy": base.digest_status in BUSY, "kinds": BY_URL, **more}
     return render(request, "staff/base_model.html", context, status=status)

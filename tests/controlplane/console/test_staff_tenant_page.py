@@ -9,12 +9,16 @@ from django.test import Client
 
 from controlplane.adapters.models import AdapterQuota
 from controlplane.audit.models import AuditRecord
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.services import base_model_register
 from controlplane.limits.models import ScopeLimits
 from controlplane.limits.services import prepaid_stop_set
 from controlplane.members.models import Invitation
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
+from controlplane.uploads.models import Upload
+from controlplane.uploads.services import upload_create
 from gateway.wire_limits import Limit
 from tests.controlplane.console.seen import seen, send
 
@@ -131,3 +135,32 @@ def test_staff_reads_every_log(tenant: Tenant, other_tenant: Tenant, staff: Clie
     lines = staff.get("/staff/audit/export", {"tenant": "acme"}).getvalue().decode().splitlines()
     assert len(lines) == 1 + AuditRecord.objects.filter(tenant="acme").count()
     assert staff.get("/staff/audit/export", {"form": "xml"}).status_code == 400
+
+
+def test_a_server_is_added_by_its_address_and_taken_out(base_model: BaseModel, staff: Client) -> None:
+    url = "/staff/base-models/tiny-base/"
+    form = {"kind": "openai_http", "url": "http://vllm:8000/", "loads_adapters": "on"}
+    assert staff.post(f"{url}copies", form)["Location"] == url
+    (copy,) = route_table().bases["tiny-base"].copies
+    assert (copy.kind, copy.url, copy.loads_adapters) == ("openai_http", "http://vllm:8000", True)
+    for wrong in ({"kind": "sagemaker"}, {"kind": "worker"}, {"url": "vllm"}):
+        refused = staff.post(f"{url}copies", form | wrong)
+        assert (refused.status_code, b"error-copy" in refused.content) == (422, True), wrong
+    other = base_model_register(name="other", source=base_model.source)
+    assert staff.post(f"/staff/base-models/{other.name}/copies", {"remove": copy.id}).status_code == 404
+    assert f'data-testid="remove-{copy.id}"' in staff.get(url).content.decode()
+    staff.post(f"{url}copies", {"remove": copy.id})
+    assert route_table().bases["tiny-base"].copies == ()
+
+
+def test_an_upload_under_way_is_shown_and_removed(tenant: Tenant, other_tenant: Tenant) -> None:
+    member = Client()
+    member.force_login(user_create(email="m@acme.test", password="long-enough-7", tenant=tenant))
+    own = upload_create(tenant=tenant, name="adapter_model.safetensors", size=2_000_000_000)
+    theirs = upload_create(tenant=other_tenant, name="secret.zip", size=10)
+    page = member.get("/t/acme/adapters/new").content.decode()
+    assert "0 B of 2.0 GB" in page
+    assert "secret.zip" not in page
+    assert member.post(f"/t/acme/uploads/{theirs.pk}/delete").status_code == 404
+    assert member.post(f"/t/acme/uploads/{own.pk}/delete")["Location"] == "/t/acme/adapters/new"
+    assert list(Upload.objects.all()) == [theirs]

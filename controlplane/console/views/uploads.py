@@ -1,0 +1,25 @@
+"""Uploads on their way: they count against what a tenant may have, so a page must be able to end one."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from controlplane.console.pages import tenant_page
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+from controlplane.uploads.selectors import upload_get
+from controlplane.uploads.services import upload_discard
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def delete(request: HttpRequest, tenant: Tenant, upload_id: str) -> HttpResponse:
+    """Ends an upload that no version took, and removes what has come of it."""
+    upload = upload_get(tenant=tenant, upload_id=upload_id)
+    upload_discard(upload=upload)
+    messages.success(request, _("The upload of %(file)s is removed.") % {"file": upload.name})
+    return redirect("console:adapter-register", tenant=tenant.pk)
