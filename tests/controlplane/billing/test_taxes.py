@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controlplane.billing.credit_notes.rendering import html as note_html
@@ -101,7 +101,7 @@ def test_notes_of_a_whole_invoice_are_the_invoice_to_the_unit(priced: Tenant, ra
     use("2026-01-05", 333_333)
     use("2026-01-06", 777_777, key="k2")
     invoice = finalized(JANUARY)
-    for amount in (1, CENT // 3, 17 * CENT + 5, 1, None):
+    for amount in (1, CENT // 3, *[3 * CENT + 1] * 9, 17 * CENT + 5, 1, None):
         credit_note_issue(invoice=invoice, reason="other", amount_nano=amount)
     notes = CreditNote.objects.all()
     assert sum(note.net_nano for note in notes) == invoice.net_nano
@@ -113,10 +113,16 @@ def test_notes_of_a_whole_invoice_are_the_invoice_to_the_unit(priced: Tenant, ra
     assert sum(accounts.values()) == 0
 
 
-amounts = st.integers(0, 10**15)
+amounts = st.one_of(
+    st.integers(0, 10**15),
+    st.builds(lambda cents, rest: cents * CENT + rest, st.integers(0, 10**4), st.integers(0, CENT - 1)),
+)
+"""Whole minor units and less besides: plain integers are mostly tiny or round."""
 rates = st.integers(0, 10**6).map(lambda parts: Decimal(parts).scaleb(-4))
 
 
+# 2.99 cents: 20 % of 2 is nothing, of all of it a cent.
+@example(rest=29_999_999, prepaid=0, rate=Decimal(20), currency="USD")
 @given(amounts, amounts, st.one_of(st.none(), rates), st.sampled_from(["USD", "JPY", "KWD"]))
 def test_what_is_asked_for_adds_up(rest: int, prepaid: int, rate: Decimal | None, currency: str) -> None:
     found = asked(rest, prepaid_nano=prepaid, rate_percent=rate, currency=currency)
