@@ -16,7 +16,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import redis
-from django.db import connection
+from django.db import connection, transaction
 from django.test import TransactionTestCase
 from playwright.sync_api import Browser, sync_playwright
 
@@ -69,21 +69,35 @@ def stop(process: subprocess.Popen[bytes], *, grace: float = 10.0) -> None:
             process.wait()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def flush_reaches_the_audit_log() -> Iterator[None]:
-    """After a test with transactions Django empties every table; the triggers of the audit log and of the
-    books would refuse."""
-    teardown = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
+LASTING_TABLES = frozenset({"django_content_type", "auth_permission"})
+"""What migrations leave there no test changes."""
 
-    def lifted(self: TransactionTestCase) -> None:
+
+def empty_tables() -> None:
+    """Takes every row that a test has left, as Django's `flush` does.
+
+    That truncates all tables, filled or not, and makes the content types and permissions anew: a second of
+    each test with transactions on PostgreSQL, where these statements take a fiftieth of one.
+    """
+    tables = set(connection.introspection.django_table_names(only_existing=True)) - LASTING_TABLES
+    filled = " UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in tables)
+    with transaction.atomic(), connection.cursor() as cursor:
         append_only.remove(connection)
         books.remove(connection)
-        teardown(self)
+        cursor.execute(filled)
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"DELETE FROM {table}")
+        # What is deferred would stand in the way of the triggers that follow.
+        connection.check_constraints()
         append_only.install(connection)
         books.install(connection)
 
+
+@pytest.fixture(scope="session", autouse=True)
+def tables_are_emptied_at_once() -> Iterator[None]:
+    """After a test with transactions; the triggers of the audit log and of the books would refuse."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TransactionTestCase, "_fixture_teardown", lifted)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: empty_tables())
         yield
 
 
