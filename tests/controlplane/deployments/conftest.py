@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -10,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -27,6 +29,18 @@ from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model 
 from worker_engine.protocol import ADAPTER_FILES
 
 TOKEN = "fleet-secret"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def aws_models_are_parsed_once() -> Iterator[None]:
+    """Each round of the reconciler makes its clients anew, as each process does; a fifth of their tests'
+    time went into the same files of botocore's. botocore too shares what it read, among a session's clients.
+    """
+    read = JSONFileLoader().load_file
+    with pytest.MonkeyPatch.context() as patch:
+        parsed = functools.cache(read)
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: parsed(path))
+        yield
 
 
 @pytest.fixture(autouse=True)
