@@ -36,6 +36,7 @@ from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.console.paging import page_of, searched
+from controlplane.console.seen import seen_tag, unchanged
 from controlplane.console.snippets import snippets
 from controlplane.console.traffic_form import fallback_context
 from controlplane.credentials.selectors import credential_list
@@ -164,8 +165,9 @@ def detail_context(tenant: Tenant, name: str) -> dict[str, Any]:
         "newest": versions[0] if versions else None,
         "ready": ready,
         "default": adapter.default_version,
-        "labels_text": ", ".join(f"{key}={value}" for key, value in adapter.labels.items()),
+        "labels_text": _about(adapter)["labels"],
         "notes_text": adapter.notes,
+        "seen": seen_tag(_about(adapter)),
         "snippets": snippets(adapter.name),
         "fallback": fallback_context(tenant, adapter),
         "deleted": [(item, until(item.deleted_at)) for item in version_list(adapter=adapter, deleted=True)],
@@ -265,13 +267,20 @@ def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")[:10_000]
     try:
         labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
-        adapter_update(adapter=adapter, labels=labels, notes=notes)
+        with unchanged(request, row=adapter, shown=lambda: _about(adapter_get(tenant=tenant, name=name))):
+            adapter_update(adapter=adapter, labels=labels, notes=notes)
     except ControlPlaneError as error:
         context = detail_context(tenant, name)
         context |= {"labels_error": str(error), "labels_text": text, "notes_text": notes}
         return render(request, "console/adapters/detail.html", context, status=422)
     messages.success(request, _("Saved."))
     return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+def _about(adapter: Adapter) -> dict[str, str]:
+    """Labels and notes, as their form has them."""
+    labels = ", ".join(f"{key}={value}" for key, value in adapter.labels.items())
+    return {"labels": labels, "notes": adapter.notes}
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -10,8 +10,10 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.adapters.lifecycle import version_delete, version_restore, version_update
 from controlplane.adapters.lineage import FIELDS
+from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_get, version_get
 from controlplane.console.pages import field_errors, tenant_page
+from controlplane.console.seen import seen_tag, unchanged
 from controlplane.errors import ControlPlaneError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
@@ -23,8 +25,8 @@ def detail(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
     """The version."""
     adapter = adapter_get(tenant=tenant, name=name)
     version = version_get(adapter=adapter, number=number)
-    values = {field: getattr(version, field) for field in FIELDS}
-    context = {"adapter": adapter, "version": version, "values": values}
+    values = _lineage(version)
+    context = {"adapter": adapter, "version": version, "values": values, "seen": seen_tag(values)}
     return render(request, "console/adapters/version.html", context)
 
 
@@ -35,11 +37,17 @@ def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
     adapter = adapter_get(tenant=tenant, name=name)
     version = version_get(adapter=adapter, number=number)
     values = {field: request.POST.get(field, "").strip()[:most] for field, most in FIELDS.items()}
+
+    def shown() -> dict[str, str]:
+        return _lineage(version_get(adapter=adapter, number=number))
+
     try:
-        version_update(version=version, **values)
+        with unchanged(request, row=adapter, shown=shown):
+            version_update(version=version, **values)
     except ControlPlaneError as error:
         errors = field_errors(error, conflict_field="notes")
         context = {"adapter": adapter, "version": version, "values": values, "errors": errors}
+        context["seen"] = seen_tag(shown())
         return render(request, "console/adapters/version.html", context, status=422)
     messages.success(request, _("Saved."))
     return redirect("console:version", tenant=tenant.pk, name=name, number=number)
@@ -66,3 +74,8 @@ def restore(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Htt
     version_restore(adapter=adapter_get(tenant=tenant, name=name), number=number)
     messages.success(request, _("Version %(number)s is back.") % {"number": number})
     return redirect("console:version", tenant=tenant.pk, name=name, number=number)
+
+
+def _lineage(version: AdapterVersion) -> dict[str, str]:
+    """As the form has it."""
+    return {field: getattr(version, field) for field in FIELDS}

@@ -12,6 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, tenant_page
+from controlplane.console.seen import seen_tag, unchanged
 from controlplane.console.views.keys import OVERLAPS
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Tenant, User
@@ -63,10 +64,15 @@ def detail(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpRespon
     """One endpoint: its last deliveries, and its settings."""
     endpoint = endpoint_get(tenant=tenant, endpoint_id=endpoint_id)
     context: dict[str, object] = {}
+
+    def shown() -> dict[str, str]:
+        return _shown(endpoint_get(tenant=tenant, endpoint_id=endpoint_id))
+
     if request.method == "POST":
         changes = {"url": request.POST.get("url", "").strip(), "events": request.POST.getlist("events")}
         try:
-            endpoint_update(endpoint=endpoint, enabled=request.POST.get("enabled") == "on", **changes)
+            with unchanged(request, row=endpoint, shown=shown):
+                endpoint_update(endpoint=endpoint, enabled=request.POST.get("enabled") == "on", **changes)
         except ControlPlaneError as error:
             context = {"errors": field_errors(error, conflict_field="url"), "values": changes}
         else:
@@ -81,6 +87,7 @@ def _page(
     context = {
         "endpoint": endpoint,
         "values": {"url": endpoint.url, "events": endpoint.events},
+        "seen": seen_tag(_shown(endpoint_get(tenant=endpoint.tenant, endpoint_id=endpoint.pk))),
         "deliveries": delivery_list(endpoint=endpoint)[:SHOWN],
         "choices": _choices(),
         "overlaps": OVERLAPS,
@@ -142,6 +149,12 @@ def delete(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpRespon
     endpoint_delete(endpoint=endpoint_get(tenant=tenant, endpoint_id=endpoint_id))
     messages.success(request, _("The endpoint is deleted."))
     return redirect("console:webhooks", tenant=tenant.pk)
+
+
+def _shown(endpoint: WebhookEndpoint) -> dict[str, str]:
+    """What the settings' form replaces."""
+    enabled = "yes" if endpoint.disabled_at is None else "no"
+    return {"url": endpoint.url, "events": ", ".join(endpoint.events), "enabled": enabled}
 
 
 def _choices() -> list[tuple[str, str]]:

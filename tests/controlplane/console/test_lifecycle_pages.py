@@ -14,6 +14,7 @@ from controlplane.rollouts.models import Rollout
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
+from tests.controlplane.console.seen import seen, send
 from tests.controlplane.rollouts.test_rollouts import use
 
 pytestmark = pytest.mark.django_db
@@ -99,10 +100,16 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
     AdapterVersion.objects.filter(number=2).update(smoke=smoke | {"adapter_text": "\n"})
     assert "It ends at once." in page.get(f"{URL}v2/").content.decode()
     form = {"dataset": "pirates-v2", "run_url": "javascript:x", "base_sha256": "", "notes": ""}
-    answer = page.post(f"{URL}v2/lineage", form)
+    lineage = {"form": "lineage-form", "to": f"{URL}v2/lineage"}
+    answer = send(page, f"{URL}v2/", form, **lineage)
     assert (answer.status_code, b"error-run_url" in answer.content) == (422, True)
-    page.post(f"{URL}v2/lineage", form | {"run_url": "https://runs.test/1"})
+    early = seen(page, f"{URL}v2/", "lineage-form")
+    send(page, f"{URL}v2/", form | {"run_url": "https://runs.test/1"}, **lineage)
     assert AdapterVersion.objects.get(number=2).dataset == "pirates-v2"
+    late = page.post(f"{URL}v2/lineage", {"notes": "mine", "seen": early}).content.decode()
+    assert "In force now: notes" not in late
+    assert "dataset pirates-v2" in late
+    assert AdapterVersion.objects.get(number=2).notes == ""
     refused = page.post(f"{URL}v1/delete", follow=True).content.decode()
     assert "pirate@prod means" in refused
     page.post(f"{URL}v2/delete")
@@ -110,10 +117,15 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
 
 
 def test_labels_and_the_way_back_of_a_deleted_adapter(adapter: Adapter, page: Client) -> None:
-    page.post(f"{URL}update", {"labels": "team=support, env=prod", "notes": "swears"})
+    early, about = seen(page, URL, "about-form"), {"form": "about-form", "to": f"{URL}update"}
+    send(page, URL, {"labels": "team=support, env=prod", "notes": "swears"}, **about)
+    late = page.post(f"{URL}update", {"labels": "", "notes": "polite", "seen": early})
+    assert (late.status_code, "labels team=support, env=prod; notes swears" in late.content.decode()) == (
+        422, True
+    )  # fmt: skip
     adapter.refresh_from_db()
     assert adapter.labels == {"team": "support", "env": "prod"}
-    assert page.post(f"{URL}update", {"labels": "team", "notes": ""}).status_code == 422
+    assert send(page, URL, {"labels": "team", "notes": ""}, **about).status_code == 422
     assert "team=support, env=prod" in page.get(URL).content.decode()
     adapter_delete(adapter=adapter)
     assert page.get(URL).status_code == 404

@@ -22,6 +22,7 @@ from controlplane.tenants.services import user_create
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
 from controlplane.webhooks.services import MOST_ENDPOINTS, endpoint_create
 from tests.controlplane.conftest import adapter_files
+from tests.controlplane.console.seen import seen, send
 
 pytestmark = pytest.mark.django_db
 URL = "https://hooks.example/acme"
@@ -101,11 +102,15 @@ def test_the_pages(owner: Client) -> None:
     assert owner.post(f"{path}deliveries/{delivery.pk}/resend").status_code == 302
     assert "whsec_" in owner.post(f"{path}rotate", {"overlap": "24"}).content.decode()
     changed = {"url": URL + "/2", "events": ["budget.alert"]}
-    assert owner.post(path, changed).status_code == 302
+    early = seen(owner, path, "webhook-settings")
+    assert send(owner, path, changed, form="webhook-settings").status_code == 302
     endpoint.refresh_from_db()
     assert (endpoint.url, endpoint.events) == (URL + "/2", ["budget.alert"])
     assert endpoint.disabled_at is not None, "the box was not ticked"
-    refused = owner.post(path, {"url": "https://127.0.0.1/", "events": ["budget.alert"]})
+    late = owner.post(path, {"url": URL, "events": ["budget.alert"], "seen": early})
+    assert (late.status_code, b"events budget.alert; enabled no" in late.content) == (422, True)
+    private = {"url": "https://127.0.0.1/", "events": ["budget.alert"]}
+    refused = send(owner, path, private, form="webhook-settings")
     assert (refused.status_code, b"public internet" in refused.content) == (422, True)
     assert owner.post("/t/acme/webhooks/", {"url": "ftp://x/", "events": []}).status_code == 422
     assert owner.post(f"{path}delete").status_code == 302
