@@ -121,6 +121,7 @@ class InvoiceCreditNotesApi(generics.GenericAPIView[CreditNote]):
         data = CreditNoteInput(data=request.data)
         data.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(data.validated_data)
-        lines = {line["position"]: line["amount_nano"] for line in values.pop("lines", ())}
-        made = credit_note_issue(invoice=invoice_get(invoice_id=invoice), lines=lines, **values)
+        if "lines" in values:
+            values["lines"] = {line["position"]: line["amount_nano"] for line in values["lines"]}
+        made = credit_note_issue(invoice=invoice_get(invoice_id=invoice), **values)
         return Response(CreditNoteSerializer(made).data, status.HTTP_201_CREATED)

@@ -67,7 +67,7 @@ class CreditNoteInput(serializers.Serializer[Any]):
         **_NANO, required=False, allow_null=True, default=None,
         help_text="Of the invoice as a whole, without tax; null and no lines: all that is left.",
     )  # fmt: skip
-    lines = CreditedLineInput(many=True, required=False)
+    lines = CreditedLineInput(many=True, required=False, allow_empty=False)
     post_payment_as = serializers.ChoiceField(
         choices=CreditNote.PostPayment.values,
         default="balance",

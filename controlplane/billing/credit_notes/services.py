@@ -52,7 +52,7 @@ def credit_note_issue(
 
     Args:
         amount_nano: without tax, of the invoice as a whole; None with no `lines` for all that is left of it.
-        lines: by position, without tax; None for all that is left of the line.
+        lines: by position, without tax; None for all that is left of the line. No position at all is refused.
 
     Raises:
         InvalidInputError: the amount, the reason or a position is none, or both kinds of amount are given.
@@ -96,6 +96,10 @@ def _check(
     ):
         if value not in known:
             raise InvalidInputError(f"{field} must be one of {', '.join(known)}", field=field)
+    if lines is not None and not lines:
+        raise InvalidInputError(
+            "name a line at least, or leave lines out for the invoice as a whole", field="lines"
+        )
     if lines and amount_nano is not None:
         raise InvalidInputError("give lines, or an amount of the invoice as a whole", field="amount_nano")
     if amount_nano is not None and amount_nano <= 0:
@@ -107,7 +111,7 @@ def _check(
 def _parts(
     invoice: Invoice, left: Left, amount_nano: int | None, lines: Mapping[int, int | None] | None
 ) -> list[tuple[InvoiceLine | None, int]]:
-    if not lines:
+    if lines is None:
         found: list[tuple[InvoiceLine | None, int]] = [
             (None, left.net if amount_nano is None else amount_nano)
         ]
@@ -144,8 +148,9 @@ def _note(head: LedgerHead, invoice: Invoice, left: Left, net: int) -> CreditNot
     )
     # Of the sum of all so far, so that the last one takes back the rest to the unit.
     tax = through - (invoice.tax_nano - left.tax)
-    total, unpaid = net + tax, invoice_open_nano(invoice=invoice)
-    pre_payment = unpaid if total >= unpaid else whole_minor(total, invoice.currency)
+    total = net + tax
+    # To the nano-unit: to round it down would give back money that nobody paid.
+    pre_payment = min(total, invoice_open_nano(invoice=invoice))
     return CreditNote(
         tenant=invoice.tenant, number=head.credit_notes + 1, invoice=invoice, currency=invoice.currency,
         net_nano=net, tax_nano=tax, pre_payment_nano=pre_payment, post_payment_nano=total - pre_payment,

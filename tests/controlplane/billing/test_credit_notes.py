@@ -65,12 +65,22 @@ def test_a_note_lowers_what_is_to_be_paid_first_and_gives_back_the_rest(priced: 
         "unbilled": 0, "revenue": -10 * CENT, "allowance": 7 * CENT, "receivable": 0, "cash": 6 * CENT,
         "prepaid": -2 * CENT, "credit": -CENT,
     }  # fmt: skip
-    # What is given back pays the next month: the credit first, then what is prepaid.
+    # What is prepaid pays the next month. The credit holds from the day of the note on, which is after it.
     use("2026-02-05", 50_000)
     second = finalized(FEBRUARY, today=MARCH)
     assert (second.credits_nano, second.prepaid_nano, second.due_nano) == (0, 2 * CENT, 3 * CENT)
     record = AuditRecord.objects.filter(action="credit_note.issue").first()
     assert record is not None
+
+
+def test_of_an_invoice_that_nobody_paid_nothing_is_given_back(priced: Tenant) -> None:
+    use("2026-01-05", 100_000)
+    invoice = finalized(JANUARY)
+    notes = [give(invoice, amount_nano=amount) for amount in (CENT // 2, 1, None)]
+    assert [note.pre_payment_nano for note in notes] == [CENT // 2, 1, 10 * CENT - CENT // 2 - 1]
+    assert [note.post_payment_nano for note in notes] == [0, 0, 0]
+    accounts = balances(tenant="acme")
+    assert (accounts.get("receivable"), accounts.get("prepaid", 0)) == (0, 0)  # type: ignore[call-overload]
 
 
 def test_no_more_is_taken_back_than_was_asked_for_nor_than_a_line_has(priced: Tenant) -> None:
@@ -95,7 +105,7 @@ def test_no_more_is_taken_back_than_was_asked_for_nor_than_a_line_has(priced: Te
         ({"lines": {9: None}}, "has no line 9"), ({"amount_nano": 0}, "above 0"),
         ({"lines": {2: -1}}, "above 0"), ({"reason": "whim"}, "reason must be one of"),
         ({"post_payment_as": "cake"}, "post_payment_as must be"),
-        ({"lines": {2: 1}, "amount_nano": 1}, "give lines, or"),
+        ({"lines": {2: 1}, "amount_nano": 1}, "give lines, or"), ({"lines": {}}, "name a line at least"),
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match=text):
             give(invoice, **wrong)
@@ -173,6 +183,8 @@ def test_a_note_by_rest_its_files_and_who_may_read_them(priced: Tenant, other_te
     assert (made["total_nano"], made["tax_nano"], made["invoice_title"]) == (6 * CENT, CENT, "ACME-000001")
     assert CreditNote.objects.count() == 1
     assert member.post(url, body, "application/json").status_code == 403
+    empty = staff.post(url, {"reason": "other", "lines": []}, "application/json")
+    assert (empty.status_code, CreditNote.objects.count()) == (400, 1)
     twice = {**body, "lines": body["lines"] * 2}  # type: ignore[operator]
     assert staff.post(url, twice, "application/json").status_code == 400
     path = f"/api/v1/credit-notes/{made['id']}"

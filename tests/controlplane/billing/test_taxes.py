@@ -94,10 +94,14 @@ def test_what_no_treatment_can_be_is_refused(priced: Tenant) -> None:
     treatment_remove(treatment=vat(priced, starts=FEBRUARY))
 
 
+@pytest.mark.parametrize("prepaid", [0, 21 * CENT + 7])
 @pytest.mark.parametrize("rate", ["0", "7", "8.875", "19", "33.3333"])
-def test_notes_of_a_whole_invoice_are_the_invoice_to_the_unit(priced: Tenant, rate: str) -> None:
+def test_notes_of_a_whole_invoice_are_the_invoice_to_the_unit(
+    priced: Tenant, rate: str, prepaid: int
+) -> None:
     vat(priced, rate)
-    payment_record(tenant=priced, amount_nano=21 * CENT + 7)
+    if prepaid:
+        payment_record(tenant=priced, amount_nano=prepaid)
     use("2026-01-05", 333_333)
     use("2026-01-06", 777_777, key="k2")
     invoice = finalized(JANUARY)
@@ -106,7 +110,8 @@ def test_notes_of_a_whole_invoice_are_the_invoice_to_the_unit(priced: Tenant, ra
     notes = CreditNote.objects.all()
     assert sum(note.net_nano for note in notes) == invoice.net_nano
     assert sum(note.tax_nano for note in notes) == invoice.tax_nano
-    assert sum(note.total_nano for note in notes) == invoice.prepaid_nano + invoice.due_nano
+    assert sum(note.pre_payment_nano for note in notes) == invoice.due_nano
+    assert sum(note.post_payment_nano for note in notes) == invoice.prepaid_nano
     accounts = balances(tenant="acme")
     assert accounts.get("tax", 0) == accounts["receivable"] == 0  # type: ignore[call-overload,index]
     assert accounts["allowance"] == invoice.net_nano  # type: ignore[index]
