@@ -183,7 +183,11 @@ def run(
 def main() -> int:
     """This process's worker, or one forked by the template that `GRAFTWORK_WORKER_TEMPLATE` names."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    arguments = expanded(sys.argv[1:], os.environ)
+    try:
+        arguments = expanded(sys.argv[1:], os.environ)
+    except ConfigError as error:
+        print(f"worker_engine: {error}", file=sys.stderr)
+        return 2
     if path := os.environ.get(VARIABLE):
         status = hand_over(path, arguments)
         if status is not None:

@@ -43,14 +43,16 @@ class ProviderSession(requests.Session):
     def close(self) -> None:
         super().close()
         self._timer.cancel()
-        while self._handles:
-            self._handles.pop().close()
+        with self._lock:
+            self._over = True
+            while self._handles:
+                self._handles.pop().close()
 
     def _watch(self, connection: socket.socket) -> None:
         with self._lock:
             if self._over:
                 connection.close()
-                raise TimeoutError(f"the identity provider takes longer than {TOTAL_S:.0f} s")
+                raise TimeoutError(f"the session is closed, or took longer than {TOTAL_S:.0f} s")
             # A handle of its own: TLS takes the connection's descriptor away.
             self._handles.append(connection.dup())
             if len(self._handles) == 1:

@@ -13,7 +13,7 @@ from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
-from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.containers.options import LmiOptions, worker_options_check
 from controlplane.deployments.desired import requirements_of
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.rollouts.ends import rollouts_end_with
@@ -237,6 +237,8 @@ def _check_sagemaker(deployment: Deployment) -> None:
     image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     deployment.image, deployment.image_family = image.name, image.family.value
     options = LmiOptions.of(deployment.options, image)
+    if image.family is Family.WORKER:
+        worker_options_check(options, checkpoint=deployment.base_model.source)
     if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):
         text = (
             f"{image.name} as it is set serves no adapters: choose hosting fused, or an lmi image "

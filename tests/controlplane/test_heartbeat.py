@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -9,6 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+from celery.events.dispatcher import EventDispatcher
+from celery.worker.heartbeat import Heart
+from pytest_django import Settings
+
+from controlplane.celery import app
 from tests.conftest import ROOT
 from tests.controlplane.conftest import Start
 
@@ -23,12 +29,14 @@ def check(file: Path) -> subprocess.CompletedProcess[str]:
 def test_a_worker_that_goes_round_is_healthy_and_one_that_hangs_is_not(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "heartbeat"
     assert check(file).returncode == 1, "a worker that never came up"
+    file.touch()  # of one that died a moment ago
     command = ("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo")
     worker = start(*command, GRAFTWORK_HEARTBEAT_FILE=str(file))
     until = time.monotonic() + 60
-    while not file.exists():
-        assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]
-        time.sleep(0.1)
+    for there in (False, True):
+        while file.exists() is not there:
+            assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]
+            time.sleep(0.02)
     assert check(file).returncode == 0
     os.utime(file, (0, 0))
     while check(file).returncode:
@@ -41,3 +49,29 @@ def test_a_worker_that_goes_round_is_healthy_and_one_that_hangs_is_not(start: St
     sick = check(file)
     assert (sick.returncode, "last heard 3" in sick.stdout) == (1, True), sick
     worker.send_signal(signal.SIGCONT)
+
+
+def test_heartbeats_that_the_broker_refuses_do_not_count(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "heartbeat"
+    app.conf.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, heartbeat_file=file)
+    dispatcher = EventDispatcher(app=app, enabled=False, hostname="worker", groups=["worker"])
+    published: list[object] = []
+
+    class Full:
+        def publish(self, *arguments: object, **_: object) -> None:
+            published.append(arguments)
+            if len(published) == 1:
+                raise OSError("OOM command not allowed when used memory > 'maxmemory'")
+
+    dispatcher.producer, dispatcher.enabled = Full(), True
+    heart = Heart(None, dispatcher)
+    try:
+        heart._send("worker-heartbeat")
+        file.unlink(missing_ok=True)  # the first comes before anything is known
+        heart._send("worker-heartbeat")
+        assert not file.exists(), "one waits in the buffer"
+        dispatcher.flush()
+        heart._send("worker-heartbeat")
+        assert file.exists()
+    finally:
+        app.conf.GRAFTWORK = settings.GRAFTWORK

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
+
+from worker_engine.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +31,9 @@ _FLAGS: Final = {
 _DTYPES: Final = {"bf16": "bfloat16", "bfloat16": "bfloat16", "fp32": "float32", "float32": "float32"}
 _AS_IT_IS: Final = {
     "OPTION_ENABLE_LORA": ("true",),
-    "OPTION_TENSOR_PARALLEL_DEGREE": ("1", "max"),
+    "OPTION_TENSOR_PARALLEL_DEGREE": ("1",),
     "OPTION_DTYPE": ("auto",),
-    "OPTION_QUANTIZE": ("", "none"),
+    "OPTION_QUANTIZE": ("none",),
     "OPTION_ROLLING_BATCH": ("auto", "vllm"),
     "OPTION_TRUST_REMOTE_CODE": ("false",),
 }
@@ -41,33 +44,47 @@ def expanded(arguments: Sequence[str], environment: Mapping[str, str]) -> list[s
     """The worker's flags, where the first argument is `serve`; others are returned as they are.
 
     Flags behind `serve` win over the environment, and there GRAFTWORK_WORKER_FLAG_* over OPTION_*. What the
-    environment asks for and the worker does not have is logged by name and left out: the images that read
-    those variables have settings that it lacks.
+    environment asks for and the worker does not have is logged by name, since a value may be a secret, and
+    left out: the images that read those variables have settings that it lacks. An empty one is none.
+
+    Raises:
+        ConfigError: a hub's model is asked for, which this worker does not fetch.
     """
     if not arguments or arguments[0] != SERVE:
         return list(arguments)
-    model = environment.get("OPTION_MODEL_ID") or environment.get("HF_MODEL_ID", "")
+    told = {name: value for name, value in sorted(environment.items()) if value}
     flags = [
-        # A hub's id or an S3 prefix: what lies there is laid into the folder by SageMaker, not by us.
-        "--model", model if model.startswith("/") else _MODEL_DIR,
-        "--served-model-name", environment.get("OPTION_SERVED_MODEL_NAME") or "model",
+        "--model", _model(told.get("OPTION_MODEL_ID") or told.get("HF_MODEL_ID", "")),
+        "--served-model-name", told.get("OPTION_SERVED_MODEL_NAME", "model"),
         "--host", "0.0.0.0",  # noqa: S104  # SageMaker's network alone reaches it: see GRAFTWORK_TRUST_NETWORK
-        "--port", environment.get("SAGEMAKER_BIND_TO_PORT") or _PORT,
+        "--port", told.get("SAGEMAKER_BIND_TO_PORT", _PORT),
         "--adapter-cache-dir", _CACHE_DIR,
     ]  # fmt: skip
     own, unknown = [], []
-    for name, value in sorted(environment.items()):
+    for name, value in told.items():
         if name in _FLAGS:
             flags += [_FLAGS[name], value]
         elif name.startswith(_FLAG_PREFIX):
             own += [f"--{name.removeprefix(_FLAG_PREFIX).lower().replace('_', '-')}", value]
-        elif name == "OPTION_DTYPE" and value in _DTYPES:
-            flags += ["--dtype", _DTYPES[value]]
+        elif name == "OPTION_DTYPE" and value.lower() in _DTYPES:
+            flags += ["--dtype", _DTYPES[value.lower()]]
         elif _is_left_out(name, value):
-            unknown.append(f"{name}={value}")
+            unknown.append(name)
     if unknown:
         log.warning("the worker has no such settings, and goes on without: %s", ", ".join(unknown))
     return [*flags, *own, *arguments[1:]]
+
+
+def _model(source: str) -> str:
+    """The folder of the weights. From S3, SageMaker has laid them into its own; nobody fetches from a hub."""
+    if source.startswith("/"):
+        return source
+    if source and not source.startswith("s3://") and not Path(_MODEL_DIR, "config.json").is_file():
+        raise ConfigError(
+            f"OPTION_MODEL_ID {source} is no folder, and {_MODEL_DIR} holds no config.json: give the "
+            "container the checkpoint as ModelDataSource, or a folder of the image"
+        )
+    return _MODEL_DIR
 
 
 def _is_left_out(name: str, value: str) -> bool:

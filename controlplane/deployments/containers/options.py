@@ -164,12 +164,37 @@ def container_environment(
         case Family.WORKER:
             env = {
                 "OPTION_SERVED_MODEL_NAME": served_name,
-                "GRAFTWORK_WORKER_FLAG_MAX_NUM_SEQS": str(options.max_rolling_batch_size),
+                "OPTION_MAX_ROLLING_BATCH_SIZE": str(options.max_rolling_batch_size),
                 "GRAFTWORK_TRUST_NETWORK": "yes",
             }
+            if options.dtype != "auto":
+                env["OPTION_DTYPE"] = options.dtype
             if options.max_model_len:
-                env["GRAFTWORK_WORKER_FLAG_MAX_MODEL_LEN"] = str(options.max_model_len)
+                env["OPTION_MAX_MODEL_LEN"] = str(options.max_model_len)
+            # LMI's default is no choice of the operator's: the worker's own is eight times as many.
+            if options.max_loras != LmiOptions().max_loras:
+                env["OPTION_MAX_LORAS"] = str(options.max_loras)
             return env
+
+
+def worker_options_check(options: LmiOptions, *, checkpoint: str) -> None:
+    """Of the bundled worker in a container of SageMaker's.
+
+    Raises:
+        InvalidInputError: it could not do what `options` say, or would find no weights.
+    """
+    if options.quantize:
+        raise _wrong("quantize", "is not known to the bundled worker: choose an lmi image, or leave it out")
+    if options.dtype == "fp16":
+        raise _wrong("dtype", "of the bundled worker is auto, bf16 or fp32")
+    if options.tensor_parallel > 1:
+        raise _wrong("tensor_parallel", "of the bundled worker is 1: choose an lmi image for several GPUs")
+    if checkpoint.startswith("hf://"):
+        raise InvalidInputError(
+            f"SageMaker lays no files of {checkpoint} into a container, and the bundled worker fetches none: "
+            "register the base model from a folder or from S3, or choose an lmi image",
+            field="image",
+        )
 
 
 def _wrong(name: str, text: str) -> InvalidInputError:

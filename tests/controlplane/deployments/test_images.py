@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from controlplane.deployments.containers.images import IMAGES, Family, Image
-from controlplane.deployments.containers.options import LmiOptions, container_environment
+from controlplane.deployments.containers.options import (
+    LmiOptions,
+    container_environment,
+    worker_options_check,
+)
 from controlplane.errors import InvalidInputError
 
 NEW, OLD = IMAGES["lmi-0.38.0"], IMAGES["lmi-0.32.0"]
@@ -134,3 +138,35 @@ def test_each_family_is_told_in_its_words(name: str, expected: dict[str, str]) -
     options = LmiOptions(enable_lora=image.lora)
     told = container_environment(image, options, model="s3://b/m/", served_name="llama", accelerators=2)
     assert told.items() >= expected.items()
+
+
+def _worker(**changes: Any) -> dict[str, str]:
+    image, options = Image("own/worker", Family.WORKER, lora=True), LmiOptions(**changes)
+    return container_environment(image, options, model="s3://b/m/", served_name="llama", accelerators=1)
+
+
+def test_the_bundled_worker_is_told_what_it_can_do() -> None:
+    assert _worker() == {
+        "OPTION_SERVED_MODEL_NAME": "llama", "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
+        "GRAFTWORK_TRUST_NETWORK": "yes",
+    }  # fmt: skip
+    more = {"OPTION_DTYPE": "fp32", "OPTION_MAX_LORAS": "8", "OPTION_MAX_MODEL_LEN": "512"}
+    assert _worker(dtype="fp32", max_loras=8, max_model_len=512).items() >= more.items()
+
+
+@pytest.mark.parametrize(
+    ("changes", "checkpoint", "field"),
+    [
+        ({"quantize": "awq"}, "/models/m", "options.quantize"),
+        ({"dtype": "fp16"}, "/models/m", "options.dtype"),
+        ({"tensor_parallel": 2}, "/models/m", "options.tensor_parallel"),
+        ({}, "hf://org/model@main", "image"),
+    ],
+)
+def test_what_the_bundled_worker_cannot_do_is_refused(
+    changes: dict[str, Any], checkpoint: str, field: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        worker_options_check(LmiOptions(**changes), checkpoint=checkpoint)
+    assert caught.value.field == field
+    worker_options_check(LmiOptions(dtype="bf16", tensor_parallel=1), checkpoint="s3://b/m/")

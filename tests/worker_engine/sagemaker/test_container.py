@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import free_port, stop
 from worker_engine.__main__ import parse_config
+from worker_engine.errors import ConfigError
 from worker_engine.sagemaker.container import expanded
 
 TRUST = {"GRAFTWORK_TRUST_NETWORK": "yes"}
@@ -42,10 +43,25 @@ def test_the_environment_names_what_is_served() -> None:
     assert (config.dtype, config.memory_gib, config.port) == ("float32", 0.5, 7000)
 
 
-@pytest.mark.parametrize("elsewhere", ["s3://bucket/weights/", "org/model"])
-def test_weights_from_elsewhere_lie_where_sagemaker_lays_them(elsewhere: str) -> None:
-    config = parse_config(expanded(["serve"], {"HF_MODEL_ID": elsewhere}), TRUST)
+def test_weights_from_s3_lie_where_sagemaker_lays_them() -> None:
+    config = parse_config(expanded(["serve"], {"HF_MODEL_ID": "s3://bucket/weights/"}), TRUST)
     assert str(config.model) == "/opt/ml/model"
+
+
+def test_a_hubs_model_is_refused_since_nobody_fetches_it() -> None:
+    with pytest.raises(ConfigError, match="org/model is no folder"):
+        expanded(["serve"], {"HF_MODEL_ID": "org/model"})
+    command = [sys.executable, "-m", "worker_engine", "serve"]
+    done = subprocess.run(
+        command, env=os.environ | {"HF_MODEL_ID": "org/model"}, capture_output=True, text=True
+    )
+    assert (done.returncode, "ModelDataSource" in done.stderr) == (2, True), done.stderr
+
+
+def test_empty_variables_say_nothing_and_case_does_not_matter() -> None:
+    told = {"OPTION_MAX_MODEL_LEN": "", "OPTION_SERVED_MODEL_NAME": "", "OPTION_DTYPE": "BF16"}
+    config = parse_config(expanded(["serve"], told), TRUST)
+    assert (config.max_model_len, config.served_model_name, config.dtype) == (0, "model", "bfloat16")
 
 
 def test_flags_win_over_own_variables_and_those_over_lmis() -> None:
@@ -57,12 +73,12 @@ def test_flags_win_over_own_variables_and_those_over_lmis() -> None:
 def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None:
     told = {
         "OPTION_QUANTIZE": "awq", "OPTION_TENSOR_PARALLEL_DEGREE": "4", "OPTION_DTYPE": "fp16",
-        "OPTION_ENABLE_LORA": "true", "OPTION_ROLLING_BATCH": "vllm",
+        "OPTION_ENABLE_LORA": "true", "OPTION_ROLLING_BATCH": "vllm", "OPTION_HF_TOKEN": "hf_secret",
     }  # fmt: skip
     with caplog.at_level(logging.WARNING):
         parse_config(expanded(["serve"], told), TRUST)
     (record,) = caplog.records
-    left_out = "OPTION_DTYPE=fp16, OPTION_QUANTIZE=awq, OPTION_TENSOR_PARALLEL_DEGREE=4"
+    left_out = "OPTION_DTYPE, OPTION_HF_TOKEN, OPTION_QUANTIZE, OPTION_TENSOR_PARALLEL_DEGREE"
     assert record.getMessage().endswith(f"without: {left_out}")
     caplog.clear()
     expanded(["serve"], {"OPTION_TENSOR_PARALLEL_DEGREE": "1", "OPTION_DTYPE": "bf16"})
