@@ -6,15 +6,23 @@ import django.db.models.deletion
 import django.db.models.expressions
 from django.db import migrations, models
 
-from controlplane.billing.ledger import append_only
+from controlplane.billing.migrations import _triggers, _triggers_0003, _triggers_0004
+
+
+def as_before(apps, schema_editor):
+    _triggers.make(schema_editor.connection, _triggers_0003)
+
+
+def not_as_before(apps, schema_editor):
+    _triggers.remove(schema_editor.connection, _triggers_0003)
 
 
 def protect(apps, schema_editor):
-    append_only.install(schema_editor.connection)
+    _triggers.make(schema_editor.connection, _triggers_0004)
 
 
 def unprotect(apps, schema_editor):
-    append_only.remove(schema_editor.connection)
+    _triggers.remove(schema_editor.connection, _triggers_0004)
 
 
 class Migration(migrations.Migration):
@@ -24,7 +32,7 @@ class Migration(migrations.Migration):
 
     operations = [
         # On SQLite a table that changes is made anew, without its triggers.
-        migrations.RunPython(unprotect, protect, elidable=False),
+        migrations.RunPython(not_as_before, as_before, elidable=False),
         migrations.CreateModel(
             name="CreditNote",
             fields=[

@@ -1,0 +1,123 @@
+"""The books' migrations, forward and back, with rows that there are, and their triggers at each of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from controlplane.billing.ledger import append_only
+from controlplane.billing.migrations import _triggers_0003, _triggers_0004
+
+pytestmark = pytest.mark.django_db(transaction=True)
+_THIRD, _FOURTH = "0003_terms_and_triggers", "0004_credit_notes_and_taxes"
+
+
+def migrate(name: str) -> Any:
+    """To one of billing's; its models."""
+    MigrationExecutor(connection).migrate([("billing", name)])
+    return MigrationExecutor(connection).loader.project_state([("billing", name)]).apps
+
+
+@pytest.fixture
+def latest() -> Iterator[None]:
+    """Leaves the newest schema for the tests that follow."""
+    yield
+    executor = MigrationExecutor(connection)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+
+
+def triggers() -> dict[str, str]:
+    """The books' triggers and their functions as the database has them, but for white space."""
+    asked = (
+        """
+        SELECT tgname || ' ' || relname, pg_get_triggerdef(pg_trigger.oid) || prosrc FROM pg_trigger
+        JOIN pg_class ON pg_class.oid = tgrelid JOIN pg_proc ON pg_proc.oid = tgfoid
+        WHERE NOT tgisinternal AND tgname LIKE 'billing%'
+        """
+        if connection.vendor == "postgresql"
+        else "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'billing%'"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(asked)
+        return {name: "".join(text.split()) for name, text in cursor.fetchall()}
+
+
+def book(apps: Any) -> None:
+    """A finalized invoice with its entry, as a release of that migration writes them."""
+    at = dt.datetime(2026, 2, 1, tzinfo=dt.UTC)
+    apps.get_model("billing", "LedgerHead").objects.create(tenant="acme", entries=1, invoices=1)
+    invoice = apps.get_model("billing", "Invoice").objects.create(
+        tenant="acme",
+        month=dt.date(2026, 1, 1),
+        currency="USD",
+        drafted_at=at,
+        lines_nano=10**7,
+        due_nano=10**7,
+    )
+    invoice.number, invoice.status, invoice.finalized_at = 1, "finalized", at
+    invoice.save()
+    apps.get_model("billing", "JournalEntry").objects.create(
+        tenant="acme", number=1, at=at, day=dt.date(2026, 1, 31), kind="invoiced", debit="receivable",
+        credit="unbilled", amount_nano=10**7, currency="USD", invoice=invoice,
+    )  # fmt: skip
+
+
+def refuses(apps: Any) -> None:
+    """Neither an entry nor an invoice that is final can be changed, and counters do not go back."""
+    for model, change, text in (
+        ("JournalEntry", {"amount_nano": 1}, "append-only"), ("Invoice", {"due_nano": 1}, "never changed"),
+        ("LedgerHead", {"entries": 0}, "only grow"),
+    ):  # fmt: skip
+        with pytest.raises(IntegrityError, match=text), transaction.atomic():
+            apps.get_model("billing", model).objects.update(**change)
+
+
+@pytest.mark.usefixtures("latest")
+def test_the_books_go_back_and_forth_and_are_append_only_at_each_step() -> None:
+    newest = triggers()
+    migrate("0002_ledger_and_invoices")
+    assert triggers() == {}, "taken back to before there were any"
+    before = migrate(_THIRD)
+    third = triggers()
+    assert not any("creditnote" in text for text in third.values())
+    book(before)
+    refuses(before)
+    after = migrate(_FOURTH)
+    assert triggers().keys() > third.keys()
+    refuses(after)
+    invoice = after.get_model("billing", "Invoice").objects.get()
+    with pytest.raises(IntegrityError, match="without a gap"), transaction.atomic():
+        after.get_model("billing", "CreditNote").objects.create(
+            tenant="acme", number=2, invoice=invoice, currency="USD", net_nano=1, tax_nano=0,
+            pre_payment_nano=1, post_payment_nano=0, issued_at=invoice.finalized_at,
+        )  # fmt: skip
+    back = migrate(_THIRD)
+    assert triggers() == third
+    refuses(back)
+    executor = MigrationExecutor(connection)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+    assert triggers() == newest
+
+
+def test_migrations_make_the_triggers_of_today() -> None:
+    """Who changes one changes it by a migration, else a database that there is keeps the old one."""
+    append_only.remove(connection)
+    append_only.install(connection)
+    of_today = triggers()
+    append_only.remove(connection)
+    names = {f"{name} {table}" for name, table in append_only._POSTGRESQL_TRIGGERS}
+    assert of_today.keys() == (names if connection.vendor == "postgresql" else _triggers_0004.SQLITE.keys())
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            for statement in _triggers_0004.POSTGRESQL:
+                cursor.execute(statement)
+        else:
+            for name, body in _triggers_0004.SQLITE.items():
+                cursor.execute(f"CREATE TRIGGER {name} {body}")
+    assert triggers() == of_today
+    assert _triggers_0003.SQLITE.keys() < _triggers_0004.SQLITE.keys()
