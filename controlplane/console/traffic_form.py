@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,8 @@ from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
 
 _PERCENT: Final = "percent-"
+_NAMED: Final = re.compile(r"percent-([0-9]{1,8})", re.ASCII)
+_ALL: Final = 100
 _SUGGESTED: Final = 100
 
 
@@ -38,20 +41,28 @@ def split_shares(adapter: Adapter, alias: Alias, sent: Mapping[str, str] | None 
     now = {arm.version.number: arm.percent for arm in alias.live_arms} or {alias.version.number: 100}
     # The alias's own first: a version that it means stays on the form, however many came after it.
     offered = [*now, *(item.number for item in adapter.live_versions if item.is_callable)]
-    numbers = sorted(dict.fromkeys(offered[: MAX_ARMS + len(now)]), reverse=True)
+    numbers = {*offered[: MAX_ARMS + len(now)]}
     if sent is None:
-        return [Share(n, str(now.get(n, "")), n == alias.version.number) for n in numbers]
-    return [Share(n, sent.get(f"{_PERCENT}{n}", ""), sent.get("stays") == str(n)) for n in numbers]
+        shares = [Share(n, str(now.get(n, "")), n == alias.version.number) for n in numbers]
+    else:
+        # Newer versions may have come since the form was opened: those that it had stay on it.
+        texts = {int(found[1]): text for name, text in sent.items() if (found := _NAMED.fullmatch(name))}
+        shares = [Share(n, texts.get(n, ""), sent.get("stays") == str(n)) for n in numbers | texts.keys()]
+    return sorted(shares, key=lambda share: share.number, reverse=True)
 
 
 def split_shown(alias: Alias) -> dict[str, str]:
     """What a split replaces."""
+    stays = f"v{alias.version.number}"
     arms = {f"v{arm.version.number}": f"{arm.percent} %" for arm in alias.live_arms}
-    return arms or {f"v{alias.version.number}": "100 %"}
+    return {**arms, "stays": stays} if arms else {stays: "100 %"}
 
 
 def split_arms(sent: Mapping[str, str]) -> list[tuple[int, int]]:
-    """(version, percent) of what has a share, first the version that stays. Raises InvalidInputError."""
+    """(version, percent) of what has a share, first the version that stays; alone with 100 where one has all.
+
+    Raises InvalidInputError.
+    """
     found = {
         _whole(name.removeprefix(_PERCENT)): _whole(text.strip().removesuffix("%").strip())
         for name, text in sent.items()
@@ -59,6 +70,8 @@ def split_arms(sent: Mapping[str, str]) -> list[tuple[int, int]]:
     }
     if not found:
         raise InvalidInputError(_("give at least one version a percentage"), field="arms")
+    if list(found.values()) == [_ALL]:
+        return list(found.items())  # it is no split: there is nothing to stay of
     stays = sent.get("stays", "")
     first = _whole(stays) if stays else next(iter(found))
     if first not in found:

@@ -25,6 +25,7 @@ TESTS = (
     "console/test_lifecycle_pages.py",
     "console/test_login.py",
     "console/test_pages.py",
+    "console/test_seen.py",
     "http",
     "limits",
     "members",

@@ -36,7 +36,7 @@ from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.console.paging import page_of, searched
-from controlplane.console.seen import seen_tag, unchanged
+from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.console.snippets import snippets
 from controlplane.console.traffic_form import fallback_context
 from controlplane.credentials.selectors import credential_list
@@ -266,12 +266,13 @@ def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     adapter = adapter_get(tenant=tenant, name=name)
     text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")[:10_000]
     try:
-        labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
         with unchanged(request, row=adapter, shown=lambda: _about(adapter_get(tenant=tenant, name=name))):
+            labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
             adapter_update(adapter=adapter, labels=labels, notes=notes)
     except ControlPlaneError as error:
         context = detail_context(tenant, name)
         context |= {"labels_error": str(error), "labels_text": text, "notes_text": notes}
+        context["seen"] = seen_again(request, error)
         return render(request, "console/adapters/detail.html", context, status=422)
     messages.success(request, _("Saved."))
     return redirect("console:adapter", tenant=tenant.pk, name=name)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from controlplane.console.pages import field_errors, page_access, tenant_page
-from controlplane.console.seen import seen_tag, unchanged
+from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.roles import Permission
@@ -36,13 +36,14 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
         return _shown(api_key_get(tenant=tenant, public_id=public_id))
 
     values, errors = shown(), dict[str, str]()
+    seen = seen_tag(values)
     if request.method == "POST":
-        before, values = values, _sent(request)
+        values = _sent(request)
         try:
             with unchanged(request, row=api_key, shown=shown):
-                api_key_update(api_key=api_key, by=page_access(request), **_changes(before, values))
+                api_key_update(api_key=api_key, by=page_access(request), **_changes(shown(), values))
         except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="key")
+            errors, seen = field_errors(error, conflict_field="key"), seen_again(request, error)
         else:
             messages.success(request, _("The key is changed, in force everywhere within a second."))
             return redirect("console:key", tenant=tenant.pk, public_id=public_id)
@@ -51,7 +52,7 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
         "values": values,
         "chosen": words(values["allowed_endpoints"]) or (),
         "errors": errors,
-        "seen": seen_tag(shown()),
+        "seen": seen,
         "endpoints": ENDPOINTS,
     }
     return render(request, "console/keys/detail.html", context, status=422 if errors else 200)

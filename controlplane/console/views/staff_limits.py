@@ -14,7 +14,7 @@ from controlplane.adapters.quotas import quota_get, quota_set
 from controlplane.console.amounts import nano_entered
 from controlplane.console.limits_form import limits_entered, limits_shown
 from controlplane.console.pages import field_errors, staff_page
-from controlplane.console.seen import unchanged
+from controlplane.console.seen import seen_again, unchanged
 from controlplane.console.staff_tenant import quota_shown, tenant_context
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.limits.selectors import tenant_limits_get
@@ -39,7 +39,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         with unchanged(request, row=found, shown=shown):
             tenant_limits_set(tenant=found, **limits_entered(values))
     except ControlPlaneError as error:
-        return _refused(request, found, "limits", values, field_errors(error, conflict_field="form"))
+        return _refused(request, found, "limits", values, error)
     messages.success(request, _("The limits are in force everywhere within a second."))
     return redirect("console:staff-tenant", slug=slug)
 
@@ -58,16 +58,17 @@ def quota(request: HttpRequest, slug: str) -> HttpResponse:
         with unchanged(request, row=found, shown=shown):
             quota_set(tenant=found, **_quota_entered(values))
     except ControlPlaneError as error:
-        return _refused(request, found, "quota", values, field_errors(error, conflict_field="form"))
+        return _refused(request, found, "quota", values, error)
     messages.success(request, _("The quota is changed."))
     return redirect("console:staff-tenant", slug=slug)
 
 
 def _refused(
-    request: HttpRequest, found: Tenant, form: str, values: dict[str, str], errors: dict[str, str]
+    request: HttpRequest, found: Tenant, form: str, values: dict[str, str], error: ControlPlaneError
 ) -> HttpResponse:
     context = tenant_context(found)
-    context[f"{form}_form"] |= {"values": values, "errors": errors}
+    errors = field_errors(error, conflict_field="form")
+    context[f"{form}_form"] |= {"values": values, "errors": errors, "seen": seen_again(request, error)}
     return render(request, "staff/tenant.html", context, status=422)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -11,7 +13,7 @@ from django.views.decorators.http import require_POST
 from controlplane.adapters.aliases import alias_move, alias_split, fallback_set
 from controlplane.adapters.selectors import adapter_get, alias_get
 from controlplane.console.pages import tenant_page
-from controlplane.console.seen import unchanged
+from controlplane.console.seen import seen_again, unchanged
 from controlplane.console.traffic_form import fallback_shown, split_arms, split_shown
 from controlplane.console.views.adapters import detail_context
 from controlplane.console.views.aliases import alias_context
@@ -28,16 +30,17 @@ def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
     alias_get(adapter=adapter, name=alias)
     reason = request.POST.get("reason", "").strip()[:1000]
     try:
-        arms = split_arms(request.POST)
         with unchanged(
             request, row=adapter, shown=lambda: split_shown(alias_get(adapter=adapter, name=alias))
         ):
+            arms = split_arms(request.POST)
             if arms[0][1] == 100 and len(arms) == 1:
                 alias_move(adapter=adapter, name=alias, number=arms[0][0], reason=reason)
             else:
                 alias_split(adapter=adapter, name=alias, arms=arms, reason=reason)
     except ControlPlaneError as error:
-        context = alias_context(tenant, name, alias, sent=request.POST) | {"split_error": str(error)}
+        context = alias_context(tenant, name, alias, sent=request.POST)
+        context |= {"split_error": str(error), "seen": seen_again(request, error)}
         return render(request, "console/aliases/detail.html", context, status=422)
     messages.success(request, _("The shares are in force everywhere within a second."))
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
@@ -56,7 +59,7 @@ def alias_fallback(request: HttpRequest, tenant: Tenant, name: str, alias: str) 
             fallback_set(adapter=adapter, alias=found, models=models)
     except ControlPlaneError as error:
         context = alias_context(tenant, name, alias)
-        context["fallback"] |= {"models": models, "error": str(error)}
+        context["fallback"] |= _refused(request, models, error)
         return render(request, "console/aliases/detail.html", context, status=422)
     _told(request, models)
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
@@ -74,7 +77,7 @@ def adapter_fallback(request: HttpRequest, tenant: Tenant, name: str) -> HttpRes
             fallback_set(adapter=adapter, alias=None, models=models)
     except ControlPlaneError as error:
         context = detail_context(tenant, name)
-        context["fallback"] |= {"models": models, "error": str(error)}
+        context["fallback"] |= _refused(request, models, error)
         return render(request, "console/adapters/detail.html", context, status=422)
     _told(request, models)
     return redirect("console:adapter", tenant=tenant.pk, name=name)
@@ -83,6 +86,10 @@ def adapter_fallback(request: HttpRequest, tenant: Tenant, name: str) -> HttpRes
 def _models(request: HttpRequest) -> list[str]:
     """In the order of the inputs, without those left empty."""
     return [model.strip()[:200] for model in request.POST.getlist("models") if model.strip()]
+
+
+def _refused(request: HttpRequest, models: list[str], error: ControlPlaneError) -> dict[str, Any]:
+    return {"models": models, "error": str(error), "seen": seen_again(request, error)}
 
 
 def _told(request: HttpRequest, models: list[str]) -> None:

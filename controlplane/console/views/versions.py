@@ -13,7 +13,7 @@ from controlplane.adapters.lineage import FIELDS
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_get, version_get
 from controlplane.console.pages import field_errors, tenant_page
-from controlplane.console.seen import seen_tag, unchanged
+from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
@@ -47,7 +47,7 @@ def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
     except ControlPlaneError as error:
         errors = field_errors(error, conflict_field="notes")
         context = {"adapter": adapter, "version": version, "values": values, "errors": errors}
-        context["seen"] = seen_tag(shown())
+        context["seen"] = seen_again(request, error)
         return render(request, "console/adapters/version.html", context, status=422)
     messages.success(request, _("Saved."))
     return redirect("console:version", tenant=tenant.pk, name=name, number=number)

@@ -12,7 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, tenant_page
-from controlplane.console.seen import seen_tag, unchanged
+from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.console.views.keys import OVERLAPS
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Tenant, User
@@ -69,12 +69,14 @@ def detail(request: HttpRequest, tenant: Tenant, endpoint_id: str) -> HttpRespon
         return _shown(endpoint_get(tenant=tenant, endpoint_id=endpoint_id))
 
     if request.method == "POST":
+        enabled = request.POST.get("enabled") == "on"
         changes = {"url": request.POST.get("url", "").strip(), "events": request.POST.getlist("events")}
         try:
             with unchanged(request, row=endpoint, shown=shown):
-                endpoint_update(endpoint=endpoint, enabled=request.POST.get("enabled") == "on", **changes)
+                endpoint_update(endpoint=endpoint, enabled=enabled, **changes)
         except ControlPlaneError as error:
-            context = {"errors": field_errors(error, conflict_field="url"), "values": changes}
+            context = {"values": changes | {"enabled": enabled}, "seen": seen_again(request, error)}
+            context["errors"] = field_errors(error, conflict_field="url")
         else:
             messages.success(request, _("The endpoint is changed."))
             return redirect("console:webhook", tenant=tenant.pk, endpoint_id=endpoint.pk)
@@ -86,7 +88,7 @@ def _page(
 ) -> HttpResponse:
     context = {
         "endpoint": endpoint,
-        "values": {"url": endpoint.url, "events": endpoint.events},
+        "values": {"url": endpoint.url, "events": endpoint.events, "enabled": endpoint.disabled_at is None},
         "seen": seen_tag(_shown(endpoint_get(tenant=endpoint.tenant, endpoint_id=endpoint.pk))),
         "deliveries": delivery_list(endpoint=endpoint)[:SHOWN],
         "choices": _choices(),

@@ -11,9 +11,13 @@ from django.test import Client
 
 def seen(page: Client, url: str, form: str) -> str:
     """The tag in the form of that test id, as its page shows it now."""
-    text = page.get(url).content.decode()
+    return seen_in(page.get(url).content.decode(), form)
+
+
+def seen_in(text: str, form: str) -> str:
+    """The tag in the form of that test id on a page."""
     found = re.search(rf'data-testid="{form}".*?name="seen" value="([0-9a-f]{{32}})"', text, re.DOTALL)
-    assert found is not None, f"{url} has no form {form}"
+    assert found is not None, f"there is no form {form}"
     return found[1]
 
 

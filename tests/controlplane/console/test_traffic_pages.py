@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from controlplane.adapters.aliases import alias_move
+from controlplane.adapters.aliases import alias_move, alias_split
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
 from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
@@ -90,6 +90,32 @@ def test_who_was_slower_is_told_what_is_in_force(adapter: Adapter, page: Client)
     assert route().aliases == {"prod": 2}
     assert page.post(SPLIT, {"percent-1": "100", "stays": "1"}).status_code == 422, "a form without the tag"
     assert split(page, v1="50", v3="50", stays="1")[0] == 302, "who has looked again may"
+
+
+def test_who_stays_counts_as_a_change(adapter: Adapter, page: Client) -> None:
+    alias_split(adapter=adapter, name="prod", arms=[(1, 50), (2, 50)])
+    early = seen(page, ALIAS, "split")
+    alias_split(adapter=adapter, name="prod", arms=[(2, 50), (1, 50)])
+    late = page.post(SPLIT, {"percent-1": "60", "percent-2": "40", "stays": "1", "seen": early})
+    assert (late.status_code, "stays v2" in late.content.decode()) == (422, True)
+    assert route().splits == {"prod": ((2, 50), (1, 50))}
+
+
+def test_all_to_one_version_needs_no_other_choice(adapter: Adapter, page: Client) -> None:
+    assert split(page, v1="", v2="100", stays="1")[0] == 302
+    assert (route().aliases, route().splits) == ({"prod": 2}, {})
+
+
+def test_a_refused_form_shows_every_share_that_was_sent(adapter: Adapter, page: Client) -> None:
+    # While the form was open more versions became ready than a page offers.
+    AdapterVersion.objects.bulk_create(
+        AdapterVersion(adapter=adapter, number=n, status="ready", sha256="9" * 64, uri="file:///a/", rank=2)
+        for n in range(5, 40)
+    )
+    status, text = split(page, v1="50", v7="41", v30="", stays="7")
+    assert status == 422
+    assert 'value="41" autocomplete="off" aria-label="Percent of version 7"' in text
+    assert 'value="7" checked' in text
 
 
 def test_shares_set_by_hand_end_a_canary(adapter: Adapter, page: Client) -> None:

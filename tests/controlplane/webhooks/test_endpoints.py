@@ -112,6 +112,9 @@ def test_the_pages(owner: Client) -> None:
     private = {"url": "https://127.0.0.1/", "events": ["budget.alert"]}
     refused = send(owner, path, private, form="webhook-settings")
     assert (refused.status_code, b"public internet" in refused.content) == (422, True)
+    ticked = send(owner, path, private | {"enabled": "on"}, form="webhook-settings").content
+    box = b'name="enabled" checked'
+    assert (box in refused.content, box in ticked) == (False, True), "as it was sent"
     assert owner.post("/t/acme/webhooks/", {"url": "ftp://x/", "events": []}).status_code == 422
     assert owner.post(f"{path}delete").status_code == 302
     assert not WebhookEndpoint.objects.exists()
