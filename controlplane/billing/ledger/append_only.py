@@ -1,7 +1,7 @@
 """The triggers that hold the books and finalized invoices to what they are, on both databases.
 
 They hold for everyone who is not the tables' owner: lifting them is a change of the schema. These are
-those of today; each migration that changes them has a copy of its own, and a test compares the newest one with these.
+those of today; each migration that changes them has its own copy, and a test compares the newest with these.
 """
 
 from __future__ import annotations

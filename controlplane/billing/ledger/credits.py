@@ -7,13 +7,22 @@ import logging
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.billing.ledger.journal import MAX_NANO, Draft, entries_write, head_lock, month_after
 from controlplane.billing.ledger.selectors import balances, grants_left, invoice_open_nano
-from controlplane.billing.models import Account, CreditGrant, EntryKind, Invoice, JournalEntry, LedgerHead
+from controlplane.billing.models import (
+    Account,
+    CreditGrant,
+    CreditNote,
+    EntryKind,
+    Invoice,
+    JournalEntry,
+    LedgerHead,
+)
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.limits.services import PUBLISH_BUDGETS
 from controlplane.queue import enqueue
@@ -96,7 +105,8 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
 
     Raises:
         InvalidInputError: no reason is given.
-        ConflictError: it is another kind of entry, reversed already, or what it gave is used by now.
+        ConflictError: it is another kind of entry, reversed already, what it gave is used by now, or credit
+            notes gave back what it paid.
     """
     if not memo.strip():
         raise InvalidInputError("say why, as memo", field="memo")
@@ -110,6 +120,8 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
         raise ConflictError(f"entry {entry.number} is reversed already")
     if entry.kind != EntryKind.PAYMENT and _left(entry) < entry.amount_nano:
         raise ConflictError(f"part of entry {entry.number} is used by now: it cannot be taken back")
+    if entry.kind == EntryKind.PAYMENT and entry.invoice is not None:
+        _check_kept(entry, entry.invoice)
     draft = Draft(
         timezone.now().date(), EntryKind.REVERSAL, Account(entry.credit), Account(entry.debit),
         entry.amount_nano, reverses=entry, grant=entry.grant, invoice=entry.invoice, memo=memo.strip(),
@@ -118,6 +130,21 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
     enqueue(PUBLISH_BUDGETS, tenant=entry.tenant)
     audit_record(tenant=entry.tenant, action="entry.reverse", target=undone, after=snapshot(undone))
     return undone
+
+
+def _check_kept(entry: JournalEntry, invoice: Invoice) -> None:
+    """What notes gave back of an invoice was paid: without the entry it must still be."""
+    sums = CreditNote.objects.filter(invoice=invoice).aggregate(
+        pre=Sum("pre_payment_nano"), post=Sum("post_payment_nano")
+    )
+    asked, back = invoice.prepaid_nano + invoice.due_nano - (sums["pre"] or 0), sums["post"] or 0
+    kept = asked - invoice_open_nano(invoice=invoice) - entry.amount_nano
+    if back > kept:
+        raise ConflictError(
+            f"credit notes gave back {back} nano-units of {invoice}, of which only {kept} would be paid"
+            f" without entry {entry.number}: leave it, have the tenant pay that amount again, and book"
+            " nothing for it"
+        )
 
 
 def _left(entry: JournalEntry) -> int:

@@ -14,7 +14,7 @@ from controlplane.billing.ledger.checkpoints import balances as balances
 from controlplane.billing.models import Account, CreditGrant, Invoice, JournalEntry, LedgerHead, UsagePosting
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.amounts import usage_paid
-from controlplane.billing.taxes.selectors import rate_on
+from controlplane.billing.taxes.selectors import rate_ahead
 from controlplane.errors import NotFoundError
 
 
@@ -29,7 +29,8 @@ class Balance:
         credit: granted, usable today and not drawn yet.
         available: what is left of prepaid and credit once credits have paid their part of what is unbilled,
             as invoices have them do, also those that have ended since; below 0 when more is used. It is usage
-            that is still paid for: of what is prepaid its tax is taken off.
+            that is still paid for: of what is prepaid its tax is taken off, as the next invoices will ask for
+            it (`rate_ahead`).
     """
 
     tenant: str
@@ -53,7 +54,7 @@ def balance(*, tenant: str, today: dt.date | None = None, currency: str = "") ->
     drawn = dict(draws(grants=grants, due_by_day=due))
     held = [(grant, left) for grant, left in grants if _holds(grant, day)]
     unbilled, prepaid = accounts.get(Account.UNBILLED, 0), -accounts.get(Account.PREPAID, 0)
-    paid = usage_paid(prepaid, rate_on(tenant=tenant, day=day))
+    paid = usage_paid(prepaid, rate_ahead(tenant=tenant, today=day))
     left_then = sum(left - drawn.get(grant, 0) for grant, left in held)
     return Balance(
         tenant,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
-from django.db.models import QuerySet
+from django.db.models import Min, QuerySet
 
-from controlplane.billing.models import Invoice, TaxKind, TaxTreatment
+from controlplane.billing.ledger.journal import month_after, month_of
+from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment, UsagePosting
 from controlplane.errors import NotFoundError
 
 
@@ -30,15 +31,35 @@ def treatment_on(*, tenant: str, day: dt.date) -> TaxTreatment | None:
     return treatment_list(tenant=tenant).filter(starts__lte=day).first()
 
 
-def rate_on(*, tenant: str, day: dt.date) -> Decimal | None:
-    """Percent that are added on a UTC day; None where there is no treatment."""
-    found = treatment_on(tenant=tenant, day=day)
-    return None if found is None else found.rate_percent
+def rate_ahead(*, tenant: str, today: dt.date) -> Decimal | None:
+    """Percent that invoices to come will add; None where there is no treatment.
+
+    An invoice goes by its month's last day, so a treatment that starts within this month counts already. Of
+    several months that are open, up to this one, the highest: which of them what is prepaid will pay nobody
+    knows yet.
+    """
+    first = last = month_of(today)
+    rows = list(treatment_list(tenant=tenant).reverse())
+    if not rows:
+        return None
+    head = LedgerHead.objects.filter(tenant=tenant).first()
+    used = UsagePosting.objects.filter(tenant=tenant)
+    if head is not None and head.closed_through is not None:
+        first = last = max(last, month_after(head.closed_through))
+        used = used.filter(month__gt=head.closed_through)
+    first = min(first, used.aggregate(first=Min("month"))["first"] or first)
+    end, rates = _month_end(last), []
+    for row, later in zip(rows, [*rows[1:], None], strict=True):
+        # Its first month's end from then on, unless another one is in force by then.
+        found = _month_end(max(row.starts, first))
+        if found <= end and (later is None or found < later.starts):
+            rates.append(row.rate_percent)
+    return max(rates, default=None)
 
 
 def rate_text(rate_percent: Decimal) -> str:
     """As people write it: `19`, `8.875`."""
-    return f"{rate_percent:f}".rstrip("0").rstrip(".") if rate_percent else "0"
+    return f"{rate_percent.normalize():f}"
 
 
 def tax_title(invoice: Invoice) -> str:
@@ -52,3 +73,7 @@ def tax_title(invoice: Invoice) -> str:
             return f"{invoice.tax_label}, exempt"
         case _:
             return ""
+
+
+def _month_end(day: dt.date) -> dt.date:
+    return month_after(day) - dt.timedelta(days=1)

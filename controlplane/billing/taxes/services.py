@@ -13,7 +13,7 @@ from controlplane.audit.snapshot import snapshot
 from controlplane.billing.invoices.lines import month_end
 from controlplane.billing.ledger.journal import head_lock, month_after
 from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment
-from controlplane.billing.taxes.selectors import treatment_on
+from controlplane.billing.taxes.selectors import treatment_get, treatment_on
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.limits.services import PUBLISH_BUDGETS
 from controlplane.queue import enqueue
@@ -68,9 +68,12 @@ def treatment_set(
 def treatment_remove(*, treatment: TaxTreatment) -> None:
     """Takes one away that no invoice was made by: what was in force before it goes on.
 
-    Raises ConflictError when a month on whose last day it is in force is invoiced.
+    Raises:
+        ConflictError: a month on whose last day it is in force is invoiced.
+        NotFoundError: somebody else has removed it.
     """
     head = head_lock(tenant=treatment.tenant)
+    treatment = treatment_get(treatment_id=treatment.pk, tenant=treatment.tenant)
     if _is_closed(head, treatment.starts):
         raise ConflictError("finalized invoices were made by it: set another one from a later day on")
     audit_record(tenant=treatment.tenant, action="tax.remove", target=treatment, before=snapshot(treatment))

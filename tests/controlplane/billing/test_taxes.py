@@ -10,15 +10,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from controlplane.audit.models import AuditRecord
 from controlplane.billing.credit_notes.rendering import html as note_html
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.invoices.rendering import html
+from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.ledger.selectors import balance, balances
 from controlplane.billing.models import CreditNote, TaxTreatment
 from controlplane.billing.taxes.amounts import asked, tax_on, tax_part, usage_paid
+from controlplane.billing.taxes.selectors import rate_text
 from controlplane.billing.taxes.services import treatment_remove, treatment_set
-from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.tenants.models import Tenant
 from tests.controlplane.billing.test_invoices import CENT, FEBRUARY, JANUARY, MARCH, finalized, priced, use
 
@@ -51,6 +54,30 @@ def test_tax_is_on_what_is_asked_for_once_and_stands_in_an_account_of_its_own(pr
     use("2026-02-05", 96_544)
     vat(priced, "8.875", starts=dt.date(2026, 2, 28))
     assert finalized(FEBRUARY, today=MARCH).tax_nano == CENT, "0.10 at 8.875 %"
+
+
+def test_what_is_prepaid_is_counted_at_the_rate_that_the_next_invoice_has(priced: Tenant) -> None:
+    payment_record(tenant=priced, amount_nano=119 * CENT)
+    vat(priced, starts=dt.date(2026, 1, 20))
+    vat(priced, "0", starts=dt.date(2026, 2, 28))
+
+    def available(day: str) -> int:
+        return balance(tenant="acme", today=dt.date.fromisoformat(day)).available
+
+    assert available("2025-12-31") == 119 * CENT, "December is over before it starts"
+    assert available("2026-01-05") == available("2026-01-31") == 100 * CENT, "January is invoiced with it"
+    assert available("2026-02-01") == 119 * CENT, "nothing was used in January, and February goes by its end"
+    use("2026-01-05", 500_000)
+    invoice_draft(tenant="acme", month=JANUARY)
+    assert available("2026-02-01") == 50 * CENT, "January is still open"
+    invoice = finalized(JANUARY)
+    assert (invoice.tax_nano, invoice.prepaid_nano) == (10 * CENT, 60 * CENT)
+    assert available("2026-02-01") == 59 * CENT, "January is closed"
+
+
+def test_rates_stand_as_people_write_them() -> None:
+    for rate in ("0", "20", "100", "8.875", "0.0001"):
+        assert rate_text(Decimal(rate)) == rate_text(Decimal(rate).quantize(Decimal("0.0001"))) == rate
 
 
 def test_whoever_owes_no_tax_reads_why(priced: Tenant) -> None:
@@ -91,7 +118,11 @@ def test_what_no_treatment_can_be_is_refused(priced: Tenant) -> None:
         treatment_remove(treatment=again)
     with pytest.raises(ConflictError, match="2026-02-01 or later"):
         vat(priced, starts=dt.date(2026, 1, 31))
-    treatment_remove(treatment=vat(priced, starts=FEBRUARY))
+    last = vat(priced, starts=FEBRUARY)
+    treatment_remove(treatment=TaxTreatment.objects.get(pk=last.pk))
+    with pytest.raises(NotFoundError, match="no tax treatment"):
+        treatment_remove(treatment=last)
+    assert AuditRecord.objects.filter(action="tax.remove").count() == 2
 
 
 @pytest.mark.parametrize("prepaid", [0, 21 * CENT + 7])
