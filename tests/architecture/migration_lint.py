@@ -3,7 +3,8 @@
 While a new release is rolled out, servers of the old one run on the migrated database. What they insert
 lacks a new column: it needs a default of the database's own (`db_default`), since Django drops the one that
 it fills old rows with. What they read must not be gone: a column goes in the release after the one that
-stopped using it. On PostgreSQL django-migration-linter reads the SQL besides.
+stopped using it. A check of the rows that there are locks their table. On PostgreSQL
+django-migration-linter reads the SQL besides.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import django
+from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import connection
 from django.db.migrations import Migration
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import (
+    AddConstraint,
     AddField,
     CreateModel,
     DeleteModel,
@@ -25,7 +28,7 @@ from django.db.migrations.operations import (
     RenameField,
     RenameModel,
 )
-from django.db.models import NOT_PROVIDED
+from django.db.models import NOT_PROVIDED, CheckConstraint
 from django_migration_linter import MigrationLinter
 
 _FIRST: Final = "no release has been made yet, so no server of an older one runs"
@@ -50,6 +53,12 @@ def faults(migration: Migration) -> Iterator[str]:
         match operation:
             case AddField() if operation.model_name_lower not in made and _is_needed(operation.field):
                 yield f"adds {operation.model_name}.{operation.name}: give it a db_default, or null=True"
+            case AddConstraint(constraint=CheckConstraint()) if operation.model_name_lower not in made:
+                if not isinstance(operation, AddConstraintNotValid):
+                    yield (
+                        f"checks all rows of {operation.model_name}, which nobody may write to meanwhile: add"
+                        f" {operation.constraint.name} not valid, and validate it in a later migration"
+                    )
             case RemoveField() | DeleteModel():
                 yield f"{operation.describe()}: first release a version that does not use it"
             case RenameField() | RenameModel():

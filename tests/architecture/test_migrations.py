@@ -8,6 +8,7 @@ import sys
 
 import psycopg
 import pytest
+from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
@@ -43,6 +44,9 @@ def test_the_sql_for_postgresql_is_linted() -> None:
     assert "sqlmigrate" in result.stderr, "the SQL was looked at"
 
 
+_CHECK = models.CheckConstraint(condition=models.Q(n__gt=0), name="tenant_n")
+
+
 def migration(*operations: Operation) -> migrations.Migration:
     new = type("Migration", (migrations.Migration,), {"operations": list(operations)})
     made: migrations.Migration = new("0009_new", "tenants")
@@ -59,6 +63,8 @@ def migration(*operations: Operation) -> migrations.Migration:
         (migrations.RenameField("tenant", "name", "title"), 1),
         (migrations.DeleteModel("tenant"), 1),
         (migrations.CreateModel("other", [("n", models.IntegerField())]), 0),
+        (migrations.AddConstraint("tenant", _CHECK), 1),
+        (AddConstraintNotValid("tenant", _CHECK), 0),
     ],
 )
 def test_what_an_older_server_stumbles_over_is_found(operation: Operation, count: int) -> None:

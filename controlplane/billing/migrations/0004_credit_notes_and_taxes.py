@@ -7,6 +7,7 @@ import django.db.models.expressions
 from django.db import migrations, models
 
 from controlplane.billing.migrations import _triggers, _triggers_0003, _triggers_0004
+from controlplane.billing.migrations._constraints import AddCheckForNewRows
 
 
 def as_before(apps, schema_editor):
@@ -263,7 +264,7 @@ class Migration(migrations.Migration):
                 max_length=15,
             ),
         ),
-        migrations.AddConstraint(
+        AddCheckForNewRows(
             model_name="invoice",
             constraint=models.CheckConstraint(
                 condition=models.Q(
@@ -336,7 +337,7 @@ class Migration(migrations.Migration):
                 to="billing.creditnote",
             ),
         ),
-        migrations.AddConstraint(
+        AddCheckForNewRows(
             model_name="journalentry",
             constraint=models.CheckConstraint(
                 condition=models.Q(

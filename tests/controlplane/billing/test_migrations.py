@@ -12,6 +12,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.billing.ledger import append_only
 from controlplane.billing.migrations import _triggers_0003, _triggers_0004
+from controlplane.billing.models import JournalEntry
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _THIRD, _FOURTH = "0003_terms_and_triggers", "0004_credit_notes_and_taxes"
@@ -77,6 +78,28 @@ def refuses(apps: Any) -> None:
             apps.get_model("billing", model).objects.update(**change)
 
 
+def holds_checks(apps: Any, *, validated: bool) -> None:
+    """Of rows that are written now; on PostgreSQL those that were there are looked at when told."""
+    entry, invoice = apps.get_model("billing", "JournalEntry"), apps.get_model("billing", "Invoice")
+    at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    with pytest.raises(IntegrityError, match="journal_known_accounts"), transaction.atomic():
+        entry.objects.create(
+            tenant="acme", number=2, at=at, day=at, kind="payment", debit="pocket", credit="receivable",
+            amount_nano=1, currency="USD",
+        )  # fmt: skip
+    with pytest.raises(IntegrityError, match="invoice_adds_up"), transaction.atomic():
+        invoice.objects.create(
+            tenant="acme", month=dt.date(2026, 2, 1), currency="USD", drafted_at=at, tax_nano=1
+        )
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT convalidated FROM pg_constraint"
+                " WHERE conname IN ('journal_known_accounts', 'invoice_adds_up')"
+            )
+            assert cursor.fetchall() == [(validated,)] * 2
+
+
 @pytest.mark.usefixtures("latest")
 def test_the_books_go_back_and_forth_and_are_append_only_at_each_step() -> None:
     newest = triggers()
@@ -96,12 +119,25 @@ def test_the_books_go_back_and_forth_and_are_append_only_at_each_step() -> None:
             tenant="acme", number=2, invoice=invoice, currency="USD", net_nano=1, tax_nano=0,
             pre_payment_nano=1, post_payment_nano=0, issued_at=invoice.finalized_at,
         )  # fmt: skip
+    holds_checks(after, validated=False)
+    holds_checks(migrate("0006_validate_checks"), validated=True)
     back = migrate(_THIRD)
     assert triggers() == third
     refuses(back)
     executor = MigrationExecutor(connection)
     executor.migrate(executor.loader.graph.leaf_nodes())
     assert triggers() == newest
+
+
+@pytest.mark.usefixtures("latest")
+def test_books_with_tax_are_not_taken_back_to_a_release_that_knows_none() -> None:
+    at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    JournalEntry.objects.create(
+        tenant="acme", number=1, at=at, day=at, kind="tax", debit="unbilled", credit="tax", amount_nano=1,
+        currency="USD",
+    )  # fmt: skip
+    with pytest.raises(IntegrityError, match="journal_known_accounts"):
+        migrate(_THIRD)
 
 
 def test_migrations_make_the_triggers_of_today() -> None:
