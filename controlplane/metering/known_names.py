@@ -15,7 +15,8 @@ def reasons_unknown(rows: Sequence[EventRow]) -> list[str]:
     """Of each row why nobody could be billed for it; "" where all is known. Two queries, mostly.
 
     A tenant that was purged is known by its audit log's chain, which stays, also when this is its first use:
-    what it used is its bill's. Adapters are not asked for: their versions go, and their use stays.
+    what it used is its bill's. The chain of "" is the platform's own: nobody would get that bill. Adapters
+    are not asked for: their versions go, and their use stays.
     """
     tenants = _tenants_unknown({row.tenant for row in rows})
     named = {row.base_model for row in rows}
@@ -27,9 +28,9 @@ def reasons_unknown(rows: Sequence[EventRow]) -> list[str]:
 
 def _tenants_unknown(named: set[str]) -> set[str]:
     unknown = named - set(Tenant.objects.filter(pk__in=named).values_list("pk", flat=True))
-    if unknown:
-        unknown -= set(AuditChain.objects.filter(tenant__in=unknown).values_list("tenant", flat=True))
-        sums = UsageRollup.objects.filter(tenant__in=unknown).order_by()
+    if purged := unknown - {""}:
+        unknown -= set(AuditChain.objects.filter(tenant__in=purged).values_list("tenant", flat=True))
+        sums = UsageRollup.objects.filter(tenant__in=purged).order_by()
         unknown -= set(sums.values_list("tenant", flat=True).distinct())
     return unknown
 

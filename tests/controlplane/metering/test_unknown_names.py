@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.management import call_command
 
+from controlplane.audit.models import AuditChain
+from controlplane.billing.services import price_book_create
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow
 from controlplane.metering.replay import dead_usage_replay
@@ -63,6 +65,15 @@ def test_a_purged_tenants_first_usage_counts_as_well() -> None:
     tenant.delete()
     assert usage_ingest(entries=[entry, stranger]) == 1
     assert DeadUsageEvent.objects.get().tenant == "nobody"
+
+
+def test_the_platforms_own_audit_chain_makes_no_tenant_without_a_name() -> None:
+    known("tiny-base")
+    price_book_create(name="standard")
+    assert AuditChain.objects.filter(tenant="").exists(), "what staff did for all"
+    entry = StreamEntry(stream_id(0), usage_event("nobodys", tenant="").to_json().encode())
+    assert usage_ingest(entries=[entry]) == 0
+    assert "there is no tenant ''" in DeadUsageEvent.objects.get().reason
 
 
 def test_a_replay_logs_a_line_a_reason_not_a_letter(caplog: pytest.LogCaptureFixture) -> None:
