@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, cast
 
 import redis
@@ -18,11 +19,16 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from controlplane.billing.budget_notices import thresholds_tell
-from controlplane.billing.prepaid_notices import prepaid_tell
+from controlplane.billing.prepaid_notices import prepaid_forget, prepaid_lifted, prepaid_seen, prepaid_tell
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import prepaid_left_nano, spent_nano
 from controlplane.limits.models import ScopeLimits
-from controlplane.limits.selectors import limits_not_prepaid, limits_prepaid, limits_with_budget
+from controlplane.limits.selectors import (
+    limits_not_prepaid,
+    limits_prepaid,
+    limits_with_budget,
+    prepaid_stop_held,
+)
 from controlplane.webhooks.outbox import event_emit
 from gateway.wire import USAGE_STREAM
 from gateway.wire_limits import MAX_AMOUNT, PREPAID, BudgetPeriod, budget_key, budget_period
@@ -38,8 +44,6 @@ redis.call('HSET', KEYS[1], 'base', ARGV[1], 'cut', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
 """
-_KEYS: Final = 1000
-"""That one command removes."""
 _KEEP_MS: Final = 65 * 86_400_000
 
 
@@ -53,27 +57,30 @@ def budgets_publish(*, redis_url: str, now: dt.datetime | None = None, tenant: s
     budgeted, paying, others = limits_with_budget(), limits_prepaid(), limits_not_prepaid()
     if tenant:
         budgeted, paying, others = (found.filter(tenant=tenant) for found in (budgeted, paying, others))
-    rows, prepaid, gone = list(budgeted), list(paying), [budget_key(row.scope, PREPAID) for row in others]
-    if not rows and not prepaid and not gone:
+    rows, prepaid = list(budgeted), list(paying)
+    # Whoever lifts a limit has that tenant published alone; a round finds by its mark what was missed.
+    lifted = list(others.values_list("tenant_id", flat=True)) if tenant else prepaid_lifted()
+    if not rows and not prepaid and not lifted:
         return 0
     client = redis.Redis.from_url(
         redis_url, socket_connect_timeout=1.0, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
     )
     with client:
-        # A limit that was lifted: a later one is not to begin with what was left then.
-        for first in range(0, len(gone), _KEYS):
-            client.unlink(*gone[first : first + _KEYS])
         # The cut first: what is ingested after it is looked at counts twice for a while, which is safe.
         cut = _cut(client)
         prices, written, at = PriceList.load(), 0, now or dt.datetime.now(dt.UTC)
-        for publish, found in ((_publish, rows), (_publish_prepaid, prepaid)):
-            for row in found:
-                try:
-                    written += publish(client, row, cut, at, prices)
-                except redis.RedisError:
-                    raise
-                except Exception:
-                    logger.exception("%s: its baseline is not written; the next round tries again", row.scope)
+        jobs: list[tuple[str, Callable[[], int]]] = [
+            *((f"tenant:{slug}", partial(_forget, client, slug)) for slug in lifted),
+            *((row.scope, partial(_publish, client, row, cut, at, prices)) for row in rows),
+            *((row.scope, partial(_publish_prepaid, client, row, cut, at, prices)) for row in prepaid),
+        ]
+        for scope, job in jobs:
+            try:
+                written += job()
+            except redis.RedisError:
+                raise
+            except Exception:
+                logger.exception("%s: its baseline is not written; the next round tries again", scope)
         return written
 
 
@@ -98,11 +105,26 @@ def _publish_prepaid(
     client: redis.Redis, row: ScopeLimits, cut: int, now: dt.datetime, prices: PriceList
 ) -> int:
     today = now.astimezone(dt.UTC).date()
+    seen = prepaid_seen(tenant=row.tenant_id, today=today)
     left = prepaid_left_nano(tenant=row.tenant_id, today=today, prices=prices)
     gone = min(MAX_AMOUNT, max(0, MAX_AMOUNT - left))
-    client.eval(_WRITE, 1, budget_key(row.scope, PREPAID), gone, cut, _KEEP_MS)
-    prepaid_tell(tenant=row.tenant_id, left_nano=left, today=today)
+    with transaction.atomic():
+        # Whoever lifts the limit waits for this, and has forgotten what is written here.
+        if not prepaid_stop_held(tenant=row.tenant_id):
+            return 0
+        client.eval(_WRITE, 1, budget_key(row.scope, PREPAID), gone, cut, _KEEP_MS)
+        prepaid_tell(seen=seen, left_nano=left)
     return 1
+
+
+@transaction.atomic
+def _forget(client: redis.Redis, tenant: str) -> int:
+    """A limit that was lifted: a later one is not to begin with what was left then."""
+    # Read anew, and held: it may be set again by now, and published.
+    if not prepaid_stop_held(tenant=tenant):
+        client.unlink(budget_key(f"tenant:{tenant}", PREPAID))
+        prepaid_forget(tenant=tenant)
+    return 0
 
 
 @transaction.atomic

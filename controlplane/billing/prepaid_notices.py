@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.billing.budget_notices import NOTIFY_TASK
-from controlplane.billing.models import BudgetNotice, PrepaidMark
+from controlplane.billing.models import TOP_UPS, BudgetNotice, JournalEntry, PrepaidMark
+from controlplane.limits.selectors import limits_prepaid
 from controlplane.queue import enqueue
 from controlplane.webhooks.outbox import event_emit
 
@@ -20,39 +23,74 @@ THRESHOLDS: Final = (80, 100)
 """Percent used of what was there after the last top-up."""
 SCOPE: Final = "prepaid"
 """Of notices, instead of a limit's scope."""
-_TOPPED_UP: Final = 40
-"""Percent left from which on it counts as topped up: usage is counted twice for a moment while it is booked,
-and may not turn one warning into many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was known of a tenant before it was read how much is left.
+
+    Attributes:
+        top_ups: entries that added to what is prepaid or to credits, of which those count that have begun.
+    """
+
+    tenant: str
+    mark: PrepaidMark | None
+    top_ups: int
+
+
+def prepaid_seen(*, tenant: str, today: dt.date) -> Seen:
+    """Reads in this order, and what is left after it: that has in it whatever is counted here, and is of no
+    use to who finds the mark moved meanwhile."""
+    mark = PrepaidMark.objects.filter(tenant=tenant).first()
+    entries = JournalEntry.objects.filter(tenant=tenant, credit__in=TOP_UPS)
+    # Counted, not the newest one's number: a credit may begin after a later entry.
+    begun = entries.filter(Q(grant=None) | Q(grant__starts__lte=today))
+    return Seen(tenant, mark, begun.count())
 
 
 @transaction.atomic
-def prepaid_tell(*, tenant: str, left_nano: int, today: dt.date) -> int:
-    """Tells of the threshold that what is left has sunk to, once a top-up; how many were told."""
-    mark = PrepaidMark.objects.filter(tenant=tenant).first()
+def prepaid_tell(*, seen: Seen, left_nano: int) -> int:
+    """Tells of the threshold that what is left has sunk to, each once a top-up; how many were told."""
+    mark = seen.mark
     if mark is None:
         if left_nano > 0:
-            PrepaidMark.objects.get_or_create(tenant=tenant, defaults={"peak_nano": left_nano})
+            new = {"peak_nano": left_nano, "top_ups": seen.top_ups}
+            PrepaidMark.objects.get_or_create(tenant=seen.tenant, defaults=new)
         return 0
-    same = PrepaidMark.objects.filter(tenant=tenant, peak_nano=mark.peak_nano, told=mark.told)
+    # As it was before `left_nano` was read: of two tasks at once one warns, and none of what was left
+    # before a top-up that another has seen.
+    same = PrepaidMark.objects.filter(
+        tenant=mark.tenant, top_ups=mark.top_ups, peak_nano=mark.peak_nano, told=mark.told
+    )
     used = max((percent for percent in THRESHOLDS if _is_used(mark.peak_nano, left_nano, percent)), default=0)
-    if left_nano > mark.peak_nano or (mark.told and left_nano * 100 > mark.peak_nano * _TOPPED_UP):
-        same.update(peak_nano=left_nano, told=0)
-    elif used > mark.told:
-        # Conditional, so that of two tasks at once one warns.
-        return _tell(mark, left_nano, used, today) if same.update(told=used) else 0
-    elif mark.told == 100 and left_nano > 0:
-        same.update(told=80)
+    if not mark.top_ups:
+        # Made by the release before, which did not count them.
+        same.update(top_ups=seen.top_ups)
+    elif seen.top_ups > mark.top_ups or left_nano > mark.peak_nano:
+        same.update(top_ups=max(seen.top_ups, mark.top_ups), peak_nano=max(0, left_nano), told=0)
+    elif used > mark.told and same.update(told=used):
+        return _tell(mark, left_nano, used)
     return 0
+
+
+def prepaid_lifted() -> list[str]:
+    """Tenants that have a mark, and whose calls no longer stop when nothing is left."""
+    stopping = limits_prepaid().order_by().values("tenant_id")
+    return list(PrepaidMark.objects.exclude(tenant__in=stopping).values_list("tenant", flat=True))
+
+
+def prepaid_forget(*, tenant: str) -> None:
+    """A mark made later begins with what is left then."""
+    PrepaidMark.objects.filter(tenant=tenant).delete()
 
 
 def _is_used(peak_nano: int, left_nano: int, percent: int) -> bool:
     return left_nano * 100 <= peak_nano * (100 - percent)
 
 
-def _tell(mark: PrepaidMark, left_nano: int, percent: int, today: dt.date) -> int:
-    # Once a day at most for what was topped up to the same amount.
+def _tell(mark: PrepaidMark, left_nano: int, percent: int) -> int:
     notice, made = BudgetNotice.objects.get_or_create(
-        scope=f"{SCOPE}:{mark.tenant}", period=today.isoformat(), percent=percent, budget_nano=mark.peak_nano,
+        scope=f"{SCOPE}:{mark.tenant}", period=str(mark.top_ups), percent=percent, budget_nano=mark.peak_nano,
         defaults={
             "tenant": mark.tenant, "spent_nano": mark.peak_nano - left_nano, "notify_at": timezone.now(),
         },

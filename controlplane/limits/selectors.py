@@ -24,6 +24,15 @@ def limits_prepaid() -> QuerySet[ScopeLimits]:
     return ScopeLimits.objects.filter(prepaid_stop=True, api_key=None).order_by("pk")
 
 
+def prepaid_stop_held(*, tenant: str) -> bool:
+    """Whether the tenant's calls stop when nothing is left; nobody changes it until this transaction ends.
+
+    Raises TransactionManagementError where there is no transaction.
+    """
+    own = ScopeLimits.objects.select_for_update().filter(tenant=tenant, api_key=None).order_by("pk")
+    return own.values_list("prepaid_stop", flat=True).first() is True
+
+
 def limits_not_prepaid() -> QuerySet[ScopeLimits]:
     """Tenants' that have limits, and whose calls go on when nothing is left."""
     return ScopeLimits.objects.filter(prepaid_stop=False, api_key=None).order_by("pk")

@@ -138,7 +138,7 @@ def _publish(row: ScopeLimits, *, stopped: bool = False) -> None:
     if stopped or row.prepaid_stop or row.budget_nano is not None:
         # Gateways grant nothing of a budget before they know what of it is spent; of what is prepaid the
         # count leaves Redis with its limit.
-        enqueue(PUBLISH_BUDGETS)
+        enqueue(PUBLISH_BUDGETS, tenant=row.tenant_id)
     path = f"limits/{row.scope}"
     if limits or row.priority is not None or row.weight is not None:
         route_set(path=path, entry=LimitsRoute(tuple(limits), row.priority, row.weight))

@@ -17,7 +17,7 @@ EVENTS: Final = {
     "deployment.copy.removed": "A copy of a base model left; `copies` is how many there are now.",
     "budget.alert": "Spending reached the budget's alert level, once a period.",
     "budget.threshold": "Spending reached 50, 80 or 100 `percent` of a budget, each once a period.",
-    "prepaid.threshold": "80 or 100 `percent` of prepaid money and credits are used, once a top-up.",
+    "prepaid.threshold": "80 or 100 `percent` of what was there after a top-up are used, each once.",
     "invoice.drafted": "A month's invoice was drafted; it follows late usage until it is finalized.",
     "invoice.finalized": "An invoice was numbered and is never changed again.",
     "credit_note.issued": "A credit note took back part of an invoice, or all of it; it never changes.",

@@ -7,6 +7,7 @@ from controlplane.billing.models.credit_notes import CreditNote, CreditNoteLine,
 from controlplane.billing.models.documents import StoredPdf
 from controlplane.billing.models.invoices import Invoice, InvoiceLine, InvoicePdf
 from controlplane.billing.models.ledger import (
+    TOP_UPS,
     Account,
     CreditGrant,
     EntryKind,
@@ -20,6 +21,7 @@ from controlplane.billing.models.prices import HostingPrice, Price, PriceBook, P
 from controlplane.billing.models.taxes import TaxKind, TaxTreatment
 
 __all__ = [
+    "TOP_UPS",
     "Account",
     "BudgetNotice",
     "CreditGrant",

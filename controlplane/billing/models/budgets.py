@@ -10,7 +10,9 @@ class BudgetNotice(models.Model):
 
     tenant = models.CharField(max_length=63)
     scope = models.CharField(max_length=100, help_text="Scope id, as in the route table.")
-    period = models.CharField(max_length=10, help_text="UTC: `2026-11` or `2026-11-21`.")
+    period = models.CharField(
+        max_length=10, help_text="UTC: `2026-11` or `2026-11-21`; of what is prepaid the top-ups so far."
+    )
     percent = models.PositiveSmallIntegerField()
     budget_nano = models.BigIntegerField(help_text="The budget then: another one is told of anew.")
     spent_nano = models.BigIntegerField()
@@ -45,6 +47,9 @@ class PrepaidMark(models.Model):
 
     tenant = models.CharField(primary_key=True, max_length=63)
     peak_nano = models.BigIntegerField(help_text="The most that was left since the last top-up.")
+    top_ups = models.BigIntegerField(
+        default=0, db_default=0, help_text="Top-ups so far; 0: made by a release that did not count them."
+    )
     told = models.PositiveSmallIntegerField(default=0, help_text="Percent used that was told of; 0: nothing.")
 
     def __str__(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -15,7 +17,7 @@ from controlplane.billing.invoices.services import invoice_draft, invoice_finali
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.ledger.selectors import balance
-from controlplane.billing.models import JournalEntry, PriceBook
+from controlplane.billing.models import JournalEntry, PrepaidMark, PriceBook
 from controlplane.billing.rates import rates_publish
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.errors import InvalidInputError
@@ -133,6 +135,22 @@ def left(redis_url: str) -> int:
     return MAX_AMOUNT - int(stored(redis_url, "tenant:acme", PREPAID)[b"base"])
 
 
+@contextlib.contextmanager
+def after_its_reads(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> Iterator[None]:
+    """Has `act` happen once the first round within has read whose limits there are, before it writes."""
+    connect, acts = redis.Redis.from_url, [act]
+
+    def connect_later(*args: Any, **options: Any) -> redis.Redis:
+        if acts:
+            acts.pop()()
+        return connect(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redis.Redis, "from_url", connect_later)
+        yield
+    assert not acts
+
+
 def test_what_is_prepaid_is_used_up_by_usage_and_restored_by_a_top_up(
     tenant: Tenant, prices: None, redis_url: str
 ) -> None:
@@ -158,6 +176,49 @@ def test_what_is_prepaid_is_used_up_by_usage_and_restored_by_a_top_up(
     assert stored(redis_url, "tenant:acme", PREPAID)
     assert budgets_publish(redis_url=redis_url, now=NOW) == 0
     assert not stored(redis_url, "tenant:acme", PREPAID), "a later limit begins with what is left then"
+
+
+def test_a_round_that_is_slow_takes_away_no_limit_that_is_set_again(
+    tenant: Tenant, prices: None, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payment_record(tenant=tenant, amount_nano=7)
+    prepaid_stop_set(tenant=tenant, stops=True)
+    assert left(redis_url) == 7
+    prepaid_stop_set(tenant=tenant, stops=False)
+
+    def set_again() -> None:
+        prepaid_stop_set(tenant=tenant, stops=True)
+        budgets_publish(redis_url=redis_url, now=NOW, tenant="acme")
+
+    with after_its_reads(monkeypatch, set_again):
+        budgets_publish(redis_url=redis_url, now=NOW)
+    assert stored(redis_url, "tenant:acme", PREPAID), "with it, calls go on being counted"
+
+
+def test_a_round_that_is_slow_brings_back_no_limit_that_is_lifted(
+    tenant: Tenant, prices: None, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payment_record(tenant=tenant, amount_nano=7)
+    prepaid_stop_set(tenant=tenant, stops=True)
+
+    def lift() -> None:
+        prepaid_stop_set(tenant=tenant, stops=False)
+        budgets_publish(redis_url=redis_url, now=NOW, tenant="acme")
+
+    with after_its_reads(monkeypatch, lift):
+        budgets_publish(redis_url=redis_url, now=NOW)
+    assert not stored(redis_url, "tenant:acme", PREPAID)
+    assert not PrepaidMark.objects.exists()
+
+
+def test_a_lift_is_made_good_where_its_task_was_lost(tenant: Tenant, prices: None, redis_url: str) -> None:
+    payment_record(tenant=tenant, amount_nano=7)
+    prepaid_stop_set(tenant=tenant, stops=True)
+    assert left(redis_url) == 7
+    tenant.delete()
+    budgets_publish(redis_url=redis_url, now=NOW)
+    assert not stored(redis_url, "tenant:acme", PREPAID)
+    assert not PrepaidMark.objects.exists()
 
 
 def test_a_credit_that_has_ended_pays_what_was_used_on_its_days(
