@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0005_checkpoints_and_prepaid_marks"),
+        ("billing", "0006_validate_checks"),
     ]
 
     operations = [
