@@ -3,6 +3,7 @@
 ControlPlaneError
 ├── SettingsError           configuration is wrong; the process does not start
 ├── InvalidInputError       400  what the caller sent is wrong; a retry does not help
+│   ├── OutOfRangeError          a number lies outside of its bounds, which are told
 │   ├── ChecksumError       460  bytes were damaged on their way; sending them again helps
 │   └── OutgoingRefusedError     a URL that a tenant wrote leads where nothing of theirs may go
 ├── ForbiddenError          403  the caller's role does not permit it
@@ -31,6 +32,14 @@ class InvalidInputError(ControlPlaneError):
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+class OutOfRangeError(InvalidInputError):
+    """A number lies outside of `low` to `high`, both allowed and in the field's own unit."""
+
+    def __init__(self, message: str, *, field: str, low: float, high: float) -> None:
+        super().__init__(message, field=field)
+        self.low, self.high = low, high
 
 
 class ChecksumError(InvalidInputError):

@@ -11,7 +11,7 @@ from django.db.models import Sum
 from controlplane.adapters.models import Adapter, AdapterQuota, AdapterVersion
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
-from controlplane.errors import ConflictError, InvalidInputError, RefusedError
+from controlplane.errors import ConflictError, OutOfRangeError, RefusedError
 from controlplane.tenants.models import Tenant
 
 _MOST: Final = {"adapters": 1_000_000, "versions": 10_000_000, "size_bytes": 1 << 60}
@@ -54,9 +54,9 @@ def quota_set(*, tenant: Tenant, **values: int | None) -> AdapterQuota:
     """
     for name, value in values.items():
         if name not in _MOST or (value is not None and not 0 <= value <= _MOST[name]):
-            raise InvalidInputError(
-                f"{name} must be from 0 to {_MOST.get(name, 0)}, or null for no limit", field=name
-            )
+            most = _MOST.get(name, 0)
+            text = f"{name} must be from 0 to {most}, or null for no limit"
+            raise OutOfRangeError(text, field=name, low=0, high=most)
     quota = _locked(tenant)
     before = snapshot(quota)
     for name in AdapterQuota.FIELDS:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from controlplane.console.amounts import nano_entered
-from controlplane.errors import InvalidInputError
+from controlplane.console.amounts import nano_entered, nano_shown
+from controlplane.console.pages import field_errors
+from controlplane.errors import ControlPlaneError, InvalidInputError, OutOfRangeError
 from controlplane.limits.models import ScopeLimits
 
 _WHOLE: Final = (
@@ -19,16 +22,24 @@ _WHOLE: Final = (
     "budget_alert_percent",
     "priority",
 )
-_NANO: Final = Decimal(10) ** 9
+_LABELS: Final[dict[str, Any]] = {
+    "requests_per_minute": gettext_lazy("Requests a minute"),
+    "tokens_per_minute": gettext_lazy("Tokens a minute"),
+    "concurrency": gettext_lazy("Requests at once"),
+    "priority": gettext_lazy("The priority"),
+    "budget_nano": gettext_lazy("The budget"),
+    "budget_alert_percent": gettext_lazy("The percentage"),
+    "weight": gettext_lazy("The weight"),
+}
 
 
 def limits_shown(row: ScopeLimits) -> dict[str, str]:
     """As the form has it: empty for no limit, a budget in the currency's units. A tenant has a weight."""
     shown = {name: "" if getattr(row, name) is None else str(getattr(row, name)) for name in _WHOLE}
-    budget = "" if row.budget_nano is None else f"{Decimal(row.budget_nano) / _NANO:f}"
+    budget = "" if row.budget_nano is None else nano_shown(row.budget_nano)
     shown |= {"budget": budget, "budget_period": str(row.budget_period)}
     if row.api_key_id is None:
-        shown["weight"] = "" if row.weight is None else f"{row.weight:g}"
+        shown["weight"] = "" if row.weight is None else _exact(row.weight)
     return shown
 
 
@@ -43,6 +54,31 @@ def limits_entered(values: Mapping[str, str]) -> dict[str, Any]:
     if values["budget"]:
         entered["budget_nano"] = nano_entered(values["budget"], field="budget_nano")
     if text := values.get("weight", ""):
-        # A share is a few decimals; nano_entered's bounds keep infinity and NaN out.
-        entered["weight"] = nano_entered(text, field="weight") / 1e9
+        entered["weight"] = _weight(text)
     return entered
+
+
+def limits_errors(error: ControlPlaneError, *, currency: str, conflict_field: str) -> dict[str, str]:
+    """A refusal by form field; bounds in the units of the form, not in those of the REST API."""
+    if not isinstance(error, OutOfRangeError) or error.field not in _LABELS:
+        return field_errors(error, conflict_field=conflict_field)
+    name, high = error.field, _exact(error.high)
+    if name == "budget_nano":
+        high = f"{nano_shown(error.high)} {currency}"
+    words = {"label": _LABELS[name], "low": _exact(error.low), "high": high}
+    return {name: _("%(label)s must be from %(low)s to %(high)s, or nothing for no limit.") % words}
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise InvalidInputError(_("a number such as 2.5, or nothing for no limit"), field="weight")
+    return weight
+
+
+def _exact(number: float) -> str:
+    """All its digits, so that saving what is shown changes nothing: 2.5, 100."""
+    return f"{Decimal(repr(number)).normalize():f}"

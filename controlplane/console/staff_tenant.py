@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from decimal import Decimal
 from typing import Any
 
 from controlplane.adapters.models import AdapterQuota
@@ -11,6 +10,7 @@ from controlplane.adapters.quotas import quota_get, quota_use
 from controlplane.billing.ledger.selectors import balance
 from controlplane.billing.models import TaxKind
 from controlplane.billing.taxes.selectors import treatment_list
+from controlplane.console.amounts import nano_shown
 from controlplane.console.limits_form import limits_shown
 from controlplane.console.seen import seen_tag
 from controlplane.limits.selectors import tenant_limits_get
@@ -42,4 +42,5 @@ def quota_shown(row: AdapterQuota) -> dict[str, str]:
         name: "" if getattr(row, name) is None else str(getattr(row, name))
         for name in ("adapters", "versions")
     }
-    return {**shown, "size_gb": "" if row.size_bytes is None else f"{Decimal(row.size_bytes) / 10**9:f}"}
+    # A gigabyte has as many bytes as a unit has nano-units.
+    return {**shown, "size_gb": "" if row.size_bytes is None else nano_shown(row.size_bytes)}

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
-from controlplane.errors import InvalidInputError
+from controlplane.errors import InvalidInputError, OutOfRangeError
 from controlplane.limits.models import ScopeLimits
 from controlplane.limits.selectors import key_limits_get, tenant_limits_get
 from controlplane.queue import enqueue
@@ -22,6 +22,14 @@ PUBLISH_BUDGETS: Final = "billing.publish_budgets"
 """The task's name; beat repeats it."""
 _DEFAULTS: Final[dict[str, Any]] = {"budget_period": ScopeLimits.Period.MONTH, "prepaid_stop": False}
 """Of what is not null where it is left out."""
+_BOUNDS: Final[dict[str, tuple[float, float]]] = {
+    **dict.fromkeys(ScopeLimits.AMOUNTS, (0, MAX_AMOUNT)),
+    "budget_alert_percent": (1, 100),
+    "priority": (0, 9),
+    "weight": (0.01, 100),
+}
+_ALERT: Final = ("budget_nano", "budget_period", "budget_alert_percent")
+"""What says when the alert goes off."""
 
 
 @transaction.atomic
@@ -57,11 +65,11 @@ def key_limits_set(*, api_key: ApiKey, **values: Any) -> ScopeLimits:
         if name == "budget_nano" and values.get("budget_period", "month") != tenant.budget_period:
             continue  # over other spans of time neither bounds the other
         if most is not None and value is not None and value > most:
-            raise InvalidInputError(f"{name} must be at most the tenant's, which is {most}", field=name)
+            text = f"{name} must be at most the tenant's, which is {most}"
+            raise OutOfRangeError(text, field=name, low=0, high=most)
     if (priority := values.get("priority")) is not None and priority < (tenant.priority or 0):
-        raise InvalidInputError(
-            f"priority must be {tenant.priority} (the tenant's) or a later one", field="priority"
-        )
+        text = f"priority must be {tenant.priority} (the tenant's) or a later one"
+        raise OutOfRangeError(text, field="priority", low=tenant.priority or 0, high=9)
     for name in ("weight", "prepaid_stop"):
         if values.get(name):
             raise InvalidInputError(f"{name} is the tenant's: staff sets it there", field=name)
@@ -92,23 +100,20 @@ def key_limits_unroute_dead() -> int:
 def _set(row: ScopeLimits, values: dict[str, Any]) -> ScopeLimits:
     if unknown := sorted(set(values) - set(ScopeLimits.FIELDS)):
         raise InvalidInputError(f"limits have no {unknown[0]!r}", field=unknown[0])
-    for name in ScopeLimits.AMOUNTS:
+    for name, (low, high) in _BOUNDS.items():
         value = values.get(name)
-        if value is not None and not 0 <= value <= MAX_AMOUNT:
-            raise InvalidInputError(f"{name} must be from 0 to {MAX_AMOUNT}, or null for none", field=name)
+        if value is not None and not low <= value <= high:
+            text = f"{name} must be from {low} to {high}, or null for none"
+            raise OutOfRangeError(text, field=name, low=low, high=high)
     before = snapshot(row) if row.pk else None
+    alert = [getattr(row, name) for name in _ALERT]
     values = {name: values[name] for name in values if values[name] is not None}
     for name in ScopeLimits.FIELDS:
         setattr(row, name, values.get(name, _DEFAULTS.get(name)))
     if row.budget_period not in ScopeLimits.Period.values:
         raise InvalidInputError("budget_period must be day or month", field="budget_period")
-    if row.priority is not None and not 0 <= row.priority <= 9:
-        raise InvalidInputError("priority must be from 0 to 9", field="priority")
-    if row.budget_alert_percent is not None and not 1 <= row.budget_alert_percent <= 100:
-        raise InvalidInputError("budget_alert_percent must be from 1 to 100", field="budget_alert_percent")
-    if row.weight is not None and not 0.01 <= row.weight <= 100:
-        raise InvalidInputError("weight must be from 0.01 to 100", field="weight")
-    row.budget_alerted = ""
+    if alert != [getattr(row, name) for name in _ALERT]:
+        row.budget_alerted = ""  # it goes off once a period, and again for another level in the same one
     row.save()
     _publish(row, stopped=bool(before and before["prepaid_stop"]))
     _record(row, before)

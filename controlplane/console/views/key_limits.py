@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from controlplane.billing.selectors import price_book_default
-from controlplane.console.limits_form import limits_entered, limits_shown
-from controlplane.console.pages import field_errors, tenant_page
+from controlplane.console.limits_form import limits_entered, limits_errors, limits_shown
+from controlplane.console.pages import tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError
 from controlplane.limits.selectors import key_limits_get, tenant_limits_get
@@ -30,24 +30,25 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
         return limits_shown(key_limits_get(api_key=api_key))
 
     values, errors = shown(), dict[str, str]()
-    seen = seen_tag(values)
+    seen, book = seen_tag(values), price_book_default()
+    currency = book.currency if book else "USD"
     if request.method == "POST":
         values = {name: request.POST.get(name, "").strip() for name in values}
         try:
             with unchanged(request, row=api_key, shown=shown):
                 key_limits_set(api_key=api_key, **limits_entered(values))
         except ControlPlaneError as error:
-            errors, seen = field_errors(error, conflict_field="key"), seen_again(request, error)
+            errors = limits_errors(error, currency=currency, conflict_field="key")
+            seen = seen_again(request, error)
         else:
             messages.success(request, _("The limits are in force everywhere within a second."))
             return redirect("console:key-limits", tenant=tenant.pk, public_id=public_id)
-    book = price_book_default()
     context = {
         "key": api_key,
         "values": values,
         "errors": errors,
         "seen": seen,
         "most": limits_shown(tenant_limits_get(tenant=tenant)),
-        "currency": book.currency if book else "USD",
+        "currency": currency,
     }
     return render(request, "console/keys/limits.html", context, status=422 if errors else 200)

@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from controlplane.adapters.quotas import quota_get, quota_set
-from controlplane.console.amounts import nano_entered
-from controlplane.console.limits_form import limits_entered, limits_shown
+from controlplane.console.amounts import nano_entered, nano_shown
+from controlplane.console.limits_form import limits_entered, limits_errors, limits_shown
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.seen import seen_again, unchanged
 from controlplane.console.staff_tenant import quota_shown, tenant_context
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.errors import ControlPlaneError, InvalidInputError, OutOfRangeError
 from controlplane.limits.selectors import tenant_limits_get
 from controlplane.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant
@@ -67,7 +67,10 @@ def _refused(
     request: HttpRequest, found: Tenant, form: str, values: dict[str, str], error: ControlPlaneError
 ) -> HttpResponse:
     context = tenant_context(found)
-    errors = field_errors(error, conflict_field="form")
+    if form == "limits":
+        errors = limits_errors(error, currency=context["currency"], conflict_field="form")
+    else:
+        errors = _quota_errors(error)
     context[f"{form}_form"] |= {"values": values, "errors": errors, "seen": seen_again(request, error)}
     return render(request, "staff/tenant.html", context, status=422)
 
@@ -80,6 +83,13 @@ def _quota_entered(values: dict[str, str]) -> dict[str, int | None]:
         if text and not (text.isascii() and text.isdigit() and len(text) < 12):
             raise InvalidInputError(_("a whole number, or nothing for no limit"), field=name)
         entered[name] = int(text) if text else None
-    # A gigabyte has as many bytes as a unit has nano-units.
+    # Bytes of a gigabyte are as many as a unit's nano-units; how many there may be is the quota's to say.
     size = values["size_gb"]
-    return {**entered, "size_bytes": nano_entered(size, field="size_bytes") if size else None}
+    return {**entered, "size_bytes": nano_entered(size, field="size_bytes", below=10**12) if size else None}
+
+
+def _quota_errors(error: ControlPlaneError) -> dict[str, str]:
+    if isinstance(error, OutOfRangeError) and error.field == "size_bytes":
+        most = {"high": nano_shown(error.high)}
+        return {error.field: _("Gigabytes must be from 0 to %(high)s, or nothing for no limit.") % most}
+    return field_errors(error, conflict_field="form")

@@ -81,6 +81,16 @@ def test_what_cannot_be_is_said_at_its_field_and_kept(
     assert not ScopeLimits.objects.filter(api_key=key).exists()
 
 
+def test_the_tenants_bounds_are_in_the_forms_units(key: ApiKey, page: Client) -> None:
+    url = f"/t/acme/keys/{key.pk}/limits"
+    tenant_limits_set(tenant=key.tenant, budget_nano=250_500_000_000, priority=3)
+    text = save(page, url, EMPTY | {"budget": "300"}).content.decode()
+    assert "The budget must be from 0 to 250.5 USD" in text
+    assert "nano" not in text
+    text = save(page, url, EMPTY | {"priority": "2"}).content.decode()
+    assert "The priority must be from 3 to 9" in text
+
+
 def test_who_was_slower_is_told_what_is_in_force(key: ApiKey, page: Client) -> None:
     url = f"/t/acme/keys/{key.pk}/limits"
     early = seen(page, url, "key-limits")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.test import Client
 
 from controlplane.adapters.models import AdapterQuota
+from controlplane.adapters.quotas import quota_set
 from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.limits.models import ScopeLimits
-from controlplane.limits.services import prepaid_stop_set
+from controlplane.limits.services import prepaid_stop_set, tenant_limits_set
 from controlplane.members.models import Invitation
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import Tenant
@@ -35,6 +37,13 @@ def staff(db: None) -> Client:
     client = Client()
     client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
     return client
+
+
+def shown(staff: Client, name: str) -> str:
+    """What the field of that name shows."""
+    found = re.search(rf'name="{name}"[^>]*value="([^"]+)"', staff.get(URL).content.decode())
+    assert found is not None, name
+    return found[1]
 
 
 def test_limits_are_set_and_prepaid_stop_stays(tenant: Tenant, staff: Client) -> None:
@@ -87,6 +96,41 @@ def test_the_quota_is_set_and_told_to_the_tenant(tenant: Tenant, staff: Client) 
     member.force_login(user_create(email="m@acme.test", password="long-enough-7", tenant=tenant))
     page = member.get("/t/acme/adapters/").content.decode()
     assert "0 of 20 adapters, 0 B of 1.5 GB" in page
+
+
+@pytest.mark.parametrize("weight", [12.3456789, 12.345678901234567, 0.01, 2.0, 100.0])
+def test_what_is_shown_is_exact(tenant: Tenant, staff: Client, weight: float) -> None:
+    tenant_limits_set(tenant=tenant, weight=weight)
+    values = EMPTY | {"weight": shown(staff, "weight"), "concurrency": "3"}
+    assert send(staff, URL, values, form="tenant-limits", to=f"{URL}limits").status_code == 302
+    row = ScopeLimits.objects.get()
+    assert (row.weight, row.concurrency) == (weight, 3)
+
+
+def test_the_largest_quota_is_saved_as_it_is_shown(tenant: Tenant, staff: Client) -> None:
+    quota_set(tenant=tenant, size_bytes=1 << 60)
+    values = {"adapters": "3", "versions": "", "size_gb": shown(staff, "size_gb")}
+    assert send(staff, URL, values, form="tenant-quota", to=f"{URL}quota").status_code == 302
+    row = AdapterQuota.objects.get(tenant=tenant)
+    assert (row.adapters, row.size_bytes) == (3, 1 << 60)
+    larger = send(staff, URL, values | {"size_gb": "2000000000"}, form="tenant-quota", to=f"{URL}quota")
+    assert "Gigabytes must be from 0 to 1152921504.606846976" in larger.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("budget", "10000000", "The budget must be from 0 to 9000000 USD"),
+        ("tokens_per_minute", "9" * 19, "Tokens a minute must be from 0 to 9000000000000000"),
+        ("weight", "101", "The weight must be from 0.01 to 100,"),
+        ("budget_alert_percent", "0", "The percentage must be from 1 to 100"),
+    ],
+)
+def test_bounds_are_in_the_forms_words(
+    tenant: Tenant, staff: Client, field: str, value: str, said: str
+) -> None:
+    answer = send(staff, URL, EMPTY | {field: value}, form="tenant-limits", to=f"{URL}limits")
+    assert (answer.status_code, said in answer.content.decode()) == (422, True)
 
 
 @pytest.mark.parametrize(

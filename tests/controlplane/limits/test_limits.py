@@ -31,6 +31,21 @@ def put(client: Client, path: str, body: dict[str, Any], key: str | None = None)
     return client.put(f"/api/v1/{path}", json.dumps(body), content_type="application/json", headers=headers)
 
 
+def test_an_alert_that_went_off_does_so_again_only_for_another_level(tenant: Tenant) -> None:
+    """Else whoever changes a rate has everybody warned once more of a budget that nobody touched."""
+    level: dict[str, Any] = {"budget_nano": 10**10, "budget_period": "month", "budget_alert_percent": 80}
+
+    def after(**changed: Any) -> str:
+        tenant_limits_set(tenant=tenant, **level)
+        ScopeLimits.objects.update(budget_alerted="2026-11")
+        tenant_limits_set(tenant=tenant, **level | changed)
+        return ScopeLimits.objects.get().budget_alerted
+
+    assert after() == after(concurrency=4, priority=2) == "2026-11"
+    for changed in ({"budget_nano": 10**11}, {"budget_period": "day"}, {"budget_alert_percent": 90}):
+        assert after(**changed) == "", changed
+
+
 def test_a_tenants_limits_are_published_and_replaced_whole(tenant: Tenant) -> None:
     tenant_limits_set(
         tenant=tenant, requests_per_minute=100, tokens_per_minute=5000, concurrency=7, budget_nano=1000,
