@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from controlplane.adapters.steps import Step
 from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant, User
 from worker_engine.protocol import AdapterRef, engine_name
@@ -124,6 +125,12 @@ class AdapterVersion(models.Model):
     def is_settled(self) -> bool:
         """Ready or refused: nothing will change any more."""
         return self.status in (self.Status.READY, self.Status.REFUSED)
+
+    @property
+    def remarks(self) -> list[Step]:
+        """Of a ready version: the steps that found something odd or were not run; their detail says what."""
+        ready = self.status == self.Status.READY
+        return [step for step in self.steps if ready and step["status"] in ("warned", "skipped")]
 
     @property
     def is_callable(self) -> bool:

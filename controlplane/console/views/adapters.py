@@ -22,6 +22,7 @@ from controlplane.adapters.lifecycle import (
     adapter_restore,
     adapter_update,
 )
+from controlplane.adapters.lineage import FIELDS as LINEAGE
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.quotas import quota_get, quota_use
 from controlplane.adapters.selectors import (
@@ -91,8 +92,7 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "hub_id": "",
         "revision": "",
         "credential": "",
-        "dataset": "",
-        "run_url": "",
+        **dict.fromkeys(LINEAGE, ""),
     }
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -125,7 +125,7 @@ def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> A
         name=values["name"].strip(),
         base_model=base_model_get(name=values["base_model"]),
         created_by=request.user,
-        lineage={field: values[field].strip() for field in ("dataset", "run_url")},
+        lineage={field: values[field].strip() for field in LINEAGE},
         **_source(request, values),
     )
 

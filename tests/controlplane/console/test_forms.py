@@ -52,6 +52,18 @@ def test_a_settled_version_is_asked_for_no_more(client_of: Client, acme: Team, t
     assert "fresh" in client_of.get("/t/acme/playground/").content.decode()
 
 
+def test_the_whole_lineage_is_told_with_the_registration(client_of: Client, tmp_path: Path) -> None:
+    lineage = {"dataset": "d", "run_url": "https://runs.test/1", "base_sha256": "ab" * 32, "notes": "mine"}
+    shown = client_of.get("/t/acme/adapters/new").content.decode()
+    assert [name for name in lineage if f'name="{name}"' not in shown] == []
+    files = make_adapter_files(tmp_path / "a")
+    refused = register(client_of, files, **lineage | {"base_sha256": "AB"})
+    assert (refused.status_code, 'value="mine"' in refused.content.decode()) == (422, True)
+    assert "64 lower-case hexadecimal digits" in refused.content.decode()
+    register(client_of, files, **lineage)
+    assert AdapterVersion.objects.values(*lineage).get(adapter__name="fresh") == lineage
+
+
 @pytest.mark.parametrize(
     ("fields", "error"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
 
@@ -12,6 +14,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.rollouts.decisions import rollouts_decide
 from controlplane.rollouts.models import Rollout
 from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
 from tests.controlplane.console.seen import seen, send
@@ -96,6 +99,7 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
     assert "3.25" in text
     assert "&lt;b&gt;plain" in text
     assert "every lora_B is zero" in text
+    assert "every lora_B is zero" in page.get(URL).content.decode()
     assert "It ends at once." not in text
     AdapterVersion.objects.filter(number=2).update(smoke=smoke | {"adapter_text": "\n"})
     assert "It ends at once." in page.get(f"{URL}v2/").content.decode()
@@ -114,6 +118,57 @@ def test_a_version_shows_its_figures_and_takes_its_lineage(adapter: Adapter, pag
     assert "pirate@prod means" in refused
     page.post(f"{URL}v2/delete")
     assert set(route().versions) == {1, 3}
+
+
+@pytest.mark.parametrize(("status", "said"), [("warned", "warning"), ("skipped", "not checked")])
+def test_what_validation_remarked_stays_beside_ready(
+    status: str, said: str, adapter: Adapter, page: Client
+) -> None:
+    def badges(path: str) -> list[str]:
+        return re.findall(
+            r'data-testid="remark-smoke">.*?</svg>([^<]*)<', page.get(path).content.decode(), re.S
+        )
+
+    step = {"name": "smoke", "title": "Generation", "status": status, "detail": "not run, because"}
+    AdapterVersion.objects.filter(number=4).delete()
+    done = {"name": "files", "title": "Files", "status": "done", "detail": "2 files"}
+    AdapterVersion.objects.filter(number=3).update(steps=[done, step])
+    assert badges(f"{URL}v3/") == badges("/t/acme/adapters/") == [said]
+    # Of the newest in the head, and in its row.
+    assert badges(URL) == [said, said]
+    text = page.get(URL).content.decode()
+    assert "Generation: not run, because" in text
+    assert "2 files" not in text
+    assert "notice-warn" in page.get(f"{URL}v3/").content.decode()
+    assert "notice-warn" not in page.get(f"{URL}v2/").content.decode()
+
+
+def test_who_may_write_deletes_a_version_from_the_adapters_page_and_brings_it_back(
+    tenant: Tenant, adapter: Adapter, page: Client
+) -> None:
+    text = page.get(URL).content.decode()
+    dialog = text.partition('<dialog class="dialog" id="delete-v2"')[2].partition("</dialog>")[0]
+    assert f'action="{URL}v2/delete"' in dialog
+    assert 'data-dialog-open="delete-v2"' in text
+    reader = Client()
+    user = user_create(email="r@acme.test", password="long-enough-7", tenant=tenant, role=Role.VIEWER)
+    reader.force_login(user)
+    assert "delete-v2" not in reader.get(URL).content.decode()
+    assert reader.post(f"{URL}v2/delete").status_code == 403
+    page.post(f"{URL}v2/delete")
+    assert set(route().versions) == {1, 3}
+    page.post(f"{URL}v2/restore")
+    assert set(route().versions) == {1, 2, 3}
+
+
+def test_readers_see_a_versions_whole_lineage(tenant: Tenant, adapter: Adapter) -> None:
+    reader = Client()
+    user = user_create(email="r@acme.test", password="long-enough-7", tenant=tenant, role=Role.VIEWER)
+    reader.force_login(user)
+    AdapterVersion.objects.filter(number=1).update(notes="speaks of ships", base_sha256="ab" * 32)
+    text = reader.get(f"{URL}v1/").content.decode()
+    assert "speaks of ships" in text
+    assert "ab" * 32 in text
 
 
 def test_labels_and_the_way_back_of_a_deleted_adapter(adapter: Adapter, page: Client) -> None:
