@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from django.db.models import QuerySet, Sum
+from django.db.models.functions import Coalesce
 
 from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
 
@@ -84,3 +85,9 @@ def copy_attempts(
     rows = UsageEventRow.objects.filter(day__gte=since.astimezone(dt.UTC).date() - dt.timedelta(days=1))
     rows = rows.filter(endpoint__in=sorted(copies), started_at__gte=int(since.timestamp() * 1000))
     return rows if until is None else rows.filter(started_at__lt=int(until.timestamp() * 1000))
+
+
+def latencies_ms(answered: QuerySet[UsageEventRow], *, most: int) -> list[float]:
+    """Of the newest `most` attempts: to the first token, or, of an answer sent as a whole, to its end."""
+    timed = answered.annotate(latency=Coalesce("ttft_ms", "duration_ms")).order_by("-started_at")
+    return list(timed.values_list("latency", flat=True)[:most])

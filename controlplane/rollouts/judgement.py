@@ -15,7 +15,7 @@ from controlplane.deployments.rollouts.models import DeploymentRollout
 from controlplane.deployments.rollouts.services import deployment_rollout_judged
 from controlplane.deployments.rollouts.turns import policy_of
 from controlplane.errors import ControlPlaneError
-from controlplane.metering.selectors import copy_attempts
+from controlplane.metering.selectors import copy_attempts, latencies_ms
 from controlplane.rollouts.statistics import Arm, Bounds, Verdict, judge
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def _sides(rollout: DeploymentRollout) -> tuple[Arm, Arm] | None:
 def _arm(version: int, copies: list[str], since: dt.datetime, until: dt.datetime | None) -> Arm:
     attempts = copy_attempts(copies=copies, since=since, until=until)
     answered = attempts.filter(status="ok")
-    latencies = answered.exclude(ttft_ms=None).order_by("-started_at").values_list("ttft_ms", flat=True)
+    latencies = latencies_ms(answered, most=_MAX_LATENCIES)
     # What a client broke off, or a gateway's stop, says nothing about a copy.
     errors, ok = attempts.filter(status="error").count(), answered.count()
-    return Arm(version, ok + errors, errors, [float(value or 0) for value in latencies[:_MAX_LATENCIES]])
+    return Arm(version, ok + errors, errors, latencies)

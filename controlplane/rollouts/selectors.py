@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.errors import NotFoundError
-from controlplane.metering.selectors import arm_attempts
+from controlplane.metering.selectors import arm_attempts, latencies_ms
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.statistics import Arm
 
@@ -50,9 +50,7 @@ def _arm(rollout: Rollout, version: AdapterVersion) -> Arm:
         since=rollout.step_started_at,
     )
     answered = attempts.filter(status="ok")
-    latencies = answered.exclude(ttft_ms=None).order_by("-started_at").values_list("ttft_ms", flat=True)
+    latencies = latencies_ms(answered, most=_MAX_LATENCIES)
     # What a client broke off, or a gateway's stop, says nothing about the version.
     errors, ok = attempts.filter(status="error").count(), answered.count()
-    return Arm(
-        version.number, ok + errors, errors, [float(value or 0) for value in latencies[:_MAX_LATENCIES]]
-    )
+    return Arm(version.number, ok + errors, errors, latencies)

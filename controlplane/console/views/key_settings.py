@@ -81,9 +81,11 @@ def _changes(before: Mapping[str, str], values: Mapping[str, str]) -> dict[str, 
 
 
 def _moment(text: str) -> dt.datetime | None:
+    """In UTC, as the page says, where the text itself names no offset. Raises InvalidInputError."""
     if not text:
         return None
     try:
-        return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
-    except ValueError:
+        moment = dt.datetime.fromisoformat(text)
+        return moment.astimezone(dt.UTC) if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    except (ValueError, OverflowError):  # the latter: an offset that leads out of the calendar
         raise InvalidInputError(_("a time (UTC) such as 2027-01-31T18:00"), field="expires_at") from None

@@ -17,7 +17,7 @@ from controlplane.console.amounts import nano_entered
 from controlplane.console.once import booked_once
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.staff_tenant import tenant_context
-from controlplane.errors import ControlPlaneError, NotFoundError
+from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.http.streaming import streamed
 from controlplane.limits.services import prepaid_stop_set
 from controlplane.members.services import invitation_create
@@ -31,6 +31,8 @@ from controlplane.tenants.selectors import tenant_get, tenant_list
 from controlplane.tenants.services import tenant_create
 
 SHOWN: Final = 100
+_MOST: Final = (("name", "name", 200), ("owner", "email", 254))
+"""Input, the field of its error, characters."""
 
 
 @require_http_methods(["GET", "POST"])
@@ -61,9 +63,12 @@ def tenants(request: HttpRequest) -> HttpResponse:
 def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
     """The tenant, and an invitation of its first owner where one is named. Raises ControlPlaneError."""
     assert isinstance(request.user, User)
-    made = tenant_create(slug=values["id"], name=values["name"][:200])
+    for name, field, most in _MOST:
+        if len(values[name]) > most:
+            raise InvalidInputError(_("at most %(most)s characters") % {"most": most}, field=field)
+    made = tenant_create(slug=values["id"], name=values["name"])
     if values["owner"]:
-        invitation_create(tenant=made, email=values["owner"][:254], role=Role.OWNER, invited_by=request.user)
+        invitation_create(tenant=made, email=values["owner"], role=Role.OWNER, invited_by=request.user)
     return made
 
 

@@ -89,6 +89,7 @@ def test_what_is_left_alone_is_no_change(key: ApiKey, page: Client) -> None:
         ("allowed_endpoints", "audio/speech", "error-endpoints"),
         ("expires_at", "2020-01-01T00:00", "error-expires"),
         ("expires_at", "soon", "error-expires"),
+        ("expires_at", "9999-12-31T23:59-05:00", "error-expires"),
     ],
 )
 def test_what_cannot_be_is_said_at_its_field(
@@ -99,6 +100,15 @@ def test_what_cannot_be_is_said_at_its_field(
     assert (answer.status_code, f'id="{error}"' in text) == (422, True)
     assert field == "allowed_endpoints" or f'value="{value}"' in text
     assert not AuditRecord.objects.filter(action="api_key.update").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"), [("2099-01-31T18:00+05:00", 13), ("2099-01-31T18:00Z", 18), ("2099-01-31T18:00", 18)]
+)
+def test_a_time_with_an_offset_is_that_moment(key: ApiKey, page: Client, text: str, hour: int) -> None:
+    assert save(page, key, EMPTY | {"expires_at": text}).status_code == 302
+    key.refresh_from_db()
+    assert key.expires_at == dt.datetime(2099, 1, 31, hour, tzinfo=dt.UTC)
 
 
 def test_who_was_slower_is_told_what_is_in_force(key: ApiKey, page: Client) -> None:

@@ -163,10 +163,33 @@ def test_a_tenant_is_made_with_its_owner_invited(staff: Client) -> None:
         ({"id": "initech"}, "error-tenant-id"),
         ({"id": "Not A Slug"}, "error-tenant-id"),
         ({"id": "hooli", "owner": "nobody"}, "error-tenant-owner"),
+        ({"id": "hooli", "name": "n" * 201}, "error-tenant-name"),
+        # Cut off after 254 characters it would be an address of another domain.
+        ({"id": "hooli", "owner": f"{'a' * 60}@{'b.' * 90}example.com.other.test"}, "error-tenant-owner"),
     ):
         refused = staff.post(url, values)
         assert (refused.status_code, f'id="{error}"' in refused.content.decode()) == (422, True), values
     assert not Tenant.objects.filter(pk="hooli").exists(), "both or none"
+
+
+def test_a_nul_is_refused_in_a_sentence(tenant: Tenant, staff: Client) -> None:
+    said = "holds a NUL character"
+    member = Client()
+    member.force_login(user_create(email="m@acme.test", password="long-enough-7", tenant=tenant))
+    anybody = Client()
+    for who, url, values in (
+        (staff, "/staff/tenants/", {"id": "initech", "name": "a\0b"}),
+        (staff, "/staff/tenants/", {"id": "initech", "na\0me": "a"}),
+        (member, "/t/acme/keys/", {"name": "a\0b", "scopes": ["inference"]}),
+        (member, "/t/acme/projects/", {"slug": "a", "name": ["a", "b\0"]}),
+        (anybody, "/accounts/login/", {"login": "a\0b", "password": "x"}),
+    ):
+        answer = who.post(url, values)
+        assert (answer.status_code, said in answer.content.decode()) == (400, True), url
+    for who, url in ((staff, "/staff/tenants/"), (member, "/t/acme/adapters/")):
+        assert who.get(url, {"search": "a\0"}).status_code == 400, url
+    assert staff.get("/staff/tenants/").status_code == 200
+    assert not Tenant.objects.filter(pk="initech").exists()
 
 
 def test_staff_reads_every_log(tenant: Tenant, other_tenant: Tenant, staff: Client) -> None:

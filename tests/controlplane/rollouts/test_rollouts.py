@@ -48,8 +48,10 @@ def adapter(tenant: Tenant, base_model: BaseModel) -> Adapter:
     return adapter
 
 
-def use(adapter: Adapter, number: int, count: int, *, errors: int = 0, ttft_ms: float = 100.0) -> None:
-    """Usage of the alias on one arm, ingested as gateways' events are."""
+def use(
+    adapter: Adapter, number: int, count: int, *, errors: int = 0, ttft_ms: float = 100.0, whole: bool = False
+) -> None:
+    """Usage of the alias on one arm, ingested as gateways' events are; `whole` ones have no first token."""
     engine = version_get(adapter=adapter, number=number).engine_name
     event = usage_event(
         day=timezone.now().date(), requested_model="pirate@prod", alias="prod", arm=f"v{number}",
@@ -60,7 +62,8 @@ def use(adapter: Adapter, number: int, count: int, *, errors: int = 0, ttft_ms: 
             event,
             request_id=f"r{next(_ids)}",
             status="error" if index < errors else "ok",
-            ttft_ms=None if index < errors else ttft_ms,
+            ttft_ms=None if whole or index < errors else ttft_ms,
+            duration_ms=ttft_ms if whole else event.duration_ms,
         )
         for index in range(count)
     ]
@@ -135,6 +138,15 @@ def test_bad_figures_lead_back_at_once(adapter: Adapter, errors: int, ttft_ms: f
     assert last is not None
     assert (last.kind, last.percent) == ("roll_back", 0)
     assert figures(last)["canary"]["errors"] == errors
+
+
+def test_answers_sent_as_a_whole_are_judged_by_their_duration(adapter: Adapter) -> None:
+    slow = rollout_start(adapter=adapter, alias="prod", version=2)
+    use(adapter, 1, 200, whole=True)
+    use(adapter, 2, 60, ttft_ms=400.0, whole=True)
+    assert rollouts_decide() == 1
+    slow.refresh_from_db()
+    assert (slow.status, "took longer" in slow.reason) == ("rolled_back", True)
 
 
 def test_usage_of_other_aliases_versions_and_times_counts_nowhere(adapter: Adapter) -> None:

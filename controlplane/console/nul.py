@@ -1,0 +1,39 @@
+"""400 where what a page is sent holds a NUL, which no text of a database may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+_API: Final = "/api/"
+
+
+class FormNulMiddleware:
+    """Looks once through forms and queries of all pages, before their views do.
+
+    PostgreSQL refuses such a text in the midst of a query, and the page would be a 500. Nobody types a NUL:
+    it comes with text that was pasted from a file. The REST API checks its fields itself.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self._get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponse | None:
+        """Behind the check against forgery, which reads the form as well."""
+        if request.path_info.startswith(_API):
+            return None
+        sent = [pair for form in (request.GET, request.POST) for pair in form.lists()]
+        if not any("\0" in text for name, texts in sent for text in (name, *texts)):
+            return None
+        reason = _("Some text in the form holds a NUL character, which cannot be kept: take it out.")
+        return render(request, "400.html", {"reason": reason}, status=400)
