@@ -75,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = DemoConfig.from_env(port_base=options.port_base, var=options.var)
         print("==> starting Graftwork", flush=True)
+        if overruled := config.overruled:
+            print(f"    the demo decides these itself, what you set has no effect: {', '.join(overruled)}")
         with running(config, progress=lambda line: print(f"    {line}", flush=True)) as demo:
             print(f"==> ready after {time.monotonic() - started:.1f} s\n{_welcome(demo)}", flush=True)
             demo.watch()

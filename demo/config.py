@@ -13,6 +13,11 @@ from demo.model import DEFAULT_FOLDER, MODEL_NAME, ROOT, model_folder
 from worker_engine.protocol import SLUG_PATTERN
 
 _HOST: Final = "127.0.0.1"
+_PREFIX: Final = "GRAFTWORK_"
+_NOT_HERE: Final = ("GRAFTWORK_GATEWAY_TLS_", "GRAFTWORK_TRUST_NETWORK")
+"""Beginnings of names that a demo on one machine's loopback cannot follow."""
+_READ: Final = frozenset(_PREFIX + name for name in ("DATABASE_URL", "REDIS_URL", "IMPORT_ROOTS"))
+"""What the demo takes in, beside what it sets: see `DemoConfig.environment`."""
 _PORTS: Final = {"web": 0, "gateway": 1, "worker": 2, "valkey": 3}
 """Offsets from the port base."""
 DEFAULT_PORT_BASE: Final = 8000
@@ -28,6 +33,7 @@ class DemoConfig:
         database: `sqlite:///...` or `postgresql://...`; None for a SQLite file under `var`.
         redis: URL of a server to use; None starts a Valkey child process.
         model: Hugging Face folder of the base model.
+        settings: GRAFTWORK_* variables that the processes get beside the demo's own, which go before.
     """
 
     port_base: int = DEFAULT_PORT_BASE
@@ -35,6 +41,7 @@ class DemoConfig:
     database: str | None = None
     redis: str | None = None
     model: Path = field(default_factory=model_folder)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     def __post_init__(self) -> None:
         highest = 65535 - max(_PORTS.values())
@@ -44,13 +51,16 @@ class DemoConfig:
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str] = os.environ, *, port_base: int, var: Path) -> Self:
-        """Takes GRAFTWORK_DATABASE_URL, GRAFTWORK_REDIS_URL and GRAFTWORK_DEMO_MODEL when set."""
+        """Takes the GRAFTWORK_* variables that are set and not empty."""
         return cls(
             port_base=port_base,
             var=var,
             database=environment.get("GRAFTWORK_DATABASE_URL") or None,
             redis=environment.get("GRAFTWORK_REDIS_URL") or None,
             model=model_folder(environment),
+            settings={
+                name: value for name, value in environment.items() if name.startswith(_PREFIX) and value
+            },
         )
 
     @property
@@ -94,8 +104,19 @@ class DemoConfig:
         return self.database or f"sqlite:///{self.state / 'graftwork.db'}"
 
     def environment(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
-        """GRAFTWORK_* variables of the child processes."""
+        """Variables of the child processes: `settings`, and what the demo decides itself."""
+        settings = {name: value for name, value in self.settings.items() if not name.startswith(_NOT_HERE)}
+        return settings | self._decided(secret_key=secret_key, fleet_token=fleet_token)
+
+    @property
+    def overruled(self) -> list[str]:
+        """Names in `settings` that have no effect, since the demo decides them."""
+        decided = self._decided(secret_key="", fleet_token="").keys() - _READ
+        return sorted(name for name in self.settings if name in decided or name.startswith(_NOT_HERE))
+
+    def _decided(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
         origins = (self.url("web"), self.url("web").replace(_HOST, "localhost"))
+        roots = (str(ROOT / "demo" / "adapters"), self.settings.get("GRAFTWORK_IMPORT_ROOTS", ""))
         return {
             "DJANGO_SETTINGS_MODULE": "controlplane.settings",
             "PYTHONUNBUFFERED": "1",
@@ -107,7 +128,7 @@ class DemoConfig:
             "GRAFTWORK_WEB_URL": self.url("web"),
             "GRAFTWORK_GATEWAY_URL": f"{self.url('gateway')}/v1",
             "GRAFTWORK_ARTIFACT_STORE": f"file://{self.state / 'artifacts'}",
-            "GRAFTWORK_IMPORT_ROOTS": str(ROOT / "demo" / "adapters"),
+            "GRAFTWORK_IMPORT_ROOTS": ":".join(filter(None, roots)),
             "GRAFTWORK_GATEWAY_HOST": _HOST,
             "GRAFTWORK_GATEWAY_PORT": str(self.ports["gateway"]),
             "GRAFTWORK_GATEWAY_ID": "demo",

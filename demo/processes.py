@@ -28,7 +28,8 @@ class Processes:
     """Starts processes and ends them all on `close`, or by `demo.reaper` when this process is killed.
 
     Args:
-        environment: what each gets beside this process's own environment without GRAFTWORK_*.
+        environment: what each gets beside this process's own environment without GRAFTWORK_*;
+            `DemoConfig.environment` holds those that go on.
         logs: folder for one <name>.log each.
         lock: file descriptor that stays open until the last process has ended.
         grace: seconds between SIGTERM and SIGKILL.

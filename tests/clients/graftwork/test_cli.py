@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,21 @@ def test_login_keeps_the_key_for_its_owner_alone(product: Product, tmp_path: Pat
     path.chmod(0o600)
     cli.ok("logout")
     assert cli.run("whoami").status == 2
+
+
+def test_a_session_that_cannot_be_kept_is_told_and_leaves_no_key(product: Product, tmp_path: Path) -> None:
+    cli = Product(product.url, product.gateway_url, product.key, product.inference_key, tmp_path)
+    folder, file = tmp_path / "cli", tmp_path / "file"
+    folder.mkdir()
+    file.touch()
+    login = ("login", "--url", product.url, "--key-stdin")
+    for named in (folder, file / "session.json"):
+        for command in (login, ("whoami",), ("logout",)):
+            done = cli.run(*command, stdin=product.key + "\n", GRAFTWORK_CLI_CONFIG=str(named))
+            assert (done.status, "Traceback" in done.err) == (2, False), done
+            assert f"cannot be kept in {named}" in done.err
+    assert sorted(tmp_path.iterdir()) == [folder, file]
+    assert list(folder.iterdir()) == []
 
 
 def test_an_adapter_from_its_folder_to_an_answer_and_its_price(cli: Product, adapter_folder: Path) -> None:
@@ -81,11 +98,15 @@ def test_an_adapter_from_its_folder_to_an_answer_and_its_price(cli: Product, ada
 
 def _aliases(cli: Product) -> None:
     assert cli.ok("alias", "set", "bot", "prod", "2").out.strip() == "bot@prod: v2"
-    assert cli.run("alias", "set", "bot", "prod", "1", "--if-version", "1").status == 2
+    moved = cli.run("alias", "set", "bot", "prod", "1", "--if-version", "1")
+    assert (moved.status, "is at version 2, not 1" in moved.err) == (5, True), moved
     assert cli.ok("alias", "set", "bot", "prod", "1=90,2=10").out.strip() == "bot@prod: v1 90%, v2 10%"
     assert cli.ok("alias", "rollback", "bot", "prod").out.strip() == "bot@prod: v2"
     assert "v1 90%, v2 10%" in cli.ok("alias", "history", "bot", "prod").out
+    (line,) = cli.ok("alias", "list", "bot", COLUMNS="80").out.splitlines()[1:]
+    assert re.fullmatch(r"prod +2 +\d{4}-\d\d-\d\d \d\d:\d\dZ", line.strip()), "a row is a line"
     (row,) = cli.ok("alias", "list", "bot", "--json").json
+    assert datetime.fromisoformat(row["moved_at"]).microsecond, "JSON has the whole time"
     assert (row["name"], row["version"]) == ("prod", 2)
     assert cli.run("alias", "set", "bot", "prod", "9").status == 4
     assert cli.run("alias", "set", "bot", "v3", "1").status == 1

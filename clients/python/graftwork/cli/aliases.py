@@ -9,7 +9,7 @@ import typer
 from graftwork.cli.completion import adapter_names
 from graftwork.cli.output import Json, show, show_rows
 from graftwork.cli.session import client
-from graftwork.errors import ConfigurationError
+from graftwork.errors import ChangedError, ConfigurationError, Problem
 from graftwork.models import Alias, AliasState
 
 app = typer.Typer(help="Move the names that applications call.", no_args_is_help=True)
@@ -46,7 +46,8 @@ def set_(
             # The tag first: a move between the two reads is then refused, not overwritten.
             etag = found.etag(path)
             if (now := found.aliases.get(adapter, name)).version != if_version:
-                raise ConfigurationError(f"{adapter}@{name} is at version {now.version}, not {if_version}")
+                said = f"{adapter}@{name} is at version {now.version}, not {if_version}"
+                raise ChangedError(412, [Problem("precondition_failed", said)])
         if "=" in version:
             alias = found.aliases.split(adapter, name, _arms(version), etag=etag)
         else:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from graftwork.cli.output import Json, note, show
-from graftwork.cli.session import Session, client, config_path, session
+from graftwork.cli.session import Session, client, config_path, forget, session
 from graftwork.client import KEY_VARIABLE, Client
 from graftwork.errors import ConfigurationError, PermissionDeniedError
 from graftwork.models import Identity
@@ -43,8 +43,7 @@ def login(
 def logout(json: Json = False) -> None:
     """Forgets the stored key. The key itself goes on working: `graftwork keys revoke` ends it."""
     path = config_path()
-    there = path.exists()
-    path.unlink(missing_ok=True)
+    there = forget()
     show({"path": str(path), "removed": there}, f"removed {path}" if there else "nobody was logged in")
     if KEY_VARIABLE in os.environ:
         note(f"{KEY_VARIABLE} is still set in this shell")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -59,8 +60,19 @@ def show_rows(
         return
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        table.add_row(*map(_cell, row))
     out.print(table if values else none)
+
+
+def _cell(value: Any) -> str:
+    """A cell's text; a time to the minute in UTC (Z), so that rows fit a terminal. JSON has it whole."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%MZ}"
+        case _:
+            return str(value)
 
 
 def note(text: str) -> None:

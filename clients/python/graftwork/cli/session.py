@@ -25,16 +25,25 @@ class Session:
     gateway_url: str = ""
 
     def save(self) -> Path:
-        """Writes it so that nobody else can read it, not even while it is written."""
+        """Writes it so that nobody else can read it, not even while it is written.
+
+        Raises:
+            ConfigurationError: it cannot be written there; nothing is left behind.
+        """
         path = config_path()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        with suppress(FileNotFoundError):
-            fresh.unlink()
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(self), file)
-        fresh.replace(path)
+        fresh = path.with_name(f".{path.name or 'session'}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fresh.unlink(missing_ok=True)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(asdict(self), file)
+            fresh.replace(path)
+        except OSError as error:
+            raise _unusable(path, error) from error
+        finally:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)  # it holds the key
         return path
 
 
@@ -67,15 +76,35 @@ def client() -> Client:
     return Client(found.url, found.api_key, gateway_url=found.gateway_url or None, unfinished=unfinished)
 
 
+def forget() -> bool:
+    """Removes the stored session; whether there was one. Raises ConfigurationError."""
+    path = config_path()
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return True
+
+
 def _kept() -> Session:
     path = config_path()
     try:
-        if os.name == "posix" and path.stat().st_mode & 0o077:
+        if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
             raise ConfigurationError(f"others may read {path}, which holds a key: chmod 600 {path}")
         return Session(**json.loads(path.read_text()))
     except FileNotFoundError:
         return Session()
+    except OSError as error:
+        raise _unusable(path, error) from error
     except (ValueError, TypeError) as error:
         raise ConfigurationError(
             f"{path} is no session ({error}): log in again with `graftwork login`"
         ) from error
+
+
+def _unusable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"the session cannot be kept in {path} ({error.strerror}): {CONFIG_VARIABLE} names a file of yours"
+    )
