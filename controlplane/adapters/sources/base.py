@@ -11,7 +11,11 @@ from controlplane.errors import InvalidInputError
 
 
 class MissingFileError(Exception):
-    """The source has no such file."""
+    """The source has no such file. `answer` is the beginning of what an HTTP server said to that."""
+
+    def __init__(self, name: str, *, answer: bytes = b"") -> None:
+        self.answer = answer
+        super().__init__(name)
 
 
 class Source(Protocol):

@@ -79,10 +79,17 @@ class TenantBucketSource:
 
     @contextmanager
     def open(self, name: str) -> Iterator[ByteStream]:
-        with download(
-            self._link(self._prefix + name), what=f"s3://{self.bucket}/{self._prefix}{name}"
-        ) as body:
-            yield body
+        what = f"s3://{self.bucket}/{self._prefix}{name}"
+        try:
+            with download(self._link(self._prefix + name), what=what) as body:
+                yield body
+        except MissingFileError as error:
+            if b"<Code>NoSuchBucket</Code>" in error.answer:
+                at = self._credential.endpoint or "AWS"
+                raise RefusedError(
+                    f"there is no bucket {self.bucket} at {at}: check its name, and the credential's endpoint"
+                ) from error
+            raise
 
     def _link(self, key: str) -> str:
         credential = self._credential

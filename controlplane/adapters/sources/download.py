@@ -19,6 +19,8 @@ SLOWEST: Final = 16 << 10
 """Bytes a second, on average, that a source must send once it has had GRACE_S: whoever sends less holds a
 worker up that others wait for."""
 GRACE_S: Final = 60.0
+_ANSWER: Final = 4 << 10
+"""Bytes of a 404 that are kept: what is missing stands in its first lines."""
 _OTHERWISE: Final = "register it again, or upload the files"
 
 
@@ -63,7 +65,7 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
     """Opens what a GET of `url` answers; redirects are not followed.
 
     Raises, here and while it is read:
-        MissingFileError: 404.
+        MissingFileError: 404, with the beginning of its body.
         RefusedError: any other refusal, an address that is not allowed, or bytes that come too slowly.
         UnavailableError: 429, 5xx or no answer.
     """
@@ -73,6 +75,8 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
             outgoing_client(total=LONGEST_S) as client,
             client.stream("GET", url, headers=plain) as response,
         ):
+            if response.status_code == 404:
+                raise MissingFileError(what, answer=BodyStream(response).read(_ANSWER))
             _check_status(response.status_code, what)
             yield BodyStream(response)
     except httpx2.HTTPError as error:
@@ -81,8 +85,6 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
 
 
 def _check_status(status: int, what: str) -> None:
-    if status == 404:
-        raise MissingFileError(what)
     if status == 429 or status >= 500:
         raise UnavailableError(f"{what} answers with status {status}; try again")
     if status != 200:

@@ -99,7 +99,8 @@ def test_a_prefix_and_an_archive_are_read(
     [
         ("s3://theirs/nowhere", "holds no adapter_config.json"),
         ("s3://theirs/nowhere/a.zip", "there is no s3://theirs/nowhere/a.zip"),
-        ("s3://absent/x", "holds no adapter_config.json"),
+        ("s3://absent/x", "there is no bucket absent at http://127.0.0.1:"),
+        ("s3://absent/x.zip", "there is no bucket absent at http://127.0.0.1:"),
         ("s3://theirs/pickled", "graftwork convert"),
     ],
 )
