@@ -100,8 +100,13 @@ class DemoConfig:
         return self.redis or f"redis://{_HOST}:{self.ports['valkey']}/0"
 
     @property
+    def database_file(self) -> Path:
+        """Its SQLite file, where no `database` is given."""
+        return self.state / "graftwork.db"
+
+    @property
     def database_url(self) -> str:
-        return self.database or f"sqlite:///{self.state / 'graftwork.db'}"
+        return self.database or f"sqlite:///{self.database_file}"
 
     def environment(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
         """Variables of the child processes: `settings`, and what the demo decides itself."""

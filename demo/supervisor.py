@@ -82,6 +82,10 @@ def running(config: DemoConfig, *, progress: Progress = lambda _: None) -> Itera
     with _exclusive(config.state / "lock") as lock:
         config.description.unlink(missing_ok=True)
         _preflight(config)
+        if config.database is None:
+            # Before SQLite makes it, which would let everybody read it.
+            config.database_file.touch(mode=0o600)
+            config.database_file.chmod(0o600)
         credentials = Credentials.load(config.state / "credentials.json")
         environment = config.environment(
             secret_key=credentials.secret_key, fleet_token=credentials.fleet_token

@@ -30,7 +30,10 @@ def lineage_check(values: Mapping[str, str]) -> dict[str, str]:
         try:
             _is_url(url)
         except ValidationError as error:
-            text = "give the training run's address as http:// or https://"
+            text = (
+                "write the training run's address with http:// or https:// and its host in full:"
+                " a name with a dot, localhost or an IP address"
+            )
             raise InvalidInputError(text, field="run_url") from error
     if (digest := values.get("base_sha256")) and _SHA256.fullmatch(digest) is None:
         raise InvalidInputError("a digest is 64 lower-case hexadecimal digits", field="base_sha256")

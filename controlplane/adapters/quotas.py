@@ -78,11 +78,13 @@ def quota_check_registration(*, tenant: Tenant, name: str) -> None:
     use = quota_use(tenant=tenant)
     is_new = not Adapter.objects.filter(tenant=tenant, name=name).exists()
     if is_new and quota.adapters is not None and use.adapters >= quota.adapters:
-        raise ConflictError(_full(f"{quota.adapters} adapters", f"has {use.adapters}"))
+        raise ConflictError(_full(_counted(quota.adapters, "adapter"), f"has {use.adapters}"))
     if quota.versions is not None and use.versions >= quota.versions:
-        raise ConflictError(_full(f"{quota.versions} versions", f"has {use.versions}"))
+        raise ConflictError(_full(_counted(quota.versions, "version"), f"has {use.versions}"))
     if quota.size_bytes is not None and use.size_bytes >= quota.size_bytes:
-        raise ConflictError(_full(f"{quota.size_bytes} bytes of adapters", f"has {use.size_bytes}"))
+        raise ConflictError(
+            _full(f"{_counted(quota.size_bytes, 'byte')} of adapters", f"has {use.size_bytes}")
+        )
 
 
 def quota_check_bytes(*, version: AdapterVersion, adding: int) -> None:
@@ -98,13 +100,17 @@ def quota_check_bytes(*, version: AdapterVersion, adding: int) -> None:
     used = quota_use(tenant=tenant).size_bytes - own
     if quota.size_bytes is not None and used + adding > quota.size_bytes:
         have = f"has {used}, and this version has {adding}"
-        raise RefusedError(_full(f"{quota.size_bytes} bytes of adapters", have))
+        raise RefusedError(_full(f"{_counted(quota.size_bytes, 'byte')} of adapters", have))
 
 
 def _locked(tenant: Tenant) -> AdapterQuota:
     """The tenant's row, locked: of two registrations at once the second counts the first."""
     AdapterQuota.objects.get_or_create(tenant=tenant)
     return AdapterQuota.objects.select_for_update().get(tenant=tenant)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _full(most: str, have: str) -> str:

@@ -58,6 +58,8 @@ def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
     """Raises NotFoundError, also for another tenant's adapter."""
     adapter = adapter_list(tenant=tenant, deleted=deleted).filter(name=name).first()
     if adapter is None:
+        if deleted and Adapter.objects.filter(tenant=tenant, name=name).exists():
+            raise NotFoundError(f"adapter {name!r} is not deleted: only what is can be restored or purged")
         raise NotFoundError(f"tenant {tenant.pk} has no adapter {name!r}")
     return adapter
 

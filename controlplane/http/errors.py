@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from django.utils.log import log_response
 from drf_standardized_errors.handler import ExceptionHandler
 from rest_framework import exceptions, status
+from rest_framework.response import Response
 
 from controlplane.errors import (
     ChecksumError,
@@ -69,6 +71,15 @@ class ChecksumMismatch(exceptions.APIException):
 
 class ErrorHandler(ExceptionHandler):
     """drf-standardized-errors' handler, which also knows `controlplane.errors`."""
+
+    def report_exception(self, exc: exceptions.APIException, response: Response) -> None:
+        """A dependency that is away is no fault of this program: a line in the log, and no traceback."""
+        request = self.context["request"]
+        if request is None or not isinstance(exc, Unavailable):
+            super().report_exception(exc, response)
+            return
+        sent = request._request
+        log_response("%s: %s", exc.detail, sent.path, response=response, request=sent, level="warning")
 
     def convert_known_exceptions(self, exc: Exception) -> Exception:
         match exc:

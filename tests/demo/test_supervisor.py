@@ -106,6 +106,7 @@ def test_first_start_serves_and_sigterm_leaves_nothing(var: Path, base: int, dem
         description, path = demo.description, var / "demo.json"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE((var / "demo" / "credentials.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE((var / "demo" / "graftwork.db").stat().st_mode) == 0o600
         assert description["gateway"] == f"http://127.0.0.1:{base + 1}/v1"
         assert [tenant["name"] for tenant in description["tenants"]] == [plan.slug for plan in TENANTS]
         assert all(set(tenant) == _TENANT_KEYS for tenant in description["tenants"])

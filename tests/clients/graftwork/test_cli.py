@@ -77,7 +77,7 @@ def test_an_adapter_from_its_folder_to_an_answer_and_its_price(cli: Product, ada
     assert "trained: tickets-2026-09, https://runs.test/41" in shown
     lying = ("--base-model", "tiny-base", "--run-url", "javascript:alert(1)")
     refused = cli.run("adapters", "push", str(adapter_folder), "--name", "bot", *lying)
-    assert (refused.status, "as http:// or https://" in refused.err) == (1, True)
+    assert (refused.status, "with http:// or https://" in refused.err) == (1, True)
     assert "v1: ready, rank 2" in pushed.out
     assert "done: " in pushed.err, "each step of the validation is told"
     again = cli.ok("adapters", "push", str(adapter_folder), "--name", "bot", "--json").json

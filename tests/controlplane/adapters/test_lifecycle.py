@@ -230,7 +230,9 @@ def test_labels_and_lineage_are_checked_and_filtered(tenant: Tenant, base_model:
     assert client.delete(f"{url}/pirate/versions/1").status_code == 204
     assert client.get(f"{url}/pirate/versions/1").status_code == 404
     assert client.post(f"{url}/pirate/versions/1/restore").json()["status"] == "ready"
-    assert client.post(f"{url}/pirate/purge").status_code == 404
+    alive = client.post(f"{url}/pirate/purge")
+    assert (alive.status_code, "is not deleted" in alive.content.decode()) == (404, True)
+    assert "has no adapter" in client.post(f"{url}/nobody/purge").content.decode()
     client.delete(f"{url}/pirate")
     assert client.post(f"{url}/pirate/purge").status_code == 204
     assert names("deleted=true") == []

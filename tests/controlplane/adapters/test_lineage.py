@@ -53,6 +53,8 @@ def test_a_registration_tells_where_the_version_comes_from(
     for name, wrong in wrongs.items():
         answer = client.post("/api/v1/adapters", {**form, name: wrong, "files": [zipped()]})
         assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (400, name)
+    short = client.post("/api/v1/adapters", {**form, "run_url": "https://x/y", "files": [zipped()]})
+    assert "host in full" in short.json()["errors"][0]["detail"]
     assert AdapterVersion.objects.count() == before
 
 
@@ -64,7 +66,7 @@ def test_the_form_takes_it_and_the_adapters_page_shows_it(tenant: Tenant, base_m
     wrong = page.post(url, {**form, "run_url": "javascript:alert(1)", "dataset": "d<", "files": [zipped()]})
     text = wrong.content.decode()
     assert wrong.status_code == 422
-    assert "as http:// or https://" in text
+    assert "with http:// or https://" in text
     assert 'value="d&lt;"' in text
     assert not Adapter.objects.exists()
     page.post(url, {**form, "dataset": TOLD["dataset"], "run_url": RUN, "files": [zipped()]})

@@ -32,13 +32,13 @@ def register(tenant: Tenant, base_model: BaseModel, name: str = "pirate") -> Ada
 def test_adapters_and_versions_are_counted_until_purged(tenant: Tenant, base_model: BaseModel) -> None:
     quota_set(tenant=tenant, adapters=1, versions=2)
     first = register(tenant, base_model)
-    with pytest.raises(ConflictError, match="may keep 1 adapters and has 1"):
+    with pytest.raises(ConflictError, match="may keep 1 adapter and has 1"):
         register(tenant, base_model, "parrot")
     register(tenant, base_model)
     with pytest.raises(ConflictError, match="may keep 2 versions and has 2"):
         register(tenant, base_model)
     adapter_delete(adapter=first.adapter)
-    with pytest.raises(ConflictError, match="1 adapters"):
+    with pytest.raises(ConflictError, match="keep 1 adapter and"):
         register(tenant, base_model, "parrot")
     adapter_purge(adapter=first.adapter)
     assert register(tenant, base_model, "parrot").number == 1

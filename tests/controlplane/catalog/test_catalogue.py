@@ -149,6 +149,16 @@ def test_a_checkpoint_of_a_hub_is_kept_at_its_commit(hub: str, checkpoint: Path)
             base_model_register(name="other", source=wrong)
 
 
+def test_a_hub_that_is_away_is_a_503_and_no_traceback(hub: str, caplog: pytest.LogCaptureFixture) -> None:
+    staff = Client()
+    staff.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    body = {"name": "other", "source": "hf://acme/away"}
+    assert staff.post("/api/v1/base-models", body, "application/json").status_code == 503
+    logged = [record for record in caplog.records if record.name == "django.request"]
+    assert [(record.levelname, record.exc_info) for record in logged] == [("WARNING", None)]
+    assert "503" in logged[0].getMessage()
+
+
 def test_a_digest_that_died_goes_on_by_file(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base_model = base_model_register(name="tiny", source=checkpoint)
     real, read = digests._file_digest, list[str]()

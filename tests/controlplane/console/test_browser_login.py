@@ -9,6 +9,8 @@ from playwright.sync_api import Browser
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from controlplane.members.selectors import invitation_token
+from controlplane.members.services import invitation_create
 from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.oidc import oidc_provider
 
@@ -32,3 +34,22 @@ def test_the_button_leads_to_the_provider_and_back(
         page.wait_for_url("**/t/acme/")
         assert page.get_by_test_id("account").inner_text() == acme.user.email
         page.close()
+
+
+def test_what_an_invitation_refuses_is_said_in_red(
+    browser: Browser, live_server: LiveServer, acme: Team
+) -> None:
+    invitation = invitation_create(
+        tenant=acme.tenant, email="new@acme.example", role="viewer", invited_by=acme.user
+    )
+    page = browser.new_page(base_url=live_server.url)
+    page.goto(f"/invitations/{invitation_token(invitation)}")
+    page.get_by_test_id("invitation-password").fill("short")
+    page.get_by_test_id("invitation-accept").click()
+    colour = "element => getComputedStyle(element).color"
+    said = page.get_by_test_id("error-password").evaluate(colour)
+    assert said != page.locator("p.name").evaluate(colour)
+    # As any other form's: outside of the card.
+    made = "const p = document.body.appendChild(document.createElement('p')); p.className = 'field-error';"
+    assert said == page.evaluate(f"() => {{ {made} return getComputedStyle(p).color }}")
+    page.close()

@@ -132,6 +132,9 @@ def test_who_has_no_tenant_is_told_what_to_do(is_staff: bool, hint: str, client:
     response = client.get("/")
     assert response.status_code == 200
     assert hint in response.content.decode()
+    assert "by the REST API" not in response.content.decode()
+    if is_staff:
+        assert f'action="{reverse("console:logout")}"' in client.get("/staff/tenants/").content.decode()
 
 
 def test_the_policy_forbids_what_is_not_ours(client: Client, acme: Team) -> None:

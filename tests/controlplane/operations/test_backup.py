@@ -55,6 +55,7 @@ def backed_up(tmp_path: Path) -> str:
     file = tmp_path / "backup"
     if connection.vendor == "sqlite":
         call_command("backup", str(file))
+        assert file.stat().st_mode & 0o777 == 0o600
         with pytest.raises(CommandError, match="exists"):
             call_command("backup", str(file))
         return f"sqlite://{file}"
@@ -94,6 +95,13 @@ def test_a_backup_is_restored_and_verified(filled: None, tmp_path: Path) -> None
         if connection.vendor == "postgresql":
             with psycopg.connect(_database_url(), autocommit=True) as admin:
                 admin.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    result = verify(f"sqlite://{tmp_path / 'gone.db'}", tmp_path)
+    assert (result.returncode, "there is no database" in result.stderr) == (1, True), result.stderr
+    assert "gone.db" in result.stderr
+    assert not (tmp_path / "gone.db").exists()
 
 
 def test_a_backup_is_taken_while_others_write(filled: None, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class Command(BaseCommand):
             raise CommandError(f"{target} exists: name a new file")
         partial = target.with_name(f"{target.name}.partial")
         partial.unlink(missing_ok=True)
+        # People's addresses and keys' hashes are in it: its owner's alone from the first byte.
+        partial.touch(mode=0o600, exist_ok=False)
         source = sqlite3.connect(f"file:{connection.settings_dict['NAME']}?mode=ro", uri=True)
         copy = sqlite3.connect(partial)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from django.core.management import call_command
@@ -25,6 +26,10 @@ class Command(BaseCommand):
     help = "Check migrations, constraints, audit logs, adapters' files and sealed secrets."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        file = connection.settings_dict["NAME"]
+        # SQLite makes a file that is not there, and an empty one is no word on a restored one.
+        if connection.vendor == "sqlite" and not Path(file).is_file():
+            raise CommandError(f"there is no database {file}: see GRAFTWORK_DATABASE_URL")
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()):
             raise CommandError("migrations are missing: run manage.py migrate")
