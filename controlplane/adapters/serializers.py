@@ -9,6 +9,7 @@ from rest_framework import serializers
 
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasChange
 from controlplane.adapters.steps import STATUSES, STEPS
+from controlplane.http.strict import StrictSerializer
 
 
 class StepSerializer(serializers.Serializer[Any]):
@@ -90,7 +91,7 @@ class AdapterSerializer(serializers.ModelSerializer[Adapter]):
         )  # fmt: skip
 
 
-class LineageInput(serializers.Serializer[Any]):
+class LineageInput(StrictSerializer):
     """Where a version comes from. What is left out stays; "" empties."""
 
     notes = serializers.CharField(max_length=10_000, required=False, allow_blank=True)
@@ -143,12 +144,12 @@ class AdapterInput(VersionInput):
     base_model = serializers.CharField(max_length=63)
 
 
-class ArmInput(serializers.Serializer[Any]):
+class ArmInput(StrictSerializer):
     version = serializers.IntegerField(min_value=1)
     percent = serializers.IntegerField(min_value=1, max_value=99)
 
 
-class AliasInput(serializers.Serializer[Any]):
+class AliasInput(StrictSerializer):
     """One version for all callers, or arms that share them."""
 
     version = serializers.IntegerField(min_value=1, required=False)
@@ -163,13 +164,13 @@ class AliasInput(serializers.Serializer[Any]):
         return attrs
 
 
-class FallbackInput(serializers.Serializer[Any]):
+class FallbackInput(StrictSerializer):
     models = serializers.ListField(
         child=serializers.CharField(max_length=200), max_length=4, help_text="In order; [] turns it off."
     )
 
 
-class PinInput(serializers.Serializer[Any]):
+class PinInput(StrictSerializer):
     version = serializers.IntegerField(min_value=1, allow_null=True, help_text="null follows the newest.")
 
 
@@ -189,7 +190,7 @@ class AliasChangeSerializer(serializers.ModelSerializer[AliasChange]):
         fields = ("id", "alias", "before", "after", "reason", "by", "created_at")
 
 
-class RollbackInput(serializers.Serializer[Any]):
+class RollbackInput(StrictSerializer):
     """Without anything: back to what the newest change replaced."""
 
     to = serializers.IntegerField(
@@ -203,14 +204,14 @@ class RollbackInput(serializers.Serializer[Any]):
     reason = serializers.CharField(max_length=1000, default="", allow_blank=True)
 
 
-class AdapterChange(serializers.Serializer[Any]):
+class AdapterChange(StrictSerializer):
     """What is left out stays."""
 
     labels = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False)
     notes = serializers.CharField(max_length=10_000, required=False, allow_blank=True)
 
 
-class QuotaSerializer(serializers.Serializer[Any]):
+class QuotaSerializer(StrictSerializer):
     """null is unlimited."""
 
     adapters = serializers.IntegerField(allow_null=True, default=None, min_value=0, max_value=1_000_000)

@@ -17,11 +17,12 @@ from controlplane.billing.models import (
     PriceBook,
     PriceBookTerm,
 )
+from controlplane.http.strict import StrictSerializer
 
 _NANO: dict[str, Any] = {"min_value": 0, "max_value": (1 << 62) - 1}
 
 
-class PriceSerializer(serializers.ModelSerializer[Price]):
+class PriceSerializer(StrictSerializer, serializers.ModelSerializer[Price]):
     class Meta:
         model = Price
         fields = (
@@ -30,7 +31,7 @@ class PriceSerializer(serializers.ModelSerializer[Price]):
         )  # fmt: skip
 
 
-class HostingPriceSerializer(serializers.ModelSerializer[HostingPrice]):
+class HostingPriceSerializer(StrictSerializer, serializers.ModelSerializer[HostingPrice]):
     kind = serializers.CharField(help_text=", ".join(HostingPrice.Kind.values))
 
     class Meta:
@@ -38,13 +39,13 @@ class HostingPriceSerializer(serializers.ModelSerializer[HostingPrice]):
         fields = ("kind", "base_model", "adapter", "backend", "effective_from", "nano")
 
 
-class TermSerializer(serializers.ModelSerializer[PriceBookTerm]):
+class TermSerializer(StrictSerializer, serializers.ModelSerializer[PriceBookTerm]):
     class Meta:
         model = PriceBookTerm
         fields = ("id", "tenant", "starts", "ends")
 
 
-class TermInput(serializers.Serializer[Any]):
+class TermInput(StrictSerializer):
     tenant = serializers.CharField(
         max_length=63, required=False, allow_blank=True, help_text="Left out or '': everyone's."
     )
@@ -52,11 +53,11 @@ class TermInput(serializers.Serializer[Any]):
     ends = serializers.DateField(required=False, allow_null=True, help_text="Last one; null for no end.")
 
 
-class TermChange(serializers.Serializer[Any]):
+class TermChange(StrictSerializer):
     ends = serializers.DateField(allow_null=True, help_text="Last UTC day; null for no end.")
 
 
-class PriceBookSerializer(serializers.ModelSerializer[PriceBook]):
+class PriceBookSerializer(StrictSerializer, serializers.ModelSerializer[PriceBook]):
     prices = PriceSerializer(many=True, read_only=True)
     hosting_prices = HostingPriceSerializer(many=True, read_only=True)
     terms = TermSerializer(many=True, read_only=True)
@@ -100,7 +101,7 @@ class CreditSerializer(serializers.ModelSerializer[CreditGrant]):
         fields = ("id", "amount_nano", "starts", "expires_on", "note", "created_at")
 
 
-class CreditInput(serializers.Serializer[Any]):
+class CreditInput(StrictSerializer):
     amount_nano = serializers.IntegerField(**_NANO)
     starts = serializers.DateField(required=False, allow_null=True, help_text="First UTC day; today.")
     expires_on = serializers.DateField(
@@ -109,7 +110,7 @@ class CreditInput(serializers.Serializer[Any]):
     note = serializers.CharField(max_length=200, required=False, allow_blank=True)
 
 
-class PaymentInput(serializers.Serializer[Any]):
+class PaymentInput(StrictSerializer):
     amount_nano = serializers.IntegerField(**_NANO)
     invoice = serializers.IntegerField(
         required=False,
@@ -121,7 +122,7 @@ class PaymentInput(serializers.Serializer[Any]):
     memo = serializers.CharField(max_length=200, required=False, allow_blank=True)
 
 
-class ReversalInput(serializers.Serializer[Any]):
+class ReversalInput(StrictSerializer):
     memo = serializers.CharField(max_length=200, help_text="Why.")
 
 
@@ -152,9 +153,9 @@ class InvoiceLineSerializer(serializers.ModelSerializer[InvoiceLine]):
         )  # fmt: skip
 
 
-class InvoiceInput(serializers.Serializer[Any]):
+class InvoiceInput(StrictSerializer):
     month = serializers.DateField(help_text="First day of the UTC month, as 2026-11-01.")
 
 
-class FinalizeInput(serializers.Serializer[Any]):
+class FinalizeInput(StrictSerializer):
     allow_unpriced = serializers.BooleanField(default=False, help_text="Though some usage has no price.")

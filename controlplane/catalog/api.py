@@ -21,6 +21,7 @@ from controlplane.catalog.services import (
     variant_remove,
 )
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, tenant_reads_staff_writes
 from controlplane.tenants.roles import Permission
@@ -65,14 +66,14 @@ class CheckpointSerializer(serializers.ModelSerializer[BaseModel]):
         fields = ("source", "digest_status", "digest_reason", "checkpoint_sha256", "files")
 
 
-class BaseModelChange(serializers.Serializer[Any]):
+class BaseModelChange(StrictSerializer):
     """What is left out stays."""
 
     licence = serializers.CharField(max_length=100, required=False, allow_blank=True)
     max_lora_rank = serializers.IntegerField(min_value=1, max_value=512, required=False)
 
 
-class VariantInput(serializers.Serializer[Any]):
+class VariantInput(StrictSerializer):
     name = serializers.CharField(max_length=63)
     dtype = serializers.CharField(max_length=20)
     quantization = serializers.CharField(max_length=40, default="", allow_blank=True)
@@ -80,7 +81,7 @@ class VariantInput(serializers.Serializer[Any]):
     notes = serializers.CharField(max_length=2000, default="", allow_blank=True)
 
 
-class BaseModelInput(serializers.Serializer[Any]):
+class BaseModelInput(StrictSerializer):
     name = serializers.CharField(max_length=63)
     source = serializers.CharField(  # type: ignore[assignment]  # a field of ours, not DRF's attribute
         max_length=500,

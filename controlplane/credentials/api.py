@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
@@ -14,6 +12,7 @@ from controlplane.credentials.models import SourceCredential
 from controlplane.credentials.selectors import credential_get, credential_list
 from controlplane.credentials.services import credential_create, credential_delete
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
@@ -25,7 +24,7 @@ class SourceCredentialSerializer(serializers.ModelSerializer[SourceCredential]):
         fields = ("name", "kind", "endpoint", "region", "access_key_id", "created_at", "used_at")
 
 
-class SourceCredentialInput(serializers.Serializer[Any]):
+class SourceCredentialInput(StrictSerializer):
     name = serializers.CharField(max_length=63)
     kind = serializers.ChoiceField(choices=SourceCredential.Kind.choices)
     secret = serializers.CharField(

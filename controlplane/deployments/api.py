@@ -16,6 +16,7 @@ from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_get, copy_list
 from controlplane.deployments.services import copy_register, copy_remove
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 from gateway.wire import SageMakerTarget
@@ -57,7 +58,7 @@ class CopySerializer(serializers.ModelSerializer[Copy]):
         return SageMakerOutput(copy).data if copy.kind == Copy.Kind.SAGEMAKER else None
 
 
-class SageMakerInput(serializers.Serializer[Any]):
+class SageMakerInput(StrictSerializer):
     region = serializers.CharField(max_length=30)
     endpoint = serializers.CharField(max_length=63)
     component = serializers.CharField(max_length=63, default="", allow_blank=True)
@@ -69,7 +70,7 @@ class SageMakerInput(serializers.Serializer[Any]):
     api = serializers.ChoiceField(choices=Copy.Api.choices, default=Copy.Api.INVOCATIONS)
 
 
-class CopyInput(serializers.Serializer[Any]):
+class CopyInput(StrictSerializer):
     base_model = serializers.CharField(max_length=63)
     kind = serializers.ChoiceField(choices=Copy.Kind.choices)
     url = serializers.CharField(

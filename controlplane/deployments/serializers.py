@@ -10,6 +10,7 @@ from rest_framework import serializers
 from controlplane.deployments.containers.images import Family
 from controlplane.deployments.models import Deployment, DeploymentStep, Placement, Target
 from controlplane.deployments.phases.selectors import warnings_of
+from controlplane.http.strict import StrictSerializer
 
 
 class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
@@ -23,7 +24,7 @@ class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):
         )  # fmt: skip
 
 
-class TargetInput(serializers.Serializer[Any]):
+class TargetInput(StrictSerializer):
     """Each kind takes its own fields: sagemaker the first five, local the next two, openai_http `urls`."""
 
     name = serializers.CharField(max_length=40)
@@ -87,7 +88,7 @@ class DeploymentSerializer(serializers.ModelSerializer[Deployment]):
         )  # fmt: skip
 
 
-class DesiredInput(serializers.Serializer[Any]):
+class DesiredInput(StrictSerializer):
     """What of a deployment may change later."""
 
     min_copies = serializers.IntegerField(min_value=0, max_value=1000, required=False)

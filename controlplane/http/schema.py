@@ -7,6 +7,8 @@ from typing import Any, Final
 from drf_spectacular.utils import Direction, OpenApiParameter
 from drf_standardized_errors.openapi import AutoSchema
 
+from controlplane.http.strict import StrictSerializer
+
 _HEADER: Final = OpenApiParameter.HEADER
 _IF_MATCH: Final = "The ETag of the state that this change is meant for, or *; 412 when another is in force."
 
@@ -57,6 +59,12 @@ class ApiSchema(AutoSchema):
 
     def _get_error_response_examples(self) -> list[Any]:
         return []  # each of them at each operation would be nine tenths of the document
+
+    def _map_basic_serializer(self, serializer: Any, direction: Direction) -> dict[str, Any]:
+        schema: dict[str, Any] = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
+        if direction == "request" and isinstance(serializer, StrictSerializer):
+            schema["additionalProperties"] = False
+        return schema
 
     def _is(self, mark: str) -> bool:
         return bool(getattr(getattr(self.view, self.method.lower(), None), mark, False))

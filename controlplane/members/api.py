@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
@@ -11,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.members.filters import InvitationFilter, MemberFilter
 from controlplane.members.models import Invitation
@@ -36,11 +35,11 @@ class MemberSerializer(serializers.ModelSerializer[Membership]):
         fields = ("user_id", "email", "role", "created_at")
 
 
-class RoleInput(serializers.Serializer[Any]):
+class RoleInput(StrictSerializer):
     role = serializers.ChoiceField(choices=Role.choices)
 
 
-class InvitationSerializer(serializers.ModelSerializer[Invitation]):
+class InvitationSerializer(StrictSerializer, serializers.ModelSerializer[Invitation]):
     class Meta:
         model = Invitation
         fields = ("id", "email", "role", "created_at", "expires_at", "sent_at")

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from controlplane.errors import InvalidInputError
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.metering.cloud_events.envelope import LONGEST, SPEC_VERSION, USAGE_TYPE
 from controlplane.metering.cloud_events.intake import Outcome, Status, events_take
@@ -109,7 +110,7 @@ class UsageEventsApi(generics.GenericAPIView[Any]):
         return Response({**body, "events": [outcome.to_dict() for outcome in outcomes]})
 
 
-class UsageSourceSerializer(serializers.ModelSerializer[UsageSource]):
+class UsageSourceSerializer(StrictSerializer, serializers.ModelSerializer[UsageSource]):
     tenant = serializers.CharField(source="service_account.tenant_id", help_text="Of the service account.")
     service_account = serializers.CharField(source="service_account.name", max_length=63)
     tenants = serializers.ListField(

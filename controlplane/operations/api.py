@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.http.streaming import streamed
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.operations.export import export_pieces
 from controlplane.operations.models import TenantDeletion
@@ -28,7 +29,7 @@ class DeletionSerializer(serializers.ModelSerializer[TenantDeletion]):
         fields = ("tenant", "reason", "requested_by", "requested_at", "purge_after", "purged_at")
 
 
-class DeletionInput(serializers.Serializer[Any]):
+class DeletionInput(StrictSerializer):
     confirm = serializers.CharField(max_length=63, help_text="The tenant's id once more.")
     reason = serializers.CharField(max_length=500, required=False, allow_blank=True)
 

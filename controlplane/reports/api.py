@@ -12,6 +12,7 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.reports.fleet_bill import BY, fleet_attribution
 from controlplane.reports.instance_prices import (
@@ -33,7 +34,7 @@ from controlplane.tenants.permissions import Staff
 REGION = "us-east-1"
 
 
-class InstancePriceSerializer(serializers.ModelSerializer[InstancePrice]):
+class InstancePriceSerializer(StrictSerializer, serializers.ModelSerializer[InstancePrice]):
     class Meta:
         model = InstancePrice
         fields = ("id", "instance_type", "region", "effective_from", "currency", "hour_nano", "source")

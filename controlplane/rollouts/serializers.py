@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from controlplane.http.strict import StrictSerializer
 from controlplane.rollouts.models import Rollout, RolloutDecision
 from controlplane.rollouts.services import DEFAULT_STEPS
 
@@ -77,7 +78,7 @@ class RolloutSerializer(serializers.ModelSerializer[Rollout]):
         )  # fmt: skip
 
 
-class RolloutInput(serializers.Serializer[Any]):
+class RolloutInput(StrictSerializer):
     """The canary's version and the plan."""
 
     version = serializers.IntegerField(min_value=1)

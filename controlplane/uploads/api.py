@@ -20,6 +20,7 @@ from rest_framework.reverse import reverse
 from controlplane.errors import InvalidInputError
 from controlplane.http.errors import PreconditionFailed
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.uploads.append import CHECKSUMS, Checksum, upload_append
@@ -45,7 +46,7 @@ class UploadSerializer(serializers.ModelSerializer[Upload]):
         fields = ("id", "name", "size", "offset", "expires_at", "created_at")
 
 
-class UploadInput(serializers.Serializer[Any]):
+class UploadInput(StrictSerializer):
     name = serializers.CharField(
         max_length=200, help_text="adapter_config.json, adapter_model.safetensors, or a .zip or .tar.gz."
     )

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
@@ -56,20 +57,20 @@ class EndpointCreatedSerializer(EndpointSerializer):
         fields = (*EndpointSerializer.Meta.fields, "secret")
 
 
-class EndpointInput(serializers.Serializer[Any]):
+class EndpointInput(StrictSerializer):
     url = serializers.CharField(max_length=1000, help_text="https://...")
     events = _events(required=True)
     description = serializers.CharField(max_length=200, required=False, allow_blank=True)
 
 
-class EndpointChangesInput(serializers.Serializer[Any]):
+class EndpointChangesInput(StrictSerializer):
     url = serializers.CharField(max_length=1000, required=False)
     events = _events(required=False)
     description = serializers.CharField(max_length=200, required=False, allow_blank=True)
     enabled = serializers.BooleanField(required=False)
 
 
-class WebhookRotationInput(serializers.Serializer[Any]):
+class WebhookRotationInput(StrictSerializer):
     overlap_hours = serializers.IntegerField(
         default=24, min_value=0, max_value=720, help_text="How long the old secret signs too."
     )

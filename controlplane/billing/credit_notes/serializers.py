@@ -7,6 +7,7 @@ from typing import Any, Final
 from rest_framework import serializers
 
 from controlplane.billing.models import CreditNote, CreditNoteLine
+from controlplane.http.strict import StrictSerializer
 
 MOST_LINES: Final = 1000
 """Of one credit note, unless it is of the invoice as a whole."""
@@ -47,7 +48,7 @@ class CreditNoteLineSerializer(serializers.ModelSerializer[CreditNoteLine]):
         fields = ("position", "invoice_position", "item", "adapter", "base_model", "key_id", "amount_nano")
 
 
-class CreditedLineInput(serializers.Serializer[Any]):
+class CreditedLineInput(StrictSerializer):
     position = serializers.IntegerField(
         min_value=1, max_value=(1 << 31) - 1, help_text="Of the invoice's line."
     )
@@ -60,7 +61,7 @@ class CreditedLineInput(serializers.Serializer[Any]):
     )
 
 
-class CreditNoteInput(serializers.Serializer[Any]):
+class CreditNoteInput(StrictSerializer):
     reason = serializers.ChoiceField(choices=CreditNote.Reason.values)
     memo = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
     amount_nano = serializers.IntegerField(

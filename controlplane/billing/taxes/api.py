@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
@@ -14,6 +12,7 @@ from controlplane.billing.models import TaxKind, TaxTreatment
 from controlplane.billing.taxes.selectors import treatment_get, treatment_list
 from controlplane.billing.taxes.services import treatment_remove, treatment_set
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -28,7 +27,7 @@ class TaxTreatmentSerializer(serializers.ModelSerializer[TaxTreatment]):
         fields = ("id", "starts", "kind", "label", "rate_percent", "tax_number", "text")
 
 
-class TaxTreatmentInput(serializers.Serializer[Any]):
+class TaxTreatmentInput(StrictSerializer):
     starts = serializers.DateField(help_text="First UTC day; in force until a later one.")
     kind = serializers.ChoiceField(choices=TaxKind.values)
     # A field of that name; what the class itself is called is none of ours.

@@ -16,6 +16,7 @@ from controlplane.deployments.placement.rules import adapter_evict, adapter_move
 from controlplane.deployments.placement.selectors import rule_get, rule_list
 from controlplane.deployments.selectors import deployment_get
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
@@ -40,7 +41,7 @@ class AdapterRuleSerializer(serializers.ModelSerializer[AdapterRule]):
         return sorted(rule.leaving)
 
 
-class AdapterPinInput(serializers.Serializer[Any]):
+class AdapterPinInput(StrictSerializer):
     """How many copies keep it loaded; left out, as many as `on` names, or 1."""
 
     copies = serializers.IntegerField(min_value=1, max_value=1000, required=False)
@@ -50,7 +51,7 @@ class AdapterPinInput(serializers.Serializer[Any]):
     )  # fmt: skip
 
 
-class AdapterEvictInput(serializers.Serializer[Any]):
+class AdapterEvictInput(StrictSerializer):
     copies = serializers.ListField(
         child=serializers.CharField(**_COPY), required=False, max_length=1000, help_text="Left out: all."
     )
@@ -59,7 +60,7 @@ class AdapterEvictInput(serializers.Serializer[Any]):
     )
 
 
-class AdapterMoveInput(serializers.Serializer[Any]):
+class AdapterMoveInput(StrictSerializer):
     from_copy = serializers.CharField(**_COPY, help_text="The copy that it leaves.")
     to_copy = serializers.CharField(**_COPY, help_text="The copy that it is pinned on instead.")
 

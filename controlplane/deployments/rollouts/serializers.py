@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rest_framework import serializers
 
 from controlplane.deployments.containers.images import Family
 from controlplane.deployments.rollouts.models import DeploymentRollout
 from controlplane.deployments.rollouts.policy import MOST_ALARMS, RolloutPolicy
+from controlplane.http.strict import StrictSerializer
 
 _DEFAULT = RolloutPolicy()
 
 
-class CopiesStateInput(serializers.Serializer[Any]):
+class CopiesStateInput(StrictSerializer):
     """What of the copies is to be another; what is left out stays."""
 
     variant = serializers.CharField(
@@ -33,7 +32,7 @@ class CopiesStateInput(serializers.Serializer[Any]):
     compute = serializers.DictField(child=serializers.FloatField(), required=False)
 
 
-class RolloutPolicySerializer(serializers.Serializer[Any]):
+class RolloutPolicySerializer(StrictSerializer):
     """How it goes on, and what takes it back."""
 
     batch_copies = serializers.IntegerField(
@@ -72,7 +71,7 @@ class RolloutPolicySerializer(serializers.Serializer[Any]):
     )  # fmt: skip
 
 
-class DeploymentRolloutInput(serializers.Serializer[Any]):
+class DeploymentRolloutInput(StrictSerializer):
     change = CopiesStateInput()
     strategy = serializers.ChoiceField(
         choices=DeploymentRollout.Strategy.choices, default=DeploymentRollout.Strategy.ROLLING

@@ -17,12 +17,13 @@ from controlplane.deployments.scaling.services import scaling_clear, scaling_set
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import NotFoundError
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.tenants.permissions import Staff
 
 _COPIES: dict[str, Any] = {"min_value": 0, "max_value": 1000}
 
 
-class ScheduledBoundsSerializer(serializers.Serializer[Any]):
+class ScheduledBoundsSerializer(StrictSerializer):
     """From this time on these days on, until another entry's time."""
 
     name = serializers.CharField(max_length=40)
@@ -32,7 +33,7 @@ class ScheduledBoundsSerializer(serializers.Serializer[Any]):
     max_copies = serializers.IntegerField(min_value=1, max_value=1000)
 
 
-class ScalingInput(serializers.Serializer[Any]):
+class ScalingInput(StrictSerializer):
     """A policy, whole: what is left out has its default; the copies' bounds stay."""
 
     min_copies = serializers.IntegerField(**_COPIES, required=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers, status
@@ -11,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.filters import ProjectFilter, ServiceAccountFilter
 from controlplane.tenants.models import Project, ServiceAccount
@@ -32,14 +31,14 @@ from controlplane.tenants.services import (
 )
 
 
-class ProjectSerializer(serializers.ModelSerializer[Project]):
+class ProjectSerializer(StrictSerializer, serializers.ModelSerializer[Project]):
     class Meta:
         model = Project
         fields = ("slug", "name", "created_at", "archived_at")
         read_only_fields = ("created_at", "archived_at")
 
 
-class ProjectChangesInput(serializers.Serializer[Any]):
+class ProjectChangesInput(StrictSerializer):
     name = serializers.CharField(max_length=200)
 
 
@@ -98,13 +97,13 @@ class ServiceAccountSerializer(serializers.ModelSerializer[ServiceAccount]):
         fields = ("name", "project", "role", "created_at", "disabled_at")
 
 
-class ServiceAccountInput(serializers.Serializer[Any]):
+class ServiceAccountInput(StrictSerializer):
     name = serializers.CharField(max_length=63)
     project = serializers.CharField(max_length=63, default=Project.DEFAULT, help_text="Slug.")
     role = serializers.ChoiceField(choices=Role.choices)
 
 
-class ServiceAccountChangesInput(serializers.Serializer[Any]):
+class ServiceAccountChangesInput(StrictSerializer):
     role = serializers.ChoiceField(choices=Role.choices)
 
 

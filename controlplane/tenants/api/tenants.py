@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.filters import TenantFilter, UserFilter
 from controlplane.tenants.models import Membership, Tenant, User
@@ -20,7 +21,7 @@ from controlplane.tenants.selectors import tenant_get, tenant_list, user_list
 from controlplane.tenants.services import tenant_create, user_create
 
 
-class TenantSerializer(serializers.ModelSerializer[Tenant]):
+class TenantSerializer(StrictSerializer, serializers.ModelSerializer[Tenant]):
     class Meta:
         model = Tenant
         fields = ("id", "name", "created_at")
@@ -72,7 +73,7 @@ class UserSerializer(serializers.ModelSerializer[User]):
         fields = ("id", "email", "is_staff", "is_active", "created_at", "memberships")
 
 
-class UserInput(serializers.Serializer[Any]):
+class UserInput(StrictSerializer):
     email = serializers.EmailField()
     password = serializers.CharField(max_length=200)
     tenant = serializers.CharField(required=False, help_text="Id of the tenant to join.")
