@@ -280,7 +280,8 @@ def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 
 def _about(adapter: Adapter) -> dict[str, str]:
     """Labels and notes, as their form has them."""
-    labels = ", ".join(f"{key}={value}" for key, value in adapter.labels.items())
+    # By name: PostgreSQL keeps no order of an object's keys.
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(adapter.labels.items()))
     return {"labels": labels, "notes": adapter.notes}
 
 
