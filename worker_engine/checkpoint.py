@@ -12,8 +12,12 @@ from typing import Any, Final, Self
 import torch
 from safetensors import SafetensorError, safe_open
 
+from kernels import native
+from kernels.quantization import QuantizedWeight
 from worker_engine.errors import CheckpointError
 from worker_engine.packed_weights import PackedWeights
+from worker_engine.quantization_config import Quantization, Scheme
+from worker_engine.quantized_tensors import QuantizedTensors
 
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
@@ -29,12 +33,19 @@ class Checkpoint:
     """
 
     def __init__(
-        self, folder: Path, *, dtype: torch.dtype, device: torch.device, packed_in: Path | None = None
+        self,
+        folder: Path,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        packed_in: Path | None = None,
+        quantization: Quantization | None = None,
     ) -> None:
         """Opens every file. Raises CheckpointError when there is none, or one is damaged or missing.
 
         Args:
             packed_in: the folder of files of packed weights; None keeps none.
+            quantization: what config.json says; weights that are quantized are made whole by `get`.
         """
         self._folder, self._dtype, self._device = folder, dtype, device
         self._open = ExitStack()
@@ -50,6 +61,9 @@ class Checkpoint:
                     raise CheckpointError(f"tensor {name} is in {self._by_name[name][0]} and in {path}")
                 self._by_name[name] = (path, file)
         self.packed: Final = PackedWeights.of(folder, list(_files(folder)), packed_in)
+        self._quantized: QuantizedTensors | None = None
+        if quantization is not None:
+            self._quantized = QuantizedTensors(quantization, self._by_name, self._stored)
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +74,7 @@ class Checkpoint:
         self._open.close()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._by_name
+        return name in self._by_name or self._is_quantized(name)
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
         """The tensor `name`.
@@ -68,13 +82,9 @@ class Checkpoint:
         Raises:
             CheckpointError: it is missing, damaged, not of `shape` or not of a dtype that is served.
         """
-        if name not in self._by_name:
-            raise CheckpointError(f"{self._folder} has no tensor {name}")
-        path, file = self._by_name[name]
-        try:
-            tensor: torch.Tensor = file.get_tensor(name)
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise CheckpointError(f"{path}: cannot read tensor {name}: {error}") from error
+        if self._is_quantized(name) and len(shape) == 2:
+            return self.quantized(name, *shape).dequantize().to(self._device, self._dtype)
+        tensor, path = self._stored(name), self._by_name[name][0]
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{path}: tensor {name} has shape {list(tensor.shape)}, expected {list(shape)}"
@@ -84,8 +94,32 @@ class Checkpoint:
         self._taken.add(name)
         return tensor.to(self._device, self._dtype)
 
+    def scheme(self, name: str) -> Scheme | None:
+        """How a weight is quantized; None where it is not."""
+        return None if self._quantized is None else self._quantized.scheme(name)
+
+    @property
+    def multiplies_quantized(self) -> bool:
+        """Whether quantized weights may stay so: elsewhere than in the native loops they are made whole."""
+        on_cpu = self._device.type == "cpu" and self._dtype == torch.bfloat16
+        return on_cpu and native.LIBRARY is not None
+
+    def quantized(self, name: str, out: int, inner: int) -> QuantizedWeight:
+        """A weight that `scheme` knows, on the CPU. Raises CheckpointError as `get`."""
+        if self._quantized is None or name not in self._quantized:
+            raise CheckpointError(f"{self._folder}: tensor {name} is not quantized")
+        try:
+            weight = self._quantized.get(name, (out, inner))
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._folder}: {error}") from error
+        self._taken.update(self._quantized.parts(name))
+        return weight
+
     def pass_over(self, name: str, *shape: int) -> None:
         """Notes that the tensor is used in another form, unread. Raises CheckpointError as `get`."""
+        if self._quantized is not None and name in self._quantized:
+            self._taken.update(self._quantized.parts(name))
+            return
         if name not in self._by_name:
             raise CheckpointError(f"{self._folder} has no tensor {name}")
         path, file = self._by_name[name]
@@ -94,8 +128,9 @@ class Checkpoint:
         self._taken.add(name)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of every tensor, read from the files' heads."""
-        return {name: tuple(file.get_slice(name).get_shape()) for name, (_, file) in self._by_name.items()}
+        """Of every tensor, as if none were quantized, read from the files' heads."""
+        stored = {name: tuple(file.get_slice(name).get_shape()) for name, (_, file) in self._by_name.items()}
+        return stored if self._quantized is None else self._quantized.shapes(stored)
 
     def refuse_unused(self, ignored: Sequence[str]) -> None:
         """To be called last: what nobody asked for would change the result if it were used.
@@ -118,6 +153,20 @@ class Checkpoint:
                 f"{self._by_name[left[0]][0]}: tensor {', '.join(left[:_SHOWN])}{more} has no place in the "
                 "model that config.json describes"
             )
+
+    def _is_quantized(self, name: str) -> bool:
+        return self._quantized is not None and name in self._quantized
+
+    def _stored(self, name: str) -> torch.Tensor:
+        """A tensor as it lies in its file. Raises CheckpointError."""
+        if name not in self._by_name:
+            raise CheckpointError(f"{self._folder} has no tensor {name}")
+        path, file = self._by_name[name]
+        try:
+            tensor: torch.Tensor = file.get_tensor(name)
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise CheckpointError(f"{path}: cannot read tensor {name}: {error}") from error
+        return tensor
 
     def _enter(self, path: Path) -> Any:
         try:

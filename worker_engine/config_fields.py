@@ -37,6 +37,11 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all fields that are there, in their order."""
+        return tuple(name for name in self._values if name in self)
+
     def error(self, name: str, problem: str) -> CheckpointError:
         """To be raised: `problem` follows the field's name."""
         return CheckpointError(f"{self._where}: {name} {problem}")

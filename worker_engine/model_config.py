@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from worker_engine.config_fields import Fields
+from worker_engine.quantization_config import Quantization
 from worker_engine.rope_config import Rope
 
 MODULE_PATHS: Final[Mapping[str, str]] = {
@@ -56,6 +57,7 @@ class ModelConfig:
         biased: packed layers (`PACKED_MODULES`) that have a bias.
         logit_softcap: logits become c tanh(logits / c); 0 for none.
         dtype: of the checkpoint's weights.
+        quantization: of the weights that are quantized; None where none is.
     """
 
     architecture: str
@@ -75,6 +77,7 @@ class ModelConfig:
     tie_word_embeddings: bool
     dtype: str
     eos_token_ids: tuple[int, ...]
+    quantization: Quantization | None = None
 
     @classmethod
     def read(

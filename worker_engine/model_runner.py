@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from kernels import native
 from kernels.capture import Captures, captures_for
 from kernels.lora import Segments
 from kernels.transfer import to_device
@@ -46,14 +47,17 @@ def choose_device(name: str) -> torch.device:
 def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.dtype:
     """`auto` computes bf16 checkpoints in bf16 where the device does so natively, others in fp32.
 
-    fp16 checkpoints run in bf16 on CUDA and in fp32 on CPU, where fp16 products are emulated.
+    fp16 checkpoints run in bf16 on CUDA and in fp32 on CPU, where fp16 products are emulated; quantized ones
+    in bf16 wherever the native loops multiply them as they are.
     """
     if name != "auto":
         return torch.float32 if name == "float32" else torch.bfloat16
     if device.type == "cuda":
         return torch.float32 if model.dtype == "float32" else torch.bfloat16
-    native = model.dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported()
-    return torch.bfloat16 if native else torch.float32
+    if model.quantization is not None and native.LIBRARY is not None:
+        return torch.bfloat16
+    fast = model.dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,11 @@ class ModelRunner:
             raise ConfigError(
                 f"--max-model-len {self.max_model_len} is more than the checkpoint's "
                 f"{model.max_position_embeddings} positions"
+            )
+        if engine.merge_adapter != "off" and model.quantization is not None:
+            raise ConfigError(
+                f"--merge-adapter {engine.merge_adapter} needs unquantized weights, and {engine.model} is "
+                "quantized: leave merging off, or serve the checkpoint that it was made of"
             )
         token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * dtype.itemsize
         self.page_bytes = token_bytes * PAGE_SIZE

@@ -22,12 +22,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from kernels import native
+from kernels.native.matrix import NativeMatrix
 
 log = logging.getLogger(__name__)
 
 LAYOUT: Final = f"1:{native.LANES}"
-"""Changes with `kernels.native.pack`."""
+"""Changes with `kernels.native.pack` and `kernels.native.matrix.pack_codes`."""
 _ALIGNMENT: Final = 4096
+_NAMES: Final = {
+    torch.bfloat16: "BF16", torch.float16: "F16", torch.int32: "I32", torch.int8: "I8",
+}  # fmt: skip
+"""As safetensors calls them."""
 
 
 class PackedWeights:
@@ -68,6 +73,24 @@ class PackedWeights:
         """To be written by `write`."""
         if self._path is not None and packed is not None:
             self._made[name] = packed
+
+    def take_matrix(self, name: str, bits: int, out: int, inner: int) -> NativeMatrix | None:
+        """What `keep_matrix` was given under the name, of 4 or 8 bits; of another shape it is None."""
+        codes, scales = self._mapped.get(f"{name}.codes"), self._mapped.get(f"{name}.scales")
+        if codes is None or scales is None:
+            return None
+        matrix = NativeMatrix(codes, scales, self._mapped.get(f"{name}.zeros"), bits, out, inner)
+        try:
+            matrix.check()
+        except (ValueError, ArithmeticError):
+            return None
+        return matrix
+
+    def keep_matrix(self, name: str, matrix: NativeMatrix) -> None:
+        """Quantized weights, to be written by `write`."""
+        self.keep(f"{name}.codes", matrix.codes)
+        self.keep(f"{name}.scales", matrix.scales)
+        self.keep(f"{name}.zeros", matrix.zeros)
 
     def write(self) -> bool:
         """Writes what was kept, aside and renamed; True when the file is there now and was not before.
@@ -122,7 +145,8 @@ def _write(file: int, tensors: Mapping[str, torch.Tensor]) -> None:
     entries, at = {}, 0
     for name, tensor in tensors.items():
         entries[name] = {
-            "dtype": "BF16", "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes],
+            "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape),
+            "data_offsets": [at, at + tensor.nbytes],
         }  # fmt: skip
         at += tensor.nbytes
     text = json.dumps(entries).encode()

@@ -22,6 +22,7 @@ LIBRARY: Final = load()
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_linear": (_P, _I, _P, _P, _P, _P, _I, _I, _I, _I),
+    "graft_matrix": (_P, _I, _P, _P, _P, _P, _I, _I, _I, _I),
     "graft_rms_norm": (_P, _I, _P, _P, _I, _I, _I, _I, _F, _I),
     "graft_rotate": (_P, _I, _P, _P, _I, _I, _I, _I, _I),
     "graft_silu_gated": (_P, _P, _I, _I, _I),

@@ -4,6 +4,7 @@
 
 #include "rows.h"
 #include "linear.h"
+#include "quantized.h"
 #include "attention.h"
 #include "prefill.h"
 #include "lora.h"
@@ -39,6 +40,23 @@ void graft_linear(const bf16* x, int64_t x_row, const bf16* w, const bf16* bias,
     linear(Linear<float>{wide, w, bias, residual, out, inner, inner, columns}, rows, threads);
   } else {
     linear(Linear<bf16>{x, w, bias, residual, out, x_row, inner, columns}, rows, threads);
+  }
+}
+
+// The same for weights of 4, 8 or 16 bits.
+void graft_matrix(const bf16* x, int64_t x_row, const Matrix* w, const bf16* bias, const bf16* residual, bf16* out,
+                  int64_t rows, int64_t inner, int64_t columns, int64_t threads) {
+  if (w->bits == 16) {
+    graft_linear(x, x_row, static_cast<const bf16*>(w->codes), bias, residual, out, rows, inner, columns, threads);
+    return;
+  }
+  const float* const sums = w->zeros ? group_sums(x, x_row, rows, inner, w->group) : nullptr;
+  const int64_t groups = inner / w->group;
+  if (widened()) {
+    const float* wide = widen_rows(x, x_row, rows, inner);
+    quantized_by_bits(Quantized<float>{wide, sums, w, bias, residual, out, inner, inner, columns, w->group, groups}, rows, threads);
+  } else {
+    quantized_by_bits(Quantized<bf16>{x, sums, w, bias, residual, out, x_row, inner, columns, w->group, groups}, rows, threads);
   }
 }
 
@@ -145,7 +163,14 @@ void graft_rotate_store_attend(const Step* step, bf16* qkv, bf16* kv, bf16* out)
 // `kind` is which of the call's steps it takes: its window and its angles.
 struct Layer {
   const float *input_norm, *head_norm, *mlp_norm;
-  const bf16 *qkv, *qkv_bias, *o, *o_bias, *gate_up, *gate_up_bias, *down, *down_bias;
+  const Matrix* qkv;
+  const bf16* qkv_bias;
+  const Matrix* o;
+  const bf16* o_bias;
+  const Matrix* gate_up;
+  const bf16* gate_up_bias;
+  const Matrix* down;
+  const bf16* down_bias;
   bf16* kv;
   int64_t kind;
 };
@@ -161,15 +186,15 @@ void graft_layers(const Layer* layers, int64_t count, const Step* const* steps, 
     bf16 *const normed = held, *const qkv = normed + rows * hidden, *const mixed = qkv + rows * stacked,
                 *const gate_up = mixed + rows * attended, *const inner = gate_up + rows * 2 * inter;
     graft_rms_norm(x, hidden, layer->input_norm, normed, hidden, rows, 1, hidden, eps, threads);
-    graft_linear(normed, hidden, layer->qkv, layer->qkv_bias, nullptr, qkv, rows, hidden, stacked, threads);
+    graft_matrix(normed, hidden, layer->qkv, layer->qkv_bias, nullptr, qkv, rows, hidden, stacked, threads);
     if (layer->head_norm) graft_rms_norm(qkv, stacked, layer->head_norm, qkv, stacked, rows, turned, dim, eps, threads);
     graft_rotate_store_attend(step, qkv, layer->kv, mixed);
     // The residual's numbers are read where the sums go, each right before it is written.
-    graft_linear(mixed, attended, layer->o, layer->o_bias, x, x, rows, attended, hidden, threads);
+    graft_matrix(mixed, attended, layer->o, layer->o_bias, x, x, rows, attended, hidden, threads);
     graft_rms_norm(x, hidden, layer->mlp_norm, normed, hidden, rows, 1, hidden, eps, threads);
-    graft_linear(normed, hidden, layer->gate_up, layer->gate_up_bias, nullptr, gate_up, rows, hidden, 2 * inter, threads);
+    graft_matrix(normed, hidden, layer->gate_up, layer->gate_up_bias, nullptr, gate_up, rows, hidden, 2 * inter, threads);
     graft_silu_gated(gate_up, inner, rows, inter, threads);
-    graft_linear(inner, inter, layer->down, layer->down_bias, x, x, rows, inter, hidden, threads);
+    graft_matrix(inner, inter, layer->down, layer->down_bias, x, x, rows, inter, hidden, threads);
   }
 }
 }

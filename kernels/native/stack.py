@@ -15,6 +15,7 @@ from typing import Final
 import torch
 
 from kernels import native
+from kernels.native.matrix import MatrixView, NativeMatrix
 
 _POINTERS: Final = (
     "input_norm", "head_norm", "mlp_norm", "qkv", "qkv_bias", "o", "o_bias", "gate_up", "gate_up_bias",
@@ -35,7 +36,7 @@ class StackLayer:
     Attributes:
         input_norm, mlp_norm: float32 [hidden].
         head_norm: float32 [heads + kv_heads, head_dim], or None.
-        qkv, o, gate_up, down: as `kernels.native.pack` lays them; with a bias, bf16 [out], or None.
+        qkv, o, gate_up, down: weights of any number of bits; with a bias, bf16 [out], or None.
         kv: bf16 [2 (keys, then values), kv_heads, pages, page_size, head_dim], contiguous.
         kind: which of a call's attention steps it takes.
     """
@@ -43,13 +44,13 @@ class StackLayer:
     input_norm: torch.Tensor
     head_norm: torch.Tensor | None
     mlp_norm: torch.Tensor
-    qkv: torch.Tensor
+    qkv: NativeMatrix
     qkv_bias: torch.Tensor | None
-    o: torch.Tensor
+    o: NativeMatrix
     o_bias: torch.Tensor | None
-    gate_up: torch.Tensor
+    gate_up: NativeMatrix
     gate_up_bias: torch.Tensor | None
-    down: torch.Tensor
+    down: NativeMatrix
     down_bias: torch.Tensor | None
     kv: torch.Tensor
     kind: int
@@ -63,16 +64,23 @@ class Stack:
         self._layers = tuple(layers)
         self._eps, self._heads = eps, heads
         first = layers[0]
-        self._hidden, self._inter = first.input_norm.numel(), 2 * first.down.shape[1]
+        self._hidden, self._inter = first.input_norm.numel(), first.down.inner
         self.kinds: Final = 1 + max(layer.kind for layer in layers)
         for layer in layers:
             self._check(layer)
+        self._views: list[MatrixView] = []
         self._table = (_Layer * len(layers))()
         for entry, layer in zip(self._table, layers, strict=True):
             for name in _POINTERS:
-                tensor = getattr(layer, name)
-                setattr(entry, name, None if tensor is None else tensor.data_ptr())
+                value = getattr(layer, name)
+                setattr(entry, name, self._address(value))
             entry.kind = layer.kind
+
+    def _address(self, value: torch.Tensor | NativeMatrix | None) -> int | None:
+        if not isinstance(value, NativeMatrix):
+            return None if value is None else value.data_ptr()
+        self._views.append(value.view())
+        return ctypes.addressof(self._views[-1])
 
     def _check(self, layer: StackLayer) -> None:
         kv_heads, head_dim = layer.kv.shape[1], layer.kv.shape[4]
@@ -83,8 +91,7 @@ class Stack:
             ("gate_up", self._hidden, 2 * self._inter),
             ("down", self._inter, self._hidden),
         ):
-            blocks = -(-out // native.LANES)
-            _demand(layer, name, torch.bfloat16, (blocks, inner // 2, native.LANES, 2))
+            _demand_matrix(name, getattr(layer, name), out, inner)
             _demand(layer, f"{name}_bias", torch.bfloat16, (out,))
         for name, shape in (
             ("input_norm", (self._hidden,)),
@@ -118,6 +125,15 @@ class Stack:
             ctypes.addressof(self._table), len(self._layers), (ctypes.c_void_p * len(steps))(*steps),
             x.data_ptr(), held.data_ptr(), self._hidden, self._inter, self._eps,
         )  # fmt: skip
+
+
+def _demand_matrix(name: str, matrix: NativeMatrix, out: int, inner: int) -> None:
+    if (matrix.columns, matrix.inner) != (out, inner):
+        raise ValueError(f"{name} is {[matrix.columns, matrix.inner]}; expected {[out, inner]}")
+    try:
+        matrix.check()
+    except ValueError as error:
+        raise ValueError(f"{name} is not as the native code reads it: {error}") from None
 
 
 def _demand(layer: StackLayer, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:

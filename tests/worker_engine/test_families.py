@@ -184,7 +184,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> tuple[Decoder, KVCache]:
     config = load_config(folder)
-    with Checkpoint(folder, dtype=dtype, device=CPU) as checkpoint:
+    with Checkpoint(folder, dtype=dtype, device=CPU, quantization=config.quantization) as checkpoint:
         family = FAMILIES[config.architecture]
         model = family(config, checkpoint, max_model_len=512, dtype=dtype, device=CPU)
     return model, KVCache(config, 64, dtype=dtype, device=CPU)

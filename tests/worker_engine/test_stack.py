@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,9 +126,10 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="kinds"):
         stack.run_(torch.zeros(2, hidden, dtype=torch.bfloat16), [0] * (stack.kinds + 1))
     for name, wrong in (
-        ("qkv", layers[0].qkv[1:]),
-        ("o", layers[0].o.float()),
-        ("down", layers[0].down.transpose(2, 3)),
+        ("qkv", replace(layers[0].qkv, codes=layers[0].qkv.codes[1:])),
+        ("o", replace(layers[0].o, codes=layers[0].o.codes.float())),
+        ("gate_up", replace(layers[0].gate_up, columns=layers[0].gate_up.columns - 16)),
+        ("down", replace(layers[0].down, codes=layers[0].down.codes.transpose(2, 3))),
         ("input_norm", layers[0].input_norm.bfloat16()),
         ("o_bias", torch.zeros(hidden + 1, dtype=torch.bfloat16)),
         ("kv", kv.layer(0)[:, :, :-1]),

@@ -42,4 +42,9 @@ class BaseWeights:
             return checkpoint.get(f"{self._prefix}{name}", *self.shapes[name])
 
     def _open(self) -> Checkpoint:
-        return Checkpoint(self._folder, dtype=self._dtype, device=torch.device("cpu"))
+        return Checkpoint(
+            self._folder,
+            dtype=self._dtype,
+            device=torch.device("cpu"),
+            quantization=self.config.quantization,
+        )

@@ -11,6 +11,8 @@ from torch.nn.functional import linear
 from kernels import native
 from kernels.lora import LoraWeights, Segments, apply_lora
 from kernels.lora.graph import CapturedLora
+from kernels.native.matrix import NativeMatrix
+from kernels.quantization import cpu as quantized
 
 PACK_BATCH_HINT = 8
 """Rows that oneDNN lays packed weights out for; decode batches are near it."""
@@ -23,8 +25,11 @@ class PackedLinear:
     at decode batch sizes they then stream from memory twice and 1.4-1.7 times as fast as through `F.linear`,
     which packs them anew on each call.
 
+    Quantized weights stay so where the native loops are; elsewhere they were made whole when they were read.
+
     Attributes:
         bias: [out], or None.
+        matrix: the weights as the native loops take them, where those multiply.
         exchanges: how often weights of any two layers changed places: who keeps their addresses compares it.
     """
 
@@ -32,47 +37,62 @@ class PackedLinear:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Takes [out, in]; on CPU the plain form is not kept."""
-        self._out = weight.shape[0]
+        shape = weight.shape[0], weight.shape[1]
         on_cpu = weight.device.type == "cpu"
         fits = weight.dtype == torch.bfloat16 and weight.shape[1] % 2 == 0
-        self._native = on_cpu and fits and native.LIBRARY is not None
-        self._mkldnn = on_cpu and not self._native and _onednn_multiplies(weight.dtype)
-        if self._native:
+        self.matrix: NativeMatrix | None = None
+        self._mkldnn = False
+        if on_cpu and fits and native.LIBRARY is not None:
             weight = native.pack(weight)
-        elif self._mkldnn:
+            self.matrix = NativeMatrix(weight, None, None, 16, *shape)
+        elif on_cpu and _onednn_multiplies(weight.dtype):
+            self._mkldnn = True
             weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACK_BATCH_HINT)
         self._weight, self.bias = weight, bias
 
     @classmethod
     def of_packed(cls, packed: torch.Tensor, out: int, bias: torch.Tensor | None = None) -> Self:
         """Of blocks that `kernels.native.pack` made of [out, in], such as those of a mapped file."""
+        return cls.of_matrix(NativeMatrix(packed, None, None, 16, out, 2 * packed.shape[1]), bias)
+
+    @classmethod
+    def of_matrix(cls, matrix: NativeMatrix, bias: torch.Tensor | None = None) -> Self:
+        """Of weights that are laid out for the native loops, of any number of bits."""
         linear = cls.__new__(cls)
-        linear._out, linear._native, linear._mkldnn = out, True, False
-        linear._weight, linear.bias = packed, bias
+        linear.matrix, linear._mkldnn = matrix, False
+        linear._weight, linear.bias = matrix.codes, bias
         return linear
 
     @property
     def weight(self) -> torch.Tensor:
-        """[out, in] as it was given, bit for bit; on CPU unpacked anew by each call."""
-        if self._native:
-            return native.unpack(self._weight, self._out)
+        """[out, in] as it was given, bit for bit; on CPU unpacked anew by each call.
+
+        Quantized weights are made whole and rounded to bf16.
+        """
+        if self.matrix is not None:
+            if self.matrix.bits != 16:
+                return quantized.of_native(self.matrix).dequantize().bfloat16()
+            return native.unpack(self._weight, self.matrix.columns)
         return self._weight.to_dense() if self._mkldnn else self._weight
 
     @property
     def packed(self) -> torch.Tensor | None:
-        """The weights in the native loops' blocks, where they are."""
-        return self._weight if self._native else None
+        """bf16 weights in the native loops' blocks, where they are."""
+        return self._weight if self.matrix is not None and self.matrix.bits == 16 else None
 
     def exchange(self, other: PackedLinear) -> None:
         """Swaps weights and biases with a layer of the same shape and dtype; no value is copied."""
         self._weight, other._weight = other._weight, self._weight
+        self.matrix, other.matrix = other.matrix, self.matrix
         self.bias, other.bias = other.bias, self.bias
         PackedLinear.exchanges += 1
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """[rows, in] -> [rows, out], plus `residual` [rows, out] when given."""
-        if self._native:
-            return native.linear(x, self._weight, self._out, self.bias, residual)
+        if self.matrix is not None:
+            if self.matrix.bits != 16:
+                return quantized.multiply(x, self.matrix, self.bias, residual)
+            return native.linear(x, self._weight, self.matrix.columns, self.bias, residual)
         if not self._mkldnn:
             y = linear(x, self._weight, self.bias)
             return y if residual is None else y.add_(residual)

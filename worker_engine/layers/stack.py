@@ -10,6 +10,7 @@ import torch
 from kernels import native
 from kernels.attention.native_attention import step_of
 from kernels.attention.plan import AttentionPlan
+from kernels.native.matrix import NativeMatrix
 from kernels.native.stack import Stack, StackLayer
 from worker_engine.layers.attention import KVCache
 from worker_engine.layers.linear import LoraLinear, PackedLinear
@@ -38,7 +39,7 @@ class NativeStack:
         self._kinds: Final = kinds
         self._built: tuple[int, KVCache, Stack] | None = None
         self._possible = native.LIBRARY is not None and all(
-            linear.packed is not None for part in parts for linear in part.linears.values()
+            linear.matrix is not None for part in parts for linear in part.linears.values()
         )
 
     def takes(self, plan: AttentionPlan, cache: KVCache) -> bool:
@@ -76,7 +77,7 @@ class NativeStack:
         )  # fmt: skip
 
 
-def _blocks(linear: LoraLinear) -> torch.Tensor:
-    if linear.packed is None:
+def _blocks(linear: LoraLinear) -> NativeMatrix:
+    if linear.matrix is None:
         raise ValueError("weights that are not in native blocks: ask `takes` first")
-    return linear.packed
+    return linear.matrix

@@ -18,6 +18,7 @@ from worker_engine.models.llama import Llama
 from worker_engine.models.mistral import Mistral
 from worker_engine.models.qwen2 import Qwen2
 from worker_engine.models.qwen3 import Qwen3
+from worker_engine.quantization_config import read_quantization
 
 __all__ = ["FAMILIES", "load_config", "load_model"]
 
@@ -36,12 +37,12 @@ def load_config(folder: Path) -> ModelConfig:
     config = _family(fields).read(fields)
     generation = folder / "generation_config.json"
     eos = Fields.load(generation).token_ids("eos_token_id") if generation.is_file() else ()
-    return replace(config, eos_token_ids=eos or config.eos_token_ids)
+    quantization = read_quantization(fields)
+    return replace(config, eos_token_ids=eos or config.eos_token_ids, quantization=quantization)
 
 
 def _family(fields: Fields) -> type[Decoder]:
     """By `architectures`; older files have only `model_type`."""
-    fields.must_be_absent("quantization_config", "give unquantized weights")
     kind = fields.text("model_type", "")
     named = fields.texts("architectures") or tuple(
         name for name, family in FAMILIES.items() if kind == family.MODEL_TYPE
@@ -76,7 +77,9 @@ def load_model(
         packed_in = None
 
     def build() -> tuple[Decoder, bool]:
-        with Checkpoint(folder, dtype=dtype, device=device, packed_in=packed_in) as checkpoint:
+        with Checkpoint(
+            folder, dtype=dtype, device=device, packed_in=packed_in, quantization=config.quantization
+        ) as checkpoint:
             family = FAMILIES[config.architecture]
             model = family(config, checkpoint, max_model_len=max_model_len, dtype=dtype, device=device)
             return model, checkpoint.packed.write()

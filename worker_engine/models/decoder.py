@@ -11,6 +11,8 @@ from torch.nn.functional import embedding
 
 from kernels.activation import Kind, gated
 from kernels.lora import Segments
+from kernels.native.matrix import NativeMatrix
+from kernels.quantization import QuantizedWeight, prepare
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config_fields import Fields
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
@@ -99,10 +101,14 @@ def load_linear(
 ) -> Linear:
     """A layer of the named tensors [out, in], one below the other: packed before, or now.
 
+    Tensors that are quantized alike stay so where the native loops multiply them; others are made whole.
+
     Args:
         name: what the packed weights are kept as.
     """
     out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
+    if (matrix := _quantized(checkpoint, name, parts)) is not None:
+        return kind.of_matrix(matrix, bias)
     packed = checkpoint.packed.take(name, out, inner)
     if packed is not None:
         for tensor, shape in parts:
@@ -111,6 +117,29 @@ def load_linear(
     linear = kind(torch.cat([checkpoint.get(tensor, *shape) for tensor, shape in parts]), bias)
     checkpoint.packed.keep(name, linear.packed)
     return linear
+
+
+def _quantized(
+    checkpoint: Checkpoint, name: str, parts: Sequence[tuple[str, tuple[int, int]]]
+) -> NativeMatrix | None:
+    """None where the tensors are not all quantized, not alike, or not multiplied as they are."""
+    schemes = {checkpoint.scheme(tensor) for tensor, _ in parts}
+    scheme = schemes.pop()
+    if scheme is None or schemes or not checkpoint.multiplies_quantized:
+        return None
+    out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
+    matrix = checkpoint.packed.take_matrix(name, scheme.bits, out, inner)
+    if matrix is not None:
+        for tensor, shape in parts:
+            checkpoint.pass_over(tensor, *shape)
+        return matrix
+    weights = [checkpoint.quantized(tensor, *shape) for tensor, shape in parts]
+    if any(not weights[0].stacks_with(weight) for weight in weights):
+        return None
+    matrix = prepare(QuantizedWeight.stack(weights), torch.bfloat16)
+    if matrix is not None:
+        checkpoint.packed.keep_matrix(name, matrix)
+    return matrix
 
 
 class DecoderLayer:

@@ -1,0 +1,54 @@
+"""Products with quantized weights on CPUs: the native loops in bf16, and what they take."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels import native
+from kernels.native.matrix import (
+    SHIFT,
+    NativeMatrix,
+    multiply,
+    pack_codes,
+    pack_lines,
+    unpack_codes,
+    unpack_lines,
+)
+from kernels.quantization.weight import QuantizedWeight
+
+__all__ = ["multiply", "of_native", "serves", "to_native"]
+
+
+def serves(weight: QuantizedWeight, dtype: torch.dtype) -> bool:
+    """Whether the native loops multiply x of `dtype` with this weight as it is."""
+    if native.LIBRARY is None or dtype != torch.bfloat16:
+        return False
+    whole = 8 if weight.bits == 4 else 2
+    return weight.group % whole == 0 and (weight.bits == 4 or weight.zeros is None)
+
+
+def to_native(weight: QuantizedWeight) -> NativeMatrix:
+    """Laid out for the loops; scales of 32 bits are rounded to bf16.
+
+    Raises:
+        ValueError: `serves` is false of it.
+    """
+    if not serves(weight, torch.bfloat16):
+        raise ValueError(f"weights of {weight.bits} bits in groups of {weight.group}: ask `serves` first")
+    scales = weight.scales if weight.scales.dtype == torch.float16 else weight.scales.bfloat16()
+    zeros = None if weight.zeros is None else pack_lines((weight.zeros.short() - SHIFT).to(torch.int8))
+    out, inner = weight.shape
+    return NativeMatrix(
+        pack_codes(weight.codes, weight.bits), pack_lines(scales), zeros, weight.bits, out, inner
+    )
+
+
+def of_native(matrix: NativeMatrix) -> QuantizedWeight:
+    """What `to_native` was given, scales as they were rounded. Raises ValueError for 16 bits."""
+    if matrix.scales is None:
+        raise ValueError("weights of 16 bits are not quantized")
+    zeros = None
+    if matrix.zeros is not None:
+        zeros = (unpack_lines(matrix.zeros, matrix.columns).short() + SHIFT).to(torch.uint8)
+    codes = unpack_codes(matrix.codes, matrix.bits, matrix.columns)
+    return QuantizedWeight(codes, unpack_lines(matrix.scales, matrix.columns), zeros, matrix.bits)

@@ -1,0 +1,59 @@
+"""Codes as published checkpoints pack them: compressed-tensors' and AutoAWQ's forms.
+
+compressed-tensors (`pack-quantized`): int32 along a row, the first number in the lowest bits, each shifted by
+half its range so that none is negative; zeros of 4 bits are packed along the outputs. AutoAWQ (`gemm`): int32
+along the *outputs* of the transposed matrix, eight of them in the order 0, 2, 4, 6, 1, 3, 5, 7.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+AWQ_ORDER: Final = (0, 2, 4, 6, 1, 3, 5, 7)
+"""Column of eight that the n-th nibble from below holds."""
+
+
+def unpack_rows(packed: torch.Tensor, bits: int, width: int) -> torch.Tensor:
+    """int32 [rows, ceil(width * bits / 32)] -> uint8 [rows, width], numbers as they were shifted."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    spread: torch.Tensor = (packed[..., None] >> shifts) & (2**bits - 1)
+    return spread.flatten(1)[:, :width].to(torch.uint8)
+
+
+def pack_rows(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """What `unpack_rows` takes apart, of numbers 0 to 2**bits - 1; a row is filled up with noughts."""
+    each = 32 // bits
+    missing = -codes.shape[1] % each
+    if missing:
+        codes = torch.cat((codes, codes.new_zeros(codes.shape[0], missing)), 1)
+    parts = codes.to(torch.int32).view(codes.shape[0], -1, each)
+    words = torch.zeros(parts.shape[:2], dtype=torch.int32)
+    for place in range(each):
+        words |= parts[..., place] << (bits * place)
+    return words
+
+
+def unpack_columns(packed: torch.Tensor, bits: int, height: int) -> torch.Tensor:
+    """int32 [ceil(height * bits / 32), columns] -> uint8 [height, columns]: zeros of compressed-tensors."""
+    return unpack_rows(packed.T.contiguous(), bits, height).T.contiguous()
+
+
+def pack_columns(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """What `unpack_columns` takes apart."""
+    return pack_rows(codes.T.contiguous(), bits).T.contiguous()
+
+
+def unpack_awq(packed: torch.Tensor) -> torch.Tensor:
+    """int32 [in or groups, out / 8] -> uint8 [out, in or groups]."""
+    nibbles = unpack_rows(packed, 4, 8 * packed.shape[1]).view(packed.shape[0], -1, 8)
+    codes = torch.empty_like(nibbles)
+    codes[..., list(AWQ_ORDER)] = nibbles
+    return codes.flatten(1).T.contiguous()
+
+
+def pack_awq(codes: torch.Tensor) -> torch.Tensor:
+    """What `unpack_awq` takes apart; the outputs are a multiple of 8."""
+    rows = codes.T.contiguous()
+    return pack_rows(rows.view(rows.shape[0], -1, 8)[..., list(AWQ_ORDER)].flatten(1), 4)

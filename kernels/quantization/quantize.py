@@ -1,0 +1,54 @@
+"""Weights rounded to whole numbers of few bits, by channel or by group of inputs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from kernels.quantization.weight import QuantizedWeight
+
+LEAST_SCALE: Final = 2.0**-60
+"""Of a group of noughts: it must be a number that bf16 has, and whose inverse float32 has."""
+
+
+def round_to_nearest(
+    plain: torch.Tensor,
+    *,
+    bits: int,
+    group: int,
+    zeros: bool,
+    shrink: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.bfloat16,
+) -> QuantizedWeight:
+    """Each number to the nearest of its group's grid, whose scale is rounded to `dtype` beforehand.
+
+    Args:
+        plain: float32 [out, in].
+        zeros: 4 bits only: the grid spans from the least to the largest number (nought is always of it);
+            without, it is as wide on both sides.
+        shrink: [out, groups], what part of the group's range the grid spans; 1 where None.
+    """
+    out = plain.shape[0]
+    grouped = plain.view(out, -1, group)
+    part = torch.ones(grouped.shape[:2]) if shrink is None else shrink
+    if zeros:
+        high = grouped.amax(2).clamp(min=0).mul_(part)
+        low = grouped.amin(2).clamp(max=0).mul_(part)
+        scales = _rounded((high - low) / 15, dtype)
+        zero = torch.round(-low / scales).clamp_(0, 15)
+        codes = torch.round(grouped / scales[..., None]).add_(zero[..., None]).clamp_(0, 15)
+        codes = codes.to(torch.uint8).view_as(plain)
+        return QuantizedWeight(codes, scales.to(dtype), zero.to(torch.uint8), bits)
+    largest = grouped.abs().amax(2).mul_(part)
+    if bits == 8:
+        scales = _rounded(largest / 127, dtype)
+        whole = torch.round(grouped / scales[..., None]).clamp_(-128, 127)
+        return QuantizedWeight(whole.to(torch.int8).view_as(plain), scales.to(dtype), None, bits)
+    scales = _rounded(largest / 7.5, dtype)
+    codes = torch.round(grouped / scales[..., None]).add_(8).clamp_(0, 15)
+    return QuantizedWeight(codes.to(torch.uint8).view_as(plain), scales.to(dtype), None, bits)
+
+
+def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return scales.clamp_(min=LEAST_SCALE).to(dtype).float()

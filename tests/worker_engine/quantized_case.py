@@ -1,0 +1,109 @@
+"""A plain checkpoint written anew as published quantized ones are, and beside it what its weights mean."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from kernels.quantization import QuantizedWeight
+from kernels.quantization.formats import pack_awq, pack_columns, pack_rows
+from kernels.quantization.quantize import round_to_nearest
+
+Tensors = dict[str, torch.Tensor]
+
+FORMS: Final = (
+    "int4-32", "int4-64", "int4-128", "int4-32-zeros", "int4-128-zeros", "int8", "int8-plain",
+    "awq-64", "awq-128",
+)  # fmt: skip
+
+
+def weights_of(group: int, *, symmetric: bool, bits: int = 4, **changes: Any) -> dict[str, Any]:
+    """A config group's weights as compressed-tensors writes them."""
+    values: dict[str, Any] = {
+        "actorder": None, "block_structure": None, "dynamic": False, "group_size": group or None,
+        "num_bits": bits, "observer": "minmax", "observer_kwargs": {},
+        "strategy": "group" if group else "channel", "symmetric": symmetric, "type": "int",
+    }  # fmt: skip
+    return values | changes
+
+
+def compressed(weights: Mapping[str, Any], form: str = "pack-quantized", **changes: Any) -> dict[str, Any]:
+    """quantization_config as compressed-tensors writes it; `changes` of its one group."""
+    group = {"input_activations": None, "output_activations": None, "targets": ["Linear"], "weights": weights}
+    return {
+        "config_groups": {"group_0": group | changes}, "format": form, "global_compression_ratio": None,
+        "ignore": ["lm_head"], "kv_cache_scheme": None, "quant_method": "compressed-tensors",
+        "quantization_status": "compressed", "sparsity_config": {}, "transform_config": {},
+        "version": "0.12.2",
+    }  # fmt: skip
+
+
+def config_of(form: str) -> dict[str, Any]:
+    kind, *rest = form.split("-")
+    if kind == "awq":
+        return {
+            "bits": 4, "group_size": int(rest[0]), "modules_to_not_convert": None, "quant_method": "awq",
+            "version": "gemm", "zero_point": True,
+        }  # fmt: skip
+    if kind == "int8":
+        return compressed(
+            weights_of(0, symmetric=True, bits=8), "int-quantized" if rest else "pack-quantized"
+        )
+    return compressed(weights_of(int(rest[0]), symmetric="zeros" not in rest))
+
+
+def write_quantized(plain: Path, folder: Path, whole: Path, form: str, *, skip: tuple[str, ...] = ()) -> None:
+    """Rounds every linear layer of `plain` to the nearest; `whole` gets the same weights made whole, in fp32.
+
+    Args:
+        skip: ends of modules' names that stay as they are.
+    """
+    for target in (folder, whole):
+        shutil.copytree(plain, target, dirs_exist_ok=True)
+    kept: Tensors = {}
+    dequantized: Tensors = {}
+    for name, tensor in load_file(plain / "model.safetensors").items():
+        module = name.removesuffix(".weight")
+        if not module.endswith("_proj") or module.endswith(skip or "\0"):
+            kept[name] = dequantized[name] = tensor
+            continue
+        weight = _rounded(tensor.float(), form)
+        kept |= {f"{module}.{part}": value for part, value in _packed(weight, form).items()}
+        dequantized[name] = weight.dequantize()
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(dequantized, whole / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((plain / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": config_of(form)}))
+
+
+def _rounded(plain: torch.Tensor, form: str) -> QuantizedWeight:
+    kind, *rest = form.split("-")
+    if kind == "int8":
+        return round_to_nearest(plain, bits=8, group=plain.shape[1], zeros=False)
+    dtype = torch.float16 if kind == "awq" else torch.bfloat16
+    return round_to_nearest(
+        plain, bits=4, group=int(rest[0]), zeros=kind == "awq" or "zeros" in rest, dtype=dtype
+    )
+
+
+def _packed(weight: QuantizedWeight, form: str) -> Tensors:
+    if form.startswith("awq"):
+        assert weight.zeros is not None
+        return {
+            "qweight": pack_awq(weight.codes), "qzeros": pack_awq(weight.zeros),
+            "scales": weight.scales.T.contiguous(),
+        }  # fmt: skip
+    if form == "int8-plain":
+        return {"weight": weight.codes, "weight_scale": weight.scales}
+    codes = (weight.codes.short() + 128).to(torch.uint8) if weight.bits == 8 else weight.codes
+    parts = {
+        "weight_packed": pack_rows(codes, weight.bits), "weight_scale": weight.scales,
+        "weight_shape": torch.tensor(weight.shape),
+    }  # fmt: skip
+    return parts if weight.zeros is None else parts | {"weight_zero_point": pack_columns(weight.zeros, 4)}

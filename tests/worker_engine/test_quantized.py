@@ -1,0 +1,288 @@
+"""Quantized checkpoints against transformers on their weights made whole, with adapters on top."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaForCausalLM
+
+from kernels import native
+from kernels.quantization import prepare
+from kernels.quantization.formats import unpack_columns
+from kernels.quantization.quantize import round_to_nearest
+from tests.worker_engine.conftest import (
+    EngineFactory,
+    Reference,
+    drain,
+    make_adapter,
+    request,
+    tiny_config,
+    tokens,
+    write_tokenizer,
+)
+from tests.worker_engine.quantized_case import FORMS, compressed, config_of, weights_of, write_quantized
+from tests.worker_engine.test_families import draw, load, logits
+from tests.worker_engine.test_parity import load as load_adapter
+from tests.worker_engine.test_parity import prompts_for
+from worker_engine.errors import CheckpointError, ConfigError
+from worker_engine.layers.linear import LoraLinear
+from worker_engine.model_runner import choose_dtype
+from worker_engine.models import load_config, load_model
+
+needed = pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
+CPU: Final = torch.device("cpu")
+SIZES: Final = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 32}
+LENGTHS: Final = (40, 7, 1)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plain")
+    torch.manual_seed(9)
+    model: Any = LlamaForCausalLM(tiny_config(**SIZES))
+    model.bfloat16().save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def quantized(plain: Path, tmp_path: Path, form: str, **options: Any) -> tuple[Path, Path]:
+    folder, whole = tmp_path / "quantized", tmp_path / "whole"
+    write_quantized(plain, folder, whole, form, **options)
+    return folder, whole
+
+
+def wanted(whole: Path, dtype: torch.dtype) -> torch.Tensor:
+    model: Any = LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
+    with torch.inference_mode():
+        return torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)]).double()
+
+
+@pytest.mark.parametrize("step", [1, 64])
+def test_logits_are_those_of_the_weights_made_whole(
+    plain: Path, tmp_path: Path, form: str, step: int
+) -> None:
+    """In fp32 but for its rounding; in bf16 with at most twice transformers' own error, and a rounding."""
+    folder, whole = quantized(plain, tmp_path, form)
+    exact = wanted(whole, torch.float64)
+    model, kv = load(folder)
+    single = torch.cat(logits(model, kv, draw(LENGTHS), step)).double()
+    assert (single - exact).abs().max() <= 1e-4
+    model, kv = load(folder, torch.bfloat16)
+    half = torch.cat(logits(model, kv, draw(LENGTHS), step)).double()
+    theirs = (wanted(whole, torch.bfloat16) - exact).abs().max()
+    assert (half - exact).abs().max() <= 2 * theirs + 2**-8 * exact.abs().max()
+    before = wanted(plain, torch.float64)
+    assert (before - exact).abs().max() > 1e-2, "the weights are those from before: this proves nothing"
+
+
+@needed
+def test_weights_stay_quantized_in_memory(plain: Path, tmp_path: Path, form: str) -> None:
+    folder, _ = quantized(plain, tmp_path, form)
+    model, _ = load(folder, torch.bfloat16)
+    whole, _ = load(plain, torch.bfloat16)
+    sizes = [
+        sum(linear.matrix.nbytes for layer in each.linears for linear in layer.values() if linear.matrix)
+        for each in (model, whole)
+    ]
+    assert all(linear.packed is None for layer in model.linears for linear in layer.values())
+    assert sizes[0] <= sizes[1] * (0.52 if form.startswith("int8") else 0.33)
+
+
+@needed
+@pytest.mark.parametrize("form", ["int4-64", "int4-128-zeros", "int8"])
+def test_the_stack_takes_quantized_layers(plain: Path, tmp_path: Path, form: str) -> None:
+    folder, _ = quantized(plain, tmp_path, form)
+    model, kv = load(folder, torch.bfloat16)
+    assert model._stack is not None
+    assert model._stack._possible
+    together = torch.cat(logits(model, kv, draw(LENGTHS), 5))
+    assert model._stack._built is not None
+    model, kv = load(folder, torch.bfloat16)
+    model._stack = None
+    assert torch.equal(torch.cat(logits(model, kv, draw(LENGTHS), 5)), together)
+
+
+@pytest.mark.parametrize("form", ["int4-32", "int4-64", "int8", "awq-128"])
+def test_adapters_work_on_top(plain: Path, tmp_path: Path, form: str, make_engine: EngineFactory) -> None:
+    """Token for token as PEFT on the weights made whole; DoRA's magnitudes are of those weights too."""
+    folder, whole = quantized(plain, tmp_path, form)
+    modules = ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]
+    adapters = {
+        "lora": make_adapter(whole, tmp_path / "lora", seed=1, r=6, target_modules=modules),
+        "dora": make_adapter(whole, tmp_path / "dora", seed=2, r=4, target_modules=modules, use_dora=True),
+    }
+    prompts = prompts_for([None, *adapters], 256)
+    reference = Reference.load(whole, adapters)
+    expected = {name: reference.greedy(prompt, 24, name) for name, prompt in prompts.items()}
+    assert expected["lora"] != reference.greedy(prompts["lora"], 24)
+    engine = make_engine(folder)
+    for name, prompt in prompts.items():
+        adapter = load_adapter(folder, adapters[name], tmp_path / "c") if name else None
+        engine.add_request(request(str(name), prompt, 24), adapter)
+    made = drain(engine)
+    assert {name: tokens(made[str(name)]) for name in prompts} == expected
+
+
+def test_modules_that_are_not_alike_are_made_whole(plain: Path, tmp_path: Path) -> None:
+    folder, whole = quantized(plain, tmp_path, "int4-32", skip=("k_proj", "layers.1.mlp.down_proj"))
+    exact = wanted(whole, torch.float64)
+    model, kv = load(folder)
+    assert (torch.cat(logits(model, kv, draw(LENGTHS), 64)) - exact).abs().max() <= 1e-4
+    model, _ = load(folder, torch.bfloat16)
+    if native.LIBRARY is not None:
+        kept = {name: linear.packed is None for name, linear in model.linears[1].items()}
+        assert kept == {"qkv": False, "o": True, "gate_up": True, "down": False}
+
+
+@needed
+@pytest.mark.parametrize("form", ["int4-128-zeros", "int8", "awq-64"])
+def test_packed_once_and_mapped_after(plain: Path, tmp_path: Path, form: str) -> None:
+    folder, _ = quantized(plain, tmp_path, form)
+    config, cache = load_config(folder), tmp_path / "packed"
+
+    def loaded(packed_in: Path | None) -> list[torch.Tensor]:
+        model = load_model(
+            folder, config, max_model_len=64, dtype=torch.bfloat16, device=CPU, packed_in=packed_in
+        )
+        matrices = [linear.matrix for layer in model.linears for linear in layer.values()]
+        assert all(matrix is not None and matrix.bits < 16 for matrix in matrices)
+        parts = [(m.codes, m.scales, m.zeros) for m in matrices if m is not None]
+        return [part for each in parts for part in each if part is not None]
+
+    own, first, again = loaded(None), loaded(cache), loaded(cache)
+    (file,) = cache.iterdir()
+    stored = {tensor.data_ptr() for tensor in load_file(file).values()}
+    assert stored.isdisjoint(tensor.data_ptr() for tensor in own)
+    for one, two, three in zip(own, first, again, strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(one, three)
+    names = set(load_file(file))
+    assert "model.layers.0.qkv.codes" in names
+    assert ("model.layers.0.qkv.zeros" in names) is (form != "int8")
+
+
+def test_auto_computes_in_bf16_where_codes_are_multiplied(plain: Path, tmp_path: Path) -> None:
+    folder, _ = quantized(plain, tmp_path, "awq-64")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "float16"}))
+    expected = torch.float32 if native.LIBRARY is None else torch.bfloat16
+    assert choose_dtype("auto", load_config(folder), CPU) is expected
+
+
+def test_merging_is_refused(plain: Path, tmp_path: Path, make_engine: EngineFactory) -> None:
+    folder, _ = quantized(plain, tmp_path, "int8")
+    with pytest.raises(ConfigError, match="--merge-adapter auto needs unquantized weights"):
+        make_engine(folder, merge_adapter="auto")
+
+
+def _group(**changes: Any) -> dict[str, Any]:
+    return compressed(weights_of(64, symmetric=True, **changes))
+
+
+REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "method": ({"quant_method": "gptq", "bits": 4}, "quant_method 'gptq' is not served"),
+    "no-method": ({"bits": 4}, "quant_method is missing"),
+    "format": (compressed(weights_of(64, symmetric=True), "float-quantized"), "format 'float-quantized'"),
+    "bits": (_group(num_bits=3), "num_bits 3 with strategy 'group'"),
+    "group": (_group(group_size=16), "group_size 16 is not served, only 32, 64, 128"),
+    "strategy": (_group(strategy="tensor"), "strategy 'tensor'"),
+    "float": (_group(type="float"), "type 'float' is not served"),
+    "order": (_group(actorder="group"), "actorder is not served"),
+    "asymmetric-8": (compressed(weights_of(0, symmetric=False, bits=8)), "symmetric false is not served"),
+    "activations": (
+        compressed(weights_of(0, symmetric=True, bits=8), input_activations={"num_bits": 8}),
+        "input_activations .* is not served: only weights",
+    ),
+    "kv-cache": (_group() | {"kv_cache_scheme": {"num_bits": 8}}, "kv_cache_scheme"),
+    "transform": (_group() | {"transform_config": {"r1": {}}}, "transform_config"),
+    "sparsity": (_group() | {"sparsity_config": {"format": "sparse-24"}}, "sparsity_config: format"),
+    "unknown": (_group() | {"rotation": "hadamard"}, "rotation is not served"),
+    "awq-bits": (config_of("awq-64") | {"bits": 8}, "bits 8 is not served"),
+    "awq-zeros": (config_of("awq-64") | {"zero_point": False}, "zero_point false is not served"),
+    "awq-version": (config_of("awq-64") | {"version": "gemv"}, "version 'gemv' is not served"),
+    "awq-group": (config_of("awq-64") | {"group_size": -1}, "group_size -1 is not served"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_served_is_refused_by_its_field(case: str, plain: Path, tmp_path: Path) -> None:
+    config, message = REFUSED[case]
+    values = json.loads((plain / "config.json").read_text()) | {"quantization_config": config}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=rf"config.json: quantization_config.*{message}"):
+        load_config(tmp_path)
+
+
+def _changed(folder: Path, name: str, tensor: torch.Tensor | None) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors.pop(name, None)
+    save_file(tensors | ({} if tensor is None else {name: tensor}), path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("form", "part", "tensor", "message"),
+    [
+        ("int4-64", "weight_scale", None, "no tensor .*q_proj.weight_scale"),
+        ("int4-64", "weight_scale", torch.ones(128, 4), r"shape \[128, 4\], expected \[128, 2\]"),
+        ("int4-64", "weight_packed", torch.ones(128, 16), "float32, expected torch.int32"),
+        ("int4-64", "weight_g_idx", torch.zeros(128, dtype=torch.int32), "weight_g_idx"),
+        ("int4-32-zeros", "weight_zero_point", None, "no tensor .*weight_zero_point"),
+        ("awq-64", "qzeros", None, "no tensor .*qzeros"),
+        ("int8-plain", "weight", torch.ones(128, 128), "expected torch.int8"),
+    ],
+)  # fmt: skip
+def test_parts_that_are_missing_or_wrong_are_named(
+    plain: Path, tmp_path: Path, form: str, part: str, tensor: torch.Tensor | None, message: str
+) -> None:
+    folder, _ = quantized(plain, tmp_path, form)
+    _changed(folder, f"model.layers.0.self_attn.q_proj.{part}", tensor)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder, torch.bfloat16)
+
+
+def test_a_module_without_a_scheme_is_named(plain: Path, tmp_path: Path) -> None:
+    folder, _ = quantized(plain, tmp_path, "int4-64")
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    values["quantization_config"]["config_groups"]["group_0"]["targets"] = ["re:.*self_attn.*"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=r"no group of quantization_config targets model\.layers.*mlp"):
+        load(folder)
+
+
+def test_zeros_of_older_files(plain: Path, tmp_path: Path) -> None:
+    """int8 [out, groups], less 8."""
+    folder, _ = quantized(plain, tmp_path, "int4-32-zeros")
+    before, kv = load(folder)
+    first = torch.cat(logits(before, kv, draw(LENGTHS), 64))
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name, tensor in list(tensors.items()):
+        if name.endswith("weight_zero_point"):
+            out = int(tensors[name.replace("zero_point", "shape")][0])
+            tensors[name] = (unpack_columns(tensor, 4, out).short() - 8).to(torch.int8)
+    save_file(tensors, path, metadata={"format": "pt"})
+    model, kv = load(folder)
+    assert torch.equal(torch.cat(logits(model, kv, draw(LENGTHS), 64)), first)
+
+
+@needed
+def test_a_layer_made_whole_again() -> None:
+    """What `weight` says of a quantized layer is what its product is of."""
+    weight = round_to_nearest(torch.randn(48, 64), bits=4, group=32, zeros=True)
+    matrix = prepare(weight, torch.bfloat16)
+    assert matrix is not None
+    layer = LoraLinear.of_matrix(matrix)
+    assert torch.equal(layer.weight, weight.dequantize().bfloat16())
+    assert layer.packed is None

@@ -1,0 +1,158 @@
+"""What a checkpoint's config.json says of its quantized weights: compressed-tensors' form and AutoAWQ's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from worker_engine.config_fields import Fields
+
+Form = Literal["pack-quantized", "int-quantized", "awq"]
+"""How codes lie in the file; the first two are compressed-tensors'."""
+
+GROUPS: Final = (32, 64, 128)
+_IGNORED: Final = {
+    "compressed-tensors": (
+        "config_groups", "format", "global_compression_ratio", "ignore", "kv_cache_scheme", "quant_method",
+        "quantization_status", "sparsity_config", "transform_config", "version",
+    ),
+    "awq": (
+        "backend", "bits", "do_fuse", "fuse_max_seq_len", "group_size", "modules_to_fuse",
+        "modules_to_not_convert", "quant_method", "version", "zero_point",
+    ),
+}  # fmt: skip
+"""Fields that may stand there; which of them change the result is asked below."""
+_WEIGHT_FIELDS: Final = (
+    "actorder", "block_structure", "dynamic", "group_size", "num_bits", "observer", "observer_kwargs",
+    "scale_dtype", "strategy", "symmetric", "type", "zp_dtype",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How one module's weights are quantized.
+
+    Attributes:
+        group: inputs that share a scale; 0 for all of a channel's.
+    """
+
+    bits: int
+    group: int
+    symmetric: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Which modules are quantized, and how.
+
+    Attributes:
+        targets: schemes by a module's name, a regular expression of it (`re:...`) or its class (`Linear`).
+    """
+
+    form: Form
+    targets: Mapping[str, Scheme]
+
+    def scheme(self, module: str) -> Scheme | None:
+        """Of the module of this name; a name goes before an expression, that before the class."""
+        if module in self.targets:
+            return self.targets[module]
+        for target, scheme in self.targets.items():
+            if target.startswith("re:") and re.match(target.removeprefix("re:"), module):
+                return scheme
+        return self.targets.get("Linear")
+
+
+def read_quantization(fields: Fields) -> Quantization | None:
+    """None for a checkpoint of plain weights.
+
+    Raises:
+        CheckpointError: naming the field that is missing, malformed or not served.
+    """
+    section = fields.section("quantization_config")
+    if section is None:
+        return None
+    method = section.text("quant_method")
+    if method not in _IGNORED:
+        raise section.error("quant_method", f"{method!r} is not served, only {', '.join(_IGNORED)}")
+    section.only(*_IGNORED[method])
+    return _awq(section) if method == "awq" else _compressed(section)
+
+
+def _awq(section: Fields) -> Quantization:
+    section.must_be("bits", 4)
+    if not section.flag("zero_point", True):
+        raise section.error("zero_point", "false is not served: AutoAWQ's checkpoints have zeros")
+    if (version := section.text("version", "gemm")).lower() != "gemm":
+        raise section.error("version", f"{version!r} is not served, only 'gemm'")
+    return Quantization("awq", {"Linear": Scheme(4, _group_size(section), symmetric=False)})
+
+
+def _compressed(section: Fields) -> Quantization:
+    form = section.text("format")
+    if form not in ("pack-quantized", "int-quantized"):
+        raise section.error("format", f"{form!r} is not served, only 'pack-quantized' and 'int-quantized'")
+    section.must_be_absent("kv_cache_scheme", "keys and values are kept as the model computes them")
+    section.must_be_absent("transform_config", "weights are taken as they are")
+    if (sparsity := section.section("sparsity_config")) is not None:
+        sparsity.must_be("format", "dense")
+    groups = section.section("config_groups")
+    if groups is None:
+        raise section.error("config_groups", "is missing")
+    targets: dict[str, Scheme] = {}
+    for name in groups.names:
+        group = groups.section(name)
+        if group is None:
+            raise groups.error(name, "must be an object that is not empty")
+        group.only("format", "input_activations", "output_activations", "targets", "weights")
+        group.must_be("format", form)
+        for activations in ("input_activations", "output_activations"):
+            group.must_be_absent(activations, "only weights are quantized here")
+        for target in _targets(group):
+            targets[target] = _scheme(group, form)
+    return Quantization("int-quantized" if form == "int-quantized" else "pack-quantized", targets)
+
+
+def _targets(group: Fields) -> tuple[str, ...]:
+    targets = group.texts("targets")
+    if not targets:
+        raise group.error("targets", "is missing")
+    for target in targets:
+        if target.startswith("re:"):
+            try:
+                re.compile(target.removeprefix("re:"))
+            except re.error as error:
+                raise group.error("targets", f"{target!r} is no regular expression: {error}") from error
+    return targets
+
+
+def _scheme(group: Fields, form: str) -> Scheme:
+    weights = group.section("weights")
+    if weights is None:
+        raise group.error("weights", "is missing")
+    weights.only(*_WEIGHT_FIELDS)
+    weights.must_be("type", "int")
+    weights.must_be("dynamic", False)
+    if weights.text("actorder", "static") not in ("static", "weight"):
+        raise weights.error("actorder", "is not served: inputs lie in their own order")
+    bits, strategy = weights.whole("num_bits"), weights.text("strategy")
+    symmetric = weights.flag("symmetric", True)
+    if (bits, strategy) == (8, "channel"):
+        if not symmetric:
+            raise weights.error("symmetric", "false is not served with num_bits 8")
+        return Scheme(8, 0, symmetric=True)
+    if (bits, strategy, form) == (4, "group", "pack-quantized"):
+        return Scheme(4, _group_size(weights), symmetric)
+    raise weights.error(
+        "num_bits",
+        f"{bits} with strategy {strategy!r} in {form!r} is not served, only 4 with 'group' in "
+        "'pack-quantized' and 8 with 'channel'",
+    )
+
+
+def _group_size(fields: Fields) -> int:
+    size = fields.whole("group_size", least=-1)
+    if size not in GROUPS:
+        raise fields.error("group_size", f"{size} is not served, only {', '.join(map(str, GROUPS))}")
+    return size
