@@ -25,10 +25,11 @@ from worker_engine.device_memory import beside_pool, demand_room, free_bytes
 from worker_engine.errors import ConfigError
 from worker_engine.kernel_choice import TRITON, choose_kernels
 from worker_engine.layers.attention import AttentionPlan, KVCache
+from worker_engine.layers.linear import LayerLora
 from worker_engine.layers.tops import Tops
 from worker_engine.model_config import ModelConfig
 from worker_engine.models import load_model
-from worker_engine.models.decoder import Batch, LayerLora
+from worker_engine.models.decoder import Batch
 from worker_engine.readers.base import Reader
 from worker_engine.sampling.truncation import most_likely
 from worker_engine.scheduler import Chunk

@@ -53,17 +53,10 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
 
 def _add_native(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segments: Segments) -> bool:
     """All rows in one call of the native library; False where it cannot."""
-    if "native" not in weights.kept:
-        served = native_rows.serves(x, weights.matrices)
-        weights.kept["native"] = native_rows.NativeMatrices.of(weights.matrices) if served else None
-    matrices = weights.kept["native"]
-    if not isinstance(matrices, native_rows.NativeMatrices):
+    matrices = native_rows.matrices_of(weights)
+    if matrices is None:
         return False
-    key = ("native", weights.layout)
-    products = segments.plans.get(key)
-    if not isinstance(products, native_rows.NativeProducts):
-        products = segments.plans[key] = native_rows.NativeProducts.of(segments, weights.layout)
-    native_rows.add(out, x, products, matrices)
+    native_rows.add(out, x, native_rows.products_of(segments, weights.layout), matrices)
     return True
 
 

@@ -7,7 +7,7 @@ layers of a layout share, and what all batches of a layer share, is written once
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ import torch
 from kernels import native
 from kernels.lora.layout import Ints, Layout, ranges
 from kernels.lora.segments import Segments
-from kernels.lora.weights import RankMatrices
+from kernels.lora.weights import LoraWeights, RankMatrices
 
 MOST_SLICES: Final = 8
 """Of a packed layer; as in lora.h."""
@@ -78,12 +78,28 @@ class NativeMatrices(ctypes.Structure):
         return cls(matrices.a.shape[1], matrices.a.data_ptr(), held)
 
 
-def serves(x: torch.Tensor, matrices: RankMatrices) -> bool:
-    """Whether the library can: it is there, for this dtype, and matrices lie on the CPU row after row."""
+def matrices_of(weights: LoraWeights) -> NativeMatrices | None:
+    """The weights in C, worked out once; None where the library cannot multiply them."""
+    if "native" not in weights.kept:
+        held = weights.matrices
+        weights.kept["native"] = NativeMatrices.of(held) if _serves(held) else None
+    return cast(NativeMatrices | None, weights.kept["native"])
+
+
+def products_of(segments: Segments, layout: Layout) -> NativeProducts:
+    """The batch's rows for layers of a layout, worked out once. Raises ValueError as `NativeProducts.of`."""
+    key = ("native", layout)
+    if key not in segments.plans:
+        segments.plans[key] = NativeProducts.of(segments, layout)
+    return cast(NativeProducts, segments.plans[key])
+
+
+def _serves(matrices: RankMatrices) -> bool:
+    """Whether the library is there, for this dtype, and matrices lie on the CPU row after row."""
     return (
         native.LIBRARY is not None
-        and x.dtype in (torch.bfloat16, torch.float32)
-        and x.is_cpu
+        and matrices.a.dtype in (torch.bfloat16, torch.float32)
+        and matrices.a.is_cpu
         and len(matrices.b) <= MOST_SLICES
         and matrices.a.is_contiguous()
         and all(b.is_contiguous() for b in matrices.b)

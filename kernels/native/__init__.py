@@ -28,7 +28,7 @@ _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_silu_gated": (_P, _P, _I, _I, _I),
     "graft_attend": (_P, _P, _I, _P, _P, _P),
     "graft_rotate_store_attend": (_P, _P, _P, _P),
-    "graft_layers": (_P, _I, _P, _P, _P, _I, _I, _F),
+    "graft_layers": (_P, _I, _P, _P, _P, _P, _P, _I, _I, _F),
     "graft_lora": (_P, _P, _P, _I, _P, _I, _I, _I),
     "graft_lora_fp32": (_P, _P, _P, _I, _P, _I, _I, _I),
 }

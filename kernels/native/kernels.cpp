@@ -175,26 +175,35 @@ struct Layer {
   int64_t kind;
 };
 
-// x [rows, hidden] through all layers, in place: the very calls that Python makes otherwise, one after another, where
-// nothing is to be done between them. `held` has room for a row's normed, qkv, mixed, gate_up and inner, `rows` times.
-void graft_layers(const Layer* layers, int64_t count, const Step* const* steps, bf16* x, bf16* held, int64_t hidden,
-                  int64_t inter, float eps) {
+// x [rows, hidden] through all layers, in place: the very calls that Python makes otherwise, one after another. `lora` is
+// null where no row has an adapter. `held` has room for a row's normed, qkv, mixed, gate_up and inner, `rows` times.
+void graft_layers(const Layer* layers, int64_t count, const Step* const* steps, const LayerLora* lora,
+                  const LoraProducts* const* products, bf16* x, bf16* held, int64_t hidden, int64_t inter, float eps) {
   for (const Layer* layer = layers; layer < layers + count; layer++) {
     const Step* step = steps[layer->kind];
     const int64_t rows = step->rows, threads = step->threads, dim = step->head_dim, turned = step->heads + step->kv_heads;
     const int64_t stacked = (turned + step->kv_heads) * dim, attended = step->heads * dim;
     bf16 *const normed = held, *const qkv = normed + rows * hidden, *const mixed = qkv + rows * stacked,
                 *const gate_up = mixed + rows * attended, *const inner = gate_up + rows * 2 * inter;
+    const auto add_lora = [&](int module, const bf16* from, int64_t from_row, bf16* to, int64_t to_row) {
+      const LayerLora* own = lora ? lora + (layer - layers) : nullptr;
+      if (own && own->matrices[module])
+        graft_lora(products[own->layout[module]], own->matrices[module], from, from_row, to, to_row, rows, threads);
+    };
     graft_rms_norm(x, hidden, layer->input_norm, normed, hidden, rows, 1, hidden, eps, threads);
     graft_matrix(normed, hidden, layer->qkv, layer->qkv_bias, nullptr, qkv, rows, hidden, stacked, threads);
+    add_lora(0, normed, hidden, qkv, stacked);
     if (layer->head_norm) graft_rms_norm(qkv, stacked, layer->head_norm, qkv, stacked, rows, turned, dim, eps, threads);
     graft_rotate_store_attend(step, qkv, layer->kv, mixed);
     // The residual's numbers are read where the sums go, each right before it is written.
     graft_matrix(mixed, attended, layer->o, layer->o_bias, x, x, rows, attended, hidden, threads);
+    add_lora(1, mixed, attended, x, hidden);
     graft_rms_norm(x, hidden, layer->mlp_norm, normed, hidden, rows, 1, hidden, eps, threads);
     graft_matrix(normed, hidden, layer->gate_up, layer->gate_up_bias, nullptr, gate_up, rows, hidden, 2 * inter, threads);
+    add_lora(2, normed, hidden, gate_up, 2 * inter);
     graft_silu_gated(gate_up, inner, rows, inter, threads);
     graft_matrix(inner, inter, layer->down, layer->down_bias, x, x, rows, inter, hidden, threads);
+    add_lora(3, inner, inter, x, hidden);
   }
 }
 }

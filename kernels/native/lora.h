@@ -225,6 +225,13 @@ int64_t lora_threads(const LoraProducts& products, const LoraMatrices<T>& matric
   return products.shrunk * matrices.inner * int64_t{sizeof(T)} <= SERIAL_BYTES ? 1 : threads;
 }
 
+// A layer's adapters in its linear layers qkv, o, gate_up and down, null where nobody changes one. `products` are the
+// batch's, by layout, of which layers share few.
+struct LayerLora {
+  const LoraMatrices<bf16>* matrices[4];
+  int64_t layout[4];
+};
+
 }  // namespace
 
 extern "C" {

@@ -1,8 +1,8 @@
-"""All decoder layers of a step in one native call, where no adapter adds anything between their loops.
+"""All decoder layers of a step in one native call, adapters among them.
 
-A decode step of a small model calls eight loops a layer, and between two of them Python takes some
-microseconds in which the other threads of the team only wait. The sums are those of the single calls, bit for
-bit: `graft_layers` makes the same ones.
+A decode step of a small model calls eight loops a layer, twelve with adapters, and between two of them Python
+takes some microseconds in which the other threads of the team only wait. The sums are those of the single
+calls, bit for bit: `graft_layers` makes the same ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -54,6 +54,21 @@ class StackLayer:
     down_bias: torch.Tensor | None
     kv: torch.Tensor
     kind: int
+
+
+class Adapters(NamedTuple):
+    """What a batch's adapters add, as `kernels.lora.native_stack` has it; the caller keeps it alive.
+
+    Attributes:
+        rows, layers: of the batch and of the stack that it is for.
+        table: address of `layers` LayerLora of kernels/native/lora.h.
+        products: by layout.
+    """
+
+    rows: int
+    layers: int
+    table: int
+    products: ctypes.Array[ctypes.c_void_p]
 
 
 class Stack:
@@ -101,14 +116,23 @@ class Stack:
             _demand(layer, name, torch.float32, shape)
         _demand(layer, "kv", torch.bfloat16, tuple(self._layers[0].kv.shape))
 
-    def run_(self, x: torch.Tensor, steps: Sequence[int]) -> None:
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(out, in) of qkv, o, gate_up and down."""
+        kv = self._layers[0].kv
+        attended, turned = self._heads * kv.shape[4], 2 * kv.shape[1] * kv.shape[4]
+        hidden, inter = self._hidden, self._inter
+        return (attended + turned, hidden), (hidden, attended), (2 * inter, hidden), (hidden, inter)
+
+    def run_(self, x: torch.Tensor, steps: Sequence[int], adapters: Adapters | None = None) -> None:
         """x bf16 [rows, hidden], contiguous, through all layers, in place.
 
         Args:
             steps: by kind, addresses of attention steps of x's rows and this stack's heads and pages.
+            adapters: of x's rows, in linear layers of `shapes`.
 
         Raises:
-            ValueError: x that would be read past its end, or too few steps.
+            ValueError: x that would be read past its end, too few steps, or adapters of other rows or layers.
         """
         if x.dim() != 2 or x.shape[1] != self._hidden or x.dtype != torch.bfloat16 or not x.is_contiguous():
             raise ValueError(
@@ -117,12 +141,17 @@ class Stack:
             )
         if len(steps) != self.kinds:
             raise ValueError(f"{len(steps)} attention steps for layers of {self.kinds} kinds")
-        kv = self._layers[0].kv
-        attended, turned = self._heads * kv.shape[4], 2 * kv.shape[1] * kv.shape[4]
-        width = self._hidden + 2 * attended + turned + 3 * self._inter
+        if adapters is not None and (adapters.rows, adapters.layers) != (x.shape[0], len(self._layers)):
+            raise ValueError(
+                f"adapters of {adapters.rows} rows and {adapters.layers} layers; "
+                f"expected {x.shape[0]} and {len(self._layers)}"
+            )
+        (stacked, _), (_, attended), _, _ = self.shapes
+        width = self._hidden + stacked + attended + 3 * self._inter
         held = torch.empty(x.shape[0] * width, dtype=torch.bfloat16)
         native.LIBRARY.graft_layers(  # type: ignore[union-attr]
             ctypes.addressof(self._table), len(self._layers), (ctypes.c_void_p * len(steps))(*steps),
+            adapters and adapters.table, adapters and adapters.products,
             x.data_ptr(), held.data_ptr(), self._hidden, self._inter, self._eps,
         )  # fmt: skip
 

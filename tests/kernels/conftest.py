@@ -40,7 +40,7 @@ def rows_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     library = native.LIBRARY
     before = None
     if request.param in ("torch", "gemms"):
-        monkeypatch.setattr(native_rows, "serves", lambda *_: False)
+        monkeypatch.setattr(native_rows, "matrices_of", lambda _: None)
     elif library is None:
         pytest.skip("no native library: no C++ compiler, or a CPU without AVX-512 BF16")
     else:

@@ -16,10 +16,9 @@ from kernels.lora import LoraWeights, Segments
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.extras import Extras
 from worker_engine.adapters.rank_store import RankStore
-from worker_engine.layers.linear import LinearLora
+from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.layers.tops import Tops
 from worker_engine.model_config import PACKED_MODULES, ModelConfig
-from worker_engine.models.decoder import LayerLora
 
 SLACK: Final = 2.0
 """Matrices that hold more than this many times the weights that the batch uses become smaller."""

@@ -127,6 +127,15 @@ class LinearLora:
     bias: torch.Tensor | None = None
     captured: CapturedLora | None = None
 
+    @property
+    def only_products(self) -> bool:
+        """Whether `weights` are all that there is to add."""
+        return self.gain is None and self.bias is None and self.captured is None
+
+
+LayerLora = dict[str, LinearLora | None]
+"""The batch's adapters for one decoder layer, by name in `PACKED_MODULES`."""
+
 
 class LoraLinear(PackedLinear):
     """A linear layer that may have slices (q/k/v in one matrix) and, per row, an adapter."""

@@ -1,4 +1,4 @@
-"""A decoder's layers in one native call, for steps in which no adapter changes anything in between."""
+"""A decoder's layers in one native call, with what the batch's adapters add to their linear layers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import torch
 from kernels import native
 from kernels.attention.native_attention import step_of
 from kernels.attention.plan import AttentionPlan
+from kernels.lora import Segments
+from kernels.lora.native_stack import StackLora
 from kernels.native.matrix import NativeMatrix
-from kernels.native.stack import Stack, StackLayer
+from kernels.native.stack import Adapters, Stack, StackLayer
 from worker_engine.layers.attention import KVCache
-from worker_engine.layers.linear import LoraLinear, PackedLinear
+from worker_engine.layers.linear import LayerLora, LoraLinear, PackedLinear
 from worker_engine.layers.norm import HeadNorm, RMSNorm
 from worker_engine.layers.rotary import Angles
+
+_LINEARS: Final = ("qkv", "o", "gate_up", "down")
+"""In the native code's order."""
 
 
 class StackPart(NamedTuple):
@@ -38,23 +43,51 @@ class NativeStack:
         kinds = list(dict.fromkeys((part.window, part.scale, part.rope) for part in parts))
         self._kinds: Final = kinds
         self._built: tuple[int, KVCache, Stack] | None = None
+        self._lora: tuple[Sequence[LayerLora], StackLora | None] | None = None
         self._possible = native.LIBRARY is not None and all(
             linear.matrix is not None for part in parts for linear in part.linears.values()
         )
 
-    def takes(self, plan: AttentionPlan, cache: KVCache) -> bool:
-        """Whether a step without adapters can run in one call."""
+    def takes(self, plan: AttentionPlan, cache: KVCache, lora: Sequence[LayerLora]) -> bool:
+        """Whether a step with these adapters, by layer, can run in one call; `lora` is empty for none."""
         pages = cache.layer(0)
-        return self._possible and plan.graph is None and cache.memory is None and pages.shape[4] % 32 == 0
+        if not self._possible or plan.graph is not None or cache.memory is not None or pages.shape[4] % 32:
+            return False
+        return not lora or self._adapters(lora, self._stack(cache)) is not None
 
-    def run_(self, x: torch.Tensor, plan: AttentionPlan, cache: KVCache, angles: Sequence[Angles]) -> None:
+    def run_(
+        self,
+        x: torch.Tensor,
+        plan: AttentionPlan,
+        cache: KVCache,
+        angles: Sequence[Angles],
+        lora: Sequence[LayerLora],
+        segments: Segments,
+    ) -> None:
         """x [rows, hidden] through all layers, in place; writes their keys and values."""
-        pages = cache.layer(0)
+        pages, stack = cache.layer(0), self._stack(cache)
         steps = [
             step_of(plan, self._heads, pages, window, scale, angles[rope]).address
             for window, scale, rope in self._kinds
         ]
-        self._stack(cache).run_(x, steps)
+        held = self._adapters(lora, stack) if lora else None
+        if held is None:
+            stack.run_(x, steps)
+        else:
+            rows = len(segments.adapters)
+            stack.run_(x, steps, Adapters(rows, held.layers, held.address, held.products(segments)))
+
+    def _adapters(self, lora: Sequence[LayerLora], stack: Stack) -> StackLora | None:
+        """None where an adapter changes more than products: by DoRA's gain or a bias of its own."""
+        if self._lora is None or self._lora[0] is not lora:
+            held = None
+            linears = [layer.get(name) for layer in lora for name in _LINEARS]
+            if all(each is None or each.only_products for each in linears):
+                weights = [None if each is None else each.weights for each in linears]
+                by_layer = [weights[i : i + len(_LINEARS)] for i in range(0, len(weights), len(_LINEARS))]
+                held = StackLora.of(by_layer, stack.shapes)
+            self._lora = (lora, held)
+        return self._lora[1]
 
     def _stack(self, cache: KVCache) -> Stack:
         built = self._built
@@ -68,7 +101,7 @@ class NativeStack:
         return built[2]
 
     def _layer(self, index: int, part: StackPart, cache: KVCache) -> StackLayer:
-        qkv, o, gate_up, down = (part.linears[name] for name in ("qkv", "o", "gate_up", "down"))
+        qkv, o, gate_up, down = (part.linears[name] for name in _LINEARS)
         weights = [_blocks(linear) for linear in (qkv, o, gate_up, down)]
         return StackLayer(
             part.input_norm.gain, None if part.head_norm is None else part.head_norm.gain, part.mlp_norm.gain,

@@ -16,7 +16,7 @@ from kernels.quantization import QuantizedWeight, prepare
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config_fields import Fields
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
-from worker_engine.layers.linear import LinearLora, LoraLinear, PackedLinear
+from worker_engine.layers.linear import LayerLora, LoraLinear, PackedLinear
 from worker_engine.layers.norm import HeadNorm, OwnNorms, RMSNorm
 from worker_engine.layers.rotary import Angles, Rotary
 from worker_engine.layers.stack import NativeStack, StackPart
@@ -24,8 +24,6 @@ from worker_engine.layers.tops import Tops
 from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 
 Linear = TypeVar("Linear", bound=PackedLinear)
-LayerLora = dict[str, LinearLora | None]
-"""The batch's adapters for one decoder layer, by name in `PACKED_MODULES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ class DecoderLayer:
 
     activation: ClassVar[Kind] = "silu"
     stacks: ClassVar[bool] = True
-    """Whether `__call__` without adapters is what `kernels.native.stack` computes."""
+    """Whether `__call__` is what `kernels.native.stack` computes, for adapters of nothing but pairs."""
 
     def __init__(self, index: int, weights: LayerWeights) -> None:
         config = weights.config
@@ -270,8 +268,9 @@ class Decoder:
         """One step: [rows] tokens in, hidden states [len(output_rows), hidden] of the last norm out."""
         x = self.embed(batch.token_ids, batch.tops)
         angles = [rotary.at(batch.positions) for rotary in self._rotaries]
-        if self._stack is not None and batch.segments.empty and self._stack.takes(batch.attention, cache):
-            self._stack.run_(x, batch.attention, cache, angles)
+        stack, lora = self._stack, () if batch.segments.empty else batch.lora
+        if stack is not None and batch.norms is None and stack.takes(batch.attention, cache, lora):
+            stack.run_(x, batch.attention, cache, angles, lora, batch.segments)
         else:
             for layer, rope in self._layers:
                 x = layer(x, batch, cache, angles[rope])
