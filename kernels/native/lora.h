@@ -56,9 +56,9 @@ inline const float* take_apart(const bf16* x, int64_t x_row, int64_t rows, int64
 }
 
 // shrunk[r][j] = x[r] . a[j], for ROWS rows and RANKS ranks, of float32: sums of PIECE inputs are summed, since what a long
-// sum loses grows with its length.
+// sum loses grows with its length. Inlined by force, as the products of linear.h.
 template <int ROWS, int RANKS>
-void shrink(const float* const* x, const float* const* a, int64_t inner, float* shrunk, int64_t ranks) {
+[[gnu::always_inline]] inline void shrink(const float* const* x, const float* const* a, int64_t inner, float* shrunk, int64_t ranks) {
   constexpr int64_t PIECE = 16 * LANES;
   __m512 total[ROWS][RANKS];
   for (auto& row : total)
@@ -85,7 +85,7 @@ void shrink(const float* const* x, const float* const* a, int64_t inner, float* 
 
 // The same of bf16, whose own rounding is coarser than any sum's.
 template <int ROWS, int RANKS, typename X>
-void shrink(const X* const* x, const bf16* const* a, int64_t inner, float* shrunk, int64_t ranks) {
+[[gnu::always_inline]] inline void shrink(const X* const* x, const bf16* const* a, int64_t inner, float* shrunk, int64_t ranks) {
   __m512 sum[ROWS][RANKS];
   for (auto& row : sum)
     for (auto& value : row) value = _mm512_setzero_ps();
