@@ -30,6 +30,7 @@ from controlplane.operations import consolidation_api as consolidation
 from controlplane.reports import api as reports
 from controlplane.reports import openai_api
 from controlplane.rollouts import api as rollouts
+from controlplane.rollouts import sides_api as sides
 from controlplane.tenants.api import keys, me, projects, tenants
 from controlplane.uploads import api as uploads
 from controlplane.webhooks import api as webhooks
@@ -181,6 +182,11 @@ urlpatterns = [
         "deployments/<str:deployment>/rollouts/<int:deployment_rollout>",
         turns.DeploymentRolloutApi.as_view(),
         name="deployment-rollout",
+    ),
+    path(
+        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/usage",
+        sides.DeploymentRolloutUsageApi.as_view(),
+        name="deployment-rollout-usage",
     ),
     path(
         "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/pause",

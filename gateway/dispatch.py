@@ -217,7 +217,9 @@ class Dispatcher:
             tried: set[str] = set()
             homes = resolution.route.homes.get(resolution.engine_name, ANYWHERE)
             while len(tried) < MAX_TRIES:
-                copy = self._fleet.choose(resolution.copies, resolution.adapter, prefix, tried, homes)
+                copy = self._fleet.choose(
+                    resolution.copies, resolution.adapter, prefix, tried, homes, resolution.passed_over
+                )
                 if copy is None:
                     break
                 if copy.kind not in self._backends:

@@ -16,7 +16,6 @@ speak to an older gateway. Of keys alone an unknown field that is not null refus
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -26,8 +25,14 @@ from gateway.usage_event import UsageEvent as UsageEvent
 from gateway.usage_event import UsageStatus as UsageStatus
 from gateway.usage_event import WireError as WireError
 from gateway.usage_event import uuid7 as uuid7
+from gateway.wire_bases import AdapterHomes as AdapterHomes
+from gateway.wire_bases import BaseRoute as BaseRoute
+from gateway.wire_bases import CanaryRoute as CanaryRoute
+from gateway.wire_bases import CopyRoute as CopyRoute
+from gateway.wire_bases import SageMakerTarget as SageMakerTarget
+from gateway.wire_bases import adapter_component as adapter_component
 from gateway.wire_keys import KeyRoute as KeyRoute
-from gateway.wire_limits import LimitsRoute, RateRoute, known
+from gateway.wire_limits import LimitsRoute, RateRoute
 from worker_engine.protocol import AdapterRef
 
 ROUTES_SNAPSHOT: Final = "graftwork:routes:table"
@@ -64,99 +69,6 @@ class TenantRoute:
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         bases = value.get("bases")
         return cls(value["name"], value["cache_salt"], None if bases is None else tuple(bases))
-
-
-@dataclass(frozen=True, slots=True)
-class SageMakerTarget:
-    """Where on SageMaker a copy stands, and how it is spoken to.
-
-    Attributes:
-        component: inference component of the base model; "" for an endpoint without components.
-        adapters: how an adapter is named: `components` (each is an inference component, see
-            `adapter_component`), `reference` (the bundled worker takes the whole AdapterRef in the body)
-            or `name` (an LMI container that has it registered under its engine name).
-        api: `invocations` (signed), or `openai`, the endpoint's OpenAI path (bearer token).
-    """
-
-    region: str
-    endpoint: str
-    component: str = ""
-    adapters: str = "components"
-    api: str = "invocations"
-
-
-def adapter_component(component: str, engine_name: str) -> str:
-    """Name of the inference component that holds adapter `engine_name` over base component `component`.
-
-    Such names have at most 63 letters, digits and inner hyphens, so an engine name cannot be one.
-    """
-    digest = hashlib.sha256(f"{component}\0{engine_name}".encode()).hexdigest()
-    return f"{component[:40].rstrip('-')}-{digest[:20]}"
-
-
-@dataclass(frozen=True, slots=True)
-class CopyRoute:
-    """One copy of a base model on compute: where requests for it go.
-
-    Attributes:
-        id: deployment copy id, stands as `endpoint` in usage events.
-        kind: backend that speaks to it: `worker`, `openai_http` or `sagemaker`.
-        url: base URL without `/v1`; of `sagemaker` "" means the region's public one.
-        loads_adapters: `openai_http` only: an adapter that it does not know may be loaded by vLLM's
-            `/v1/load_lora_adapter`.
-        sagemaker: of a copy of that kind, else None.
-    """
-
-    id: str
-    kind: str
-    url: str
-    loads_adapters: bool = False
-    sagemaker: SageMakerTarget | None = None
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        target = value.get("sagemaker")
-        sagemaker = None if target is None else SageMakerTarget(**known(SageMakerTarget, target))
-        return cls(**{**known(cls, value), "sagemaker": sagemaker})
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterHomes:
-    """Where one adapter version has been placed, by ids of copies.
-
-    Attributes:
-        at: copies that keep it loaded: its requests go there while they have room.
-        away: copies that get its requests only while no other copy takes any.
-    """
-
-    at: tuple[str, ...] = ()
-    away: tuple[str, ...] = ()
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        return cls(tuple(value.get("at", ())), tuple(value.get("away", ())))
-
-
-@dataclass(frozen=True, slots=True)
-class BaseRoute:
-    """A base model and its copies; `served_name` is what the copies call it.
-
-    Attributes:
-        hold_seconds: how long a request that finds no copy may be held while one starts; 0: none will.
-        homes: by engine name, for adapters that have been placed; the others go by hashing and residency.
-    """
-
-    served_name: str
-    max_model_len: int
-    copies: tuple[CopyRoute, ...] = ()
-    hold_seconds: int = 0
-    homes: Mapping[str, AdapterHomes] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        copies = tuple(CopyRoute.from_dict(copy) for copy in value.get("copies", ()))
-        homes = {name: AdapterHomes.from_dict(item) for name, item in value.get("homes", {}).items()}
-        return cls(value["served_name"], value["max_model_len"], copies, value.get("hold_seconds", 0), homes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class CopySerializer(serializers.ModelSerializer[Copy]):
             "loads_adapters",
             "sagemaker",
             "deployment",
+            "canary",
+            "percent",
             "created_at",
         )
 

@@ -164,7 +164,8 @@ class Deployment(models.Model):
     @property
     def is_settled(self) -> bool:
         """Whether the page need not be asked for again."""
-        return self.status in (self.Status.SERVING, self.Status.FAILED, self.Status.REMOVED)
+        still = (self.Status.FAILED, self.Status.REMOVED)
+        return self.status in still or (self.status == self.Status.SERVING and not self.reason)
 
 
 class Placement(models.Model):
@@ -262,6 +263,11 @@ class Copy(models.Model):
     deployment = models.ForeignKey(
         Deployment, models.SET_NULL, null=True, blank=True, related_name="copies", help_text="Whose it is."
     )
+    canary = models.CharField(
+        max_length=40, blank=True, default="", db_default="",
+        help_text="Rollout that gives this copy and its like an exact share of callers; '' for none.",
+    )  # fmt: skip
+    percent = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="That share.")
     silent_since = models.DateTimeField(
         null=True, blank=True, help_text="Its deployment's looks have had no answer in time since."
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -220,11 +221,14 @@ class _Run:
             )
         elif seen.unscaled and seen.places:
             status, reason, wait = Status.DEGRADED, seen.unscaled, POLL if seen.waiting else CHECK
-        elif seen.complete and kept.failed:
+        elif seen.copies_complete and kept.failed:
             status, reason, wait = Status.DEGRADED, kept.failed, CHECK
         elif seen.complete:
             status, reason, wait = Status.SERVING, "", CHECK
             values["observed_generation"] = deployment.generation
+        elif seen.copies_complete and was in (Status.SERVING, Status.DEGRADED):
+            # Adapters come and go all day: nobody is to be woken for one that is merely new.
+            status, reason, wait = Status.SERVING, _moving(deployment, seen), POLL
         else:
             serves = seen.places and was in (Status.SERVING, Status.DEGRADED)
             status, reason, wait = (Status.DEGRADED if serves else Status.WORKING), seen.waiting, POLL
@@ -274,6 +278,15 @@ class _Run:
                 status=Status.REMOVED, reason="", resources=[], observed_at=now, removed_at=now, failures=0
             )
             audit_record(tenant="", action="deployment.removed", target=deployment, after={"removed_at": now})
+
+
+def _moving(deployment: Deployment, seen: Observation) -> str:
+    """What is still on its way while all copies serve."""
+    count = Counter(deployment.placements.values_list("status", flat=True))
+    coming, leaving = count["waiting"] + count["loading"], count["leaving"]
+    told = [f"{coming} of its adapters are being placed"] if coming else []
+    told += [f"{leaving} leave"] if leaving else []
+    return ", ".join(told) or seen.waiting or "what is not wanted any more is being taken away"
 
 
 def _retry_at(deployment: Deployment, now: datetime) -> datetime:

@@ -39,6 +39,7 @@ def places_serve(*, deployment: Deployment, places: Sequence[Place]) -> bool:
             copy_register(
                 base_model=deployment.base_model, kind=place.kind, url=place.url,
                 loads_adapters=place.loads_adapters, sagemaker=place.sagemaker, deployment=deployment,
+                canary=_share_of(place),
             )  # fmt: skip
     gone = [copy for key, copy in own.items() if key not in wanted]
     for copy in gone:
@@ -96,9 +97,14 @@ def _copy_key(copy: Copy) -> tuple[str, ...]:
 
 def _manner(copy: Copy) -> tuple[Any, ...]:
     naming = (copy.adapter_naming, copy.api) if copy.kind == Copy.Kind.SAGEMAKER else None
-    return copy.kind, copy.loads_adapters, naming
+    return copy.kind, copy.loads_adapters, naming, (copy.canary, copy.percent)
 
 
 def _manner_of(place: Place) -> tuple[Any, ...]:
     target = place.sagemaker
-    return place.kind, place.loads_adapters, (target.adapters, target.api) if target else None
+    naming = (target.adapters, target.api) if target else None
+    return place.kind, place.loads_adapters, naming, _share_of(place)
+
+
+def _share_of(place: Place) -> tuple[str, int]:
+    return ("", 0) if place.share is None else (place.share.name, place.share.percent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set
 from controlplane.webhooks.outbox import event_emit
-from gateway.wire import BaseRoute, CopyRoute, SageMakerTarget
+from gateway.wire import BaseRoute, CanaryRoute, CopyRoute, SageMakerTarget
 
 REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 """An AWS region's name."""
@@ -37,11 +38,13 @@ def copy_register(
     loads_adapters: bool = False,
     sagemaker: SageMakerTarget | None = None,
     deployment: Deployment | None = None,
+    canary: tuple[str, int] = ("", 0),
 ) -> Copy:
     """Tells the gateways of a server for `base_model`; the same place again returns the copy it has.
 
     Args:
         deployment: whose a new copy is; one that there is stays whose it was.
+        canary: name and percent of the exact share of callers that it gets with its like; see `CanaryRoute`.
 
     Raises:
         InvalidInputError: the kind is unknown, or what it needs is missing or malformed.
@@ -57,6 +60,8 @@ def copy_register(
     place = _place(sagemaker)
     place["url"] = base_url(url) if url or sagemaker is None else ""
     how: dict[str, Any] = {"kind": kind, "loads_adapters": loads_adapters}
+    if deployment is not None:
+        how["canary"], how["percent"] = canary
     if sagemaker is not None:
         how |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
     # The base's row is the lock under which its copies change: the published list is always whole.
@@ -117,11 +122,22 @@ def homes_publish(base_model: BaseModel) -> None:
 
 
 def _publish(base_model: BaseModel) -> None:
-    copies = tuple(_route(copy) for copy in _copies(base_model))
+    rows = list(_copies(base_model))
+    copies = tuple(_route(copy) for copy in rows)
     held = hold_seconds(base_model_id=base_model.pk)
     homes = homes_of(base_model_id=base_model.pk, copies={copy.id for copy in copies})
-    entry = BaseRoute(base_model.served_name, base_model.max_model_len, copies, held, homes)
+    canary = _canary(rows)
+    entry = BaseRoute(base_model.served_name, base_model.max_model_len, copies, held, homes, canary)
     route_set(path=f"bases/{base_model.name}", entry=entry)
+
+
+def _canary(copies: Sequence[Copy]) -> CanaryRoute | None:
+    """None too where no others are there, which could get the rest."""
+    tried = [copy for copy in copies if copy.canary]
+    if not tried or len(tried) == len(copies):
+        return None
+    ids = tuple(copy.pk for copy in tried)
+    return CanaryRoute(tried[0].canary, tried[0].percent, ids)
 
 
 def _copies(base_model: BaseModel) -> QuerySet[Copy]:

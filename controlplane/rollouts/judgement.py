@@ -61,8 +61,10 @@ def _sides(rollout: DeploymentRollout) -> tuple[Arm, Arm] | None:
         return _arm(0, old, began - _HOUR, began), _arm(1, old, began, None)
     if not new or rollout.ready_at is None:
         return None
-    # The new ones by this step's requests; the others by the hour before too, for they get fewer.
-    return _arm(0, old, rollout.turned_at - _HOUR, None), _arm(1, new, rollout.ready_at, None)
+    # The new ones by this step's requests; the others by the hour before too, for they get fewer, but in a
+    # canary: there both sides have callers drawn by chance, who are to be compared in the same time.
+    since = rollout.ready_at if rollout.is_tried_on_a_share else rollout.turned_at - _HOUR
+    return _arm(0, old, since, None), _arm(1, new, rollout.ready_at, None)
 
 
 def _arm(version: int, copies: list[str], since: dt.datetime, until: dt.datetime | None) -> Arm:

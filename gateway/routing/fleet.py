@@ -176,6 +176,7 @@ class Fleet:
         prefix: Callable[[], bytes],
         tried: Collection[str] = (),
         homes: AdapterHomes = ANYWHERE,
+        passed_over: Collection[str] = (),
     ) -> CopyRoute | None:
         """The copy to go to next, None when none may take a request.
 
@@ -183,10 +184,13 @@ class Fleet:
             prefix: gives the beginning of the prompt; asked only where it matters.
             tried: ids of copies that are out of question.
             homes: where the adapter has been placed.
+            passed_over: ids of copies that are taken only while no other takes any; above `homes`.
         """
         ready = [
             (route, copy) for route in copies if route.id not in tried and (copy := self.copy(route.id)).ready
         ]
+        if passed_over:
+            ready = [pair for pair in ready if pair[0].id not in passed_over] or ready
         if homes.away:
             ready = [pair for pair in ready if pair[0].id not in homes.away] or ready
         if len(ready) < 2:

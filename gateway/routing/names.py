@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.errors import ModelNotFound
-from gateway.routing.splits import choose_arm
+from gateway.routing.splits import choose_arm, passed_over
 from gateway.wire import AdapterRoute, BaseRoute, CopyRoute, RouteTable
 from worker_engine.protocol import AdapterRef
 
@@ -30,6 +30,7 @@ class Resolution:
         alias: alias that the client wrote, or "".
         arm: which side of a split the request fell on, as `v<n>`; FALLBACK; "" where there is no split.
         fallbacks: names of the models to serve instead, in order, when no copy can.
+        passed_over: ids of copies that get this caller's requests only while no other takes any.
     """
 
     base: str
@@ -39,6 +40,7 @@ class Resolution:
     alias: str = ""
     arm: str = ""
     fallbacks: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
     @property
     def copies(self) -> tuple[CopyRoute, ...]:
@@ -57,7 +59,7 @@ def resolve(
     """What `model` means to `tenant`: `<base>`, `<adapter>`, `<adapter>@<alias>` or `<adapter>@v<n>`.
 
     Args:
-        subject: who stays on one arm of a split alias: a user of the tenant's, or the request.
+        subject: who stays on one side, of a split alias or a canary: a user of the tenant's, or the request.
         allowed: names that the key may call (`KeyScope.models`); None for all of the tenant.
 
     Raises:
@@ -77,19 +79,22 @@ def resolve(
         reference = None if number is None else adapter.versions.get(number)
         if reference is None:
             raise _not_found(table, tenant, model, allowed)
+        route = table.bases.get(adapter.base) or BaseRoute(adapter.base, 0)
         return Resolution(
             adapter.base,
-            table.bases.get(adapter.base) or BaseRoute(adapter.base, 0),
+            route,
             reference,
             f"{name}@v{number}",
             alias,
             f"v{number}" if arms else "",
             () if at and not alias else adapter.fallbacks.get(alias, ()),
+            () if route.canary is None else passed_over(route, tenant, subject),
         )
     base = table.bases.get(model)
     if base is None or not _permitted(table, tenant, model):
         raise _not_found(table, tenant, model, allowed)
-    return Resolution(model, base, None, model)
+    others = () if base.canary is None else passed_over(base, tenant, subject)
+    return Resolution(model, base, None, model, passed_over=others)
 
 
 def fallbacks(

@@ -1,10 +1,12 @@
-"""Which arm of a split alias a caller is on: canary releases and A/B tests."""
+"""Which side a caller is on: the arm of a split alias, and old or new copies of a base model in a rollout."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Sequence
+
+from gateway.wire import BaseRoute
 
 _DRAWS = 1 << 64
 
@@ -27,3 +29,14 @@ def _waiting_time(arm: tuple[int, int], subject: str) -> float:
     version, percent = arm
     digest = hashlib.blake2b(f"{version}\0{subject}".encode("utf-8", "replace"), digest_size=8).digest()
     return -math.log((int.from_bytes(digest) + 1) / _DRAWS) / percent
+
+
+def passed_over(route: BaseRoute, tenant: str, subject: str) -> tuple[str, ...]:
+    """Ids of the copies that are not this caller's while a canary is tried: the new ones, or the others."""
+    canary = route.canary
+    if canary is None:
+        return ()
+    arms = ((0, 100 - canary.percent), (1, canary.percent))
+    if choose_arm(arms, f"{canary.name}\0{tenant}\0{subject}"):
+        return tuple(copy.id for copy in route.copies if copy.id not in canary.copies)
+    return canary.copies

@@ -89,6 +89,7 @@ SHARED = (
     "gateway.usage_event",
     "gateway.wire_limits",
     "gateway.wire_keys",
+    "gateway.wire_bases",
     "gateway.addresses",
     "worker_engine.protocol",
     *(f"worker_engine.adapters.{name}" for name in ("config", "pattern", "targets", "tensors")),

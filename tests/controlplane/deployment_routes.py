@@ -15,6 +15,7 @@ DEPLOYMENT_ROUTES: dict[str, dict[str, str]] = {
     "deployment-consolidation": {"get": STAFF, "post": STAFF},
     "deployment-rollouts": {"get": STAFF, "post": STAFF},
     "deployment-rollout": {"get": STAFF},
+    "deployment-rollout-usage": {"get": STAFF},
     "deployment-rollout-pause": {"post": STAFF},
     "deployment-rollout-resume": {"post": STAFF},
     "deployment-rollout-abort": {"post": STAFF},

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gateway.wire import (
     AdapterHomes,
     BaseRoute,
+    CanaryRoute,
     CopyRoute,
     KeyRoute,
     RouteChange,
@@ -128,8 +129,28 @@ def test_copies_of_every_kind_round_trip() -> None:
         ),
     )
     homes = {"t_acme.a_bot.v1.0123456789ab": AdapterHomes(("w",), ("v", "s"))}
-    change = RouteChange(2, "bases/base", BaseRoute("base", 2048, copies, homes=homes))
+    canary = CanaryRoute("rollout-7", 5, ("v",))
+    change = RouteChange(2, "bases/base", BaseRoute("base", 2048, copies, homes=homes, canary=canary))
     assert RouteChange.from_json(change.to_json()) == change
+
+
+def test_a_base_of_an_older_control_plane_has_no_canary() -> None:
+    entry = {
+        "served_name": "base",
+        "max_model_len": 8,
+        "copies": [{"id": "a", "kind": "worker", "url": "http://a"}],
+    }
+    text = json.dumps({"version": 1, "path": "bases/base", "entry": entry})
+    route = RouteChange.from_json(text).entry
+    assert isinstance(route, BaseRoute)
+    assert route.canary is None
+    written = json.loads(
+        RouteChange(1, "bases/base", replace(route, canary=CanaryRoute("r", 5, ("a",)))).to_json()
+    )
+    entry = written["entry"]
+    assert {name for name in entry if name not in ("canary", "homes", "hold_seconds")} == {
+        "served_name", "max_model_len", "copies",
+    }, "what an older gateway reads stands where it stood"  # fmt: skip
 
 
 @given(st.from_regex(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", fullmatch=True).filter(lambda name: len(name) < 64))

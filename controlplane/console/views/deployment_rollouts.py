@@ -83,7 +83,7 @@ def _as_it_is(deployment: Deployment) -> dict[str, str]:
         "image": deployment.image, "urls": "\n".join(deployment.urls),
         **{name: json.dumps(getattr(deployment, name)) for name in _JSON},
         **{name: str(getattr(policy, name)) for name in _NUMBERS},
-        "alarms": "",
+        "alarms": "", "shares": "",
     }  # fmt: skip
 
 
@@ -110,4 +110,8 @@ def _policy(values: dict[str, str]) -> dict[str, Any]:
             except ValueError:
                 raise InvalidInputError(_("give a number"), field=f"policy.{name}") from None
     policy["alarms"] = values["alarms"].split()
+    try:
+        policy["shares"] = [int(text) for text in values["shares"].replace(",", " ").split()]
+    except ValueError:
+        raise InvalidInputError(_("give whole numbers, such as 5 25 50"), field="policy.shares") from None
     return policy

@@ -42,6 +42,7 @@ from controlplane.deployments.selectors import (
 from controlplane.deployments.sizing import INSTANCES
 from controlplane.deployments.targets import target_create, target_remove
 from controlplane.errors import ControlPlaneError
+from controlplane.rollouts.sides import rollout_sides
 
 _SHOWN: Final = 50
 _SCALE_UPS: Final = 10
@@ -219,6 +220,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "placed": placements.count(),
         "scopes": Deployment.Scope.choices,
         "rolling": rolling,
+        "sides": [] if rolling is None else rollout_sides(rollout=rolling),
         "rollouts": deployment_rollout_list(deployment=deployment)[:5],
     }
 

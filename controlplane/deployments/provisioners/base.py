@@ -31,6 +31,14 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """An exact share of a base model's callers; see `CanaryRoute`."""
+
+    name: str
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """Where a rollout stands between two states of the copies; the desired state is the one it goes to.
 
@@ -39,6 +47,8 @@ class Turn:
         fresh: how many copies of the desired state are to be there now.
         led: to how many of those routes may lead; fewer while a whole new set is waited for.
         spare: the others are kept running when no route leads to them any more, for the way back.
+        share: what those get that routes lead to, while all of the others keep their routes and get the rest;
+            None: routes lead to as many fewer of the others, and requests go by load.
         back: it is taken back: no route leads to the others once one of the desired state serves.
         hold: it is paused: a target that would carry out all of it by itself is not asked yet.
         began: Unix seconds at which it began, or was taken back: what ended before says nothing about it.
@@ -50,6 +60,7 @@ class Turn:
     fresh: int = 0
     led: int = 0
     spare: bool = False
+    share: Share | None = None
     back: bool = False
     hold: bool = False
     began: float = 0.0
@@ -146,6 +157,7 @@ class Place:
     Attributes:
         silent: it is there, but did not answer in time: it stays in the routes for a while (`served`), and
             comes into none.
+        share: of callers, which all places of this share get together; None: it is one of the others.
     """
 
     kind: str
@@ -153,6 +165,7 @@ class Place:
     loads_adapters: bool = False
     sagemaker: SageMakerTarget | None = None
     silent: bool = False
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +205,8 @@ class Observation:
         adapters: by engine name; empty where adapters come with requests.
         waiting: what has to happen before more can be done; "" for nothing.
         complete: all is there as wanted, and nothing besides.
+        copies_complete: the same but for adapters, which may be on their way or leaving; where those come
+            inside of copies (preloaded), also while copies are updated, as long as none is missing.
         empty: nothing of the deployment is left.
         failed: a resource without which nothing serves has failed; says what to do.
         drift: what somebody else changed since, in sentences.
@@ -206,6 +221,7 @@ class Observation:
     adapters: Mapping[str, PlacedAdapter] = field(default_factory=dict)
     waiting: str = ""
     complete: bool = False
+    copies_complete: bool = False
     empty: bool = False
     failed: str = ""
     drift: tuple[str, ...] = ()

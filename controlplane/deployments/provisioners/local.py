@@ -32,6 +32,7 @@ from controlplane.deployments.provisioners.base import (
     Progress,
     ProvisioningError,
     Resource,
+    Share,
     State,
     Step,
 )
@@ -104,23 +105,29 @@ class LocalProvisioner:
         # While new ones start, those of the state before go on serving.
         others = [copy for copy in copies if copy not in ready and copy.state is State.READY]
         back = turn is not None and turn.back and led
-        older = [] if back else others[:missing]
+        if self._share is not None:
+            older = [copy for copy in others if copy.digest == self._before][:wanted]
+        else:
+            older = [] if back else others[:missing]
         serving = led + older
         starting = [copy for copy in current if copy.state is State.STARTING]
         # A busy host is no reason to take what serves out of the routes.
-        silent = [copy for copy in copies if copy.silent] if len(serving) < wanted else []
+        enough = wanted if turn is None or self._share is None else wanted + turn.led
+        silent = [copy for copy in copies if copy.silent] if len(serving) < enough else []
         waiting = f"{len(starting)} workers load the model or are too busy to say" if starting else ""
         if not missing and len(copies) > len(ready):
             waiting = "copies that are no longer wanted end their last requests"
+        whole = not missing and len(copies) == len(ready)
         failed = "" if starting else "; ".join(self._died(number) for number in self._dead(copies))
         return Observation(
             resources=tuple(
                 Resource("worker", f"{copy.name} {copy.url} (process {copy.process.pid})", copy.state)
                 for copy in copies
             ),
-            places=tuple(Place("worker", copy.url, silent=copy.silent) for copy in [*serving, *silent]),
+            places=tuple(self._place(copy) for copy in [*serving, *silent]),
             waiting=waiting,
-            complete=not missing and len(copies) == len(ready),
+            complete=whole,
+            copies_complete=whole,
             empty=not copies and not self._marks.any(),
             failed=failed,
             progress=Progress(
@@ -154,6 +161,14 @@ class LocalProvisioner:
 
     def close(self) -> None:
         self._http.close()
+
+    def _place(self, copy: WorkerCopy) -> Place:
+        share = self._share if copy.digest == self._digest else None
+        return Place("worker", copy.url, silent=copy.silent, share=share)
+
+    @property
+    def _share(self) -> Share | None:
+        return None if self._turn is None else self._turn.share
 
     @property
     def _fresh(self) -> int:

@@ -96,6 +96,7 @@ class OpenAIHttpProvisioner:
         missing = [name for name in self._wanted if adapters[name].state is not State.READY]
         surplus = self._surplus(loaded)
         led, ready = self._led(fresh, others, there)
+        whole = not away and len(fresh) == len(self._urls)
         return Observation(
             resources=tuple(
                 Resource(
@@ -103,13 +104,11 @@ class OpenAIHttpProvisioner:
                 )
                 for server in [*fresh, *others]
             ),
-            places=tuple(
-                Place("openai_http", server.url, loads_adapters=self._loads, silent=server.silent)
-                for server in led
-            ),
+            places=tuple(self._place(server) for server in led),
             adapters=adapters,
             waiting="; ".join(f"{server.url}: {server.reason}" for server in away),
-            complete=not away and not missing and not surplus and len(fresh) == len(self._urls),
+            complete=whole and not missing and not surplus,
+            copies_complete=whole,
             # What an unreachable server held is gone with its process.
             empty=not loaded,
             progress=Progress(ready, frozenset(server.url for server in led if server in fresh)),
@@ -147,9 +146,14 @@ class OpenAIHttpProvisioner:
         ]
         led = ready[: turn.led]
         missing = 1 - len(led) / len(self._urls)
-        count = math.ceil(len(others) * missing)
+        count = len(others) if turn.share is not None else math.ceil(len(others) * missing)
         older = [server for server in others if server in there or server.silent]
         return led + ([] if turn.back and led else older[:count]), len(ready)
+
+    def _place(self, server: Server) -> Place:
+        turn = self._desired.turn
+        share = turn.share if turn is not None and server.url in self._urls else None
+        return Place("openai_http", server.url, self._loads, silent=server.silent, share=share)
 
     @property
     def _loads(self) -> bool:

@@ -17,6 +17,7 @@ class DeploymentRollout(models.Model):
     class Strategy(models.TextChoices):
         ROLLING = "rolling", "some copies at a time"
         BLUE_GREEN = "blue_green", "a whole new set, then the switch"
+        CANARY = "canary", "exact shares of callers for a few new copies, then the switch"
 
     class Status(models.TextChoices):
         RUNNING = "running"
@@ -61,6 +62,11 @@ class DeploymentRollout(models.Model):
 
     def __str__(self) -> str:
         return f"rollout {self.pk} of {self.deployment}"
+
+    @property
+    def is_tried_on_a_share(self) -> bool:
+        """Whether new copies get an exact share of callers at this step."""
+        return self.strategy == self.Strategy.CANARY and 1 <= self.step <= len(self.policy["shares"])
 
     @property
     def is_active(self) -> bool:

@@ -16,6 +16,7 @@ class Stage:
     """
     Attributes:
         fresh, led, spare: as of `provisioners.base.Turn`.
+        percent: exact share of callers that those get that routes lead to; 0: by load.
         is_last: what comes behind it is the end.
         waits: before the next step the policy's time passes, and usage is judged.
         name: for people.
@@ -25,6 +26,7 @@ class Stage:
     led: int
     name: str
     spare: bool = False
+    percent: int = 0
     is_last: bool = False
     waits: bool = True
 
@@ -41,5 +43,25 @@ def stage_of(rollout: DeploymentRollout, policy: RolloutPolicy, *, kind: str, to
         case Strategy.BLUE_GREEN if step == 0:
             return Stage(total, 0, f"{total} new copies come beside the others", waits=False)
         case Strategy.BLUE_GREEN if step == 1:
-            return Stage(total, total, "the new copies have the requests, the others stand by", spare=True)
+            return _switched(total)
+        case Strategy.CANARY if step < len(policy.shares) + 3:
+            return _canary(step, policy, total)
     return Stage(total, total, f"all {total} copies are new", is_last=True, waits=False)
+
+
+def _canary(step: int, policy: RolloutPolicy, total: int) -> Stage:
+    """A few new copies beside all others, tried on growing shares of callers; then as blue/green."""
+    few, shares = min(policy.batch_copies, total), policy.shares
+    if step == 0:
+        return Stage(few, 0, f"{few} new copies come beside the others", spare=True, waits=False)
+    if step <= len(shares):
+        percent = shares[step - 1]
+        return Stage(few, few, f"{few} new copies get {percent} % of callers", spare=True, percent=percent)
+    if step == len(shares) + 1:
+        name = f"all {total} new copies come; {few} of them get {shares[-1]} % of callers"
+        return Stage(total, few, name, spare=True, percent=shares[-1], waits=False)
+    return _switched(total)
+
+
+def _switched(total: int) -> Stage:
+    return Stage(total, total, "the new copies have the requests, the others stand by", spare=True)

@@ -21,6 +21,9 @@ _OPTIONAL: Final = frozenset(
 )  # fmt: skip
 _OF_SAGEMAKER: Final = ("alarms", "rollback_batch_copies", "max_model_errors", "max_model_latency_ms")
 _ALARM: Final = re.compile(r"(?!\s*$)[^\x00-\x1f]{1,255}")
+MOST_SHARES: Final = 10
+SHARES: Final = (5, 25, 50)
+"""Of a canary that names none."""
 MOST_ALARMS: Final = 7
 """Of the ten that SageMaker takes up to three are ours."""
 
@@ -29,7 +32,8 @@ MOST_ALARMS: Final = 7
 class RolloutPolicy:
     """
     Attributes:
-        batch_copies: how many copies are replaced at a time.
+        batch_copies: how many copies are replaced at a time; of a canary, how many it is tried with.
+        shares: canary: percent of callers that the new copies get, step by step, growing.
         rollback_batch_copies: sagemaker: the same on the way back; None for all at once.
         wait_seconds: from when a step's copies answer until the next one; alarms are watched meanwhile.
         max_seconds: longer than that it may not take.
@@ -42,6 +46,7 @@ class RolloutPolicy:
     """
 
     batch_copies: int = 1
+    shares: tuple[int, ...] = ()
     rollback_batch_copies: int | None = None
     wait_seconds: int = 60
     max_seconds: int = 3600
@@ -67,8 +72,10 @@ class RolloutPolicy:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not least <= value <= most:  # type: ignore[operator]
                 raise _wrong(name, f"{name} must be a number from {least:g} to {most:g}, got {value!r}")
-        policy = cls(**{**values, "alarms": tuple(values.get("alarms", ()))})
+        lists = {name: tuple(values.get(name) or ()) for name in ("alarms", "shares")}
+        policy = cls(**{**values, **lists})
         policy._check_alarms()
+        policy._check_shares()
         if kind != Target.Kind.SAGEMAKER and (given := [name for name in _OF_SAGEMAKER if values.get(name)]):
             raise _wrong(given[0], f"{given[0]} is for targets of kind sagemaker")
         return policy
@@ -100,6 +107,12 @@ class RolloutPolicy:
         return {
             key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()
         }
+
+    def _check_shares(self) -> None:
+        given: tuple[Any, ...] = self.shares
+        whole = all(isinstance(item, int) and not isinstance(item, bool) and 0 < item < 100 for item in given)
+        if not whole or len(given) > MOST_SHARES or list(given) != sorted(set(given)):
+            raise _wrong("shares", f"shares are at most {MOST_SHARES} percentages from 1 to 99, growing")
 
     def _check_alarms(self) -> None:
         if len(self.alarms) > MOST_ALARMS or len(set(self.alarms)) != len(self.alarms):

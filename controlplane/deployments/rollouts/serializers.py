@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from controlplane.deployments.containers.images import Family
 from controlplane.deployments.rollouts.models import DeploymentRollout
-from controlplane.deployments.rollouts.policy import MOST_ALARMS, RolloutPolicy
+from controlplane.deployments.rollouts.policy import MOST_ALARMS, MOST_SHARES, SHARES, RolloutPolicy
 from controlplane.http.strict import StrictSerializer
 
 _DEFAULT = RolloutPolicy()
@@ -36,8 +36,14 @@ class RolloutPolicySerializer(StrictSerializer):
     """How it goes on, and what takes it back."""
 
     batch_copies = serializers.IntegerField(
-        default=_DEFAULT.batch_copies, min_value=1, max_value=1000, help_text="Replaced at a time."
-    )
+        default=_DEFAULT.batch_copies, min_value=1, max_value=1000,
+        help_text="Replaced at a time; of a canary, how many it is tried with.",
+    )  # fmt: skip
+    shares = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=99), default=list, max_length=MOST_SHARES,
+        help_text="canary: percent of callers that the new copies get, step by step, growing; left out, "
+        f"{list(SHARES)}.",
+    )  # fmt: skip
     rollback_batch_copies = serializers.IntegerField(
         default=None, allow_null=True, min_value=1, max_value=1000,
         help_text="sagemaker: the same on the way back; null: all at once.",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane.audit.services import audit_record
+from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_check
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.rollouts.ends import rollout_take_back
 from controlplane.deployments.rollouts.models import ROLLED, DeploymentRollout
-from controlplane.deployments.rollouts.policy import RolloutPolicy
+from controlplane.deployments.rollouts.policy import SHARES, RolloutPolicy
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
 from controlplane.deployments.rollouts.states import state_values
 from controlplane.deployments.steps import actor_name, step_add
@@ -51,7 +53,7 @@ def deployment_rollout_start(
     if kind == Target.Kind.SAGEMAKER and strategy != Strategy.ROLLING:
         text = "SageMaker replaces the copies of a component itself: strategy rolling"
         raise InvalidInputError(text, field="strategy")
-    checked = RolloutPolicy.of(policy or {}, kind=kind)
+    checked = _with_shares(RolloutPolicy.of(policy or {}, kind=kind), strategy)
     if (active := deployment_rollout_active(deployment=row)) is not None:
         raise ConflictError(f"{active} is {active.status}: let it end, or abort it")
     if row.status not in _SERVES:
@@ -59,6 +61,8 @@ def deployment_rollout_start(
     if unknown := sorted(set(change) - set(ROLLED)):
         raise InvalidInputError(f"change is of {', '.join(ROLLED)}; not {unknown[0]}", field="change")
     _fits(checked, row)
+    if strategy == Strategy.CANARY:
+        _only_canary(row)
     before = state_values(row)
     for field, value in change.items():
         setattr(row, field, value)
@@ -66,6 +70,9 @@ def deployment_rollout_start(
     after = state_values(row)
     if after == before:
         raise InvalidInputError("nothing would be another than it is", field="change")
+    if strategy == Strategy.CANARY and (both := {*_servers(row, before)} & {*_servers(row, after)}):
+        text = f"{min(both)} serves already: a canary needs other servers, to tell both apart"
+        raise InvalidInputError(text, field="change")
     now = timezone.now()
     row.generation += 1
     # What failed to start before may be started again.
@@ -183,6 +190,30 @@ def _is_asked(rollout: DeploymentRollout) -> bool:
     """Whether SageMaker has been told."""
     steps = rollout.deployment.steps.filter(action=_ASKED, at__gte=rollout.turned_at)
     return steps.filter(outcome="done", resource=f"gw-{rollout.deployment.name}").exists()
+
+
+def _with_shares(policy: RolloutPolicy, strategy: str) -> RolloutPolicy:
+    if strategy == Strategy.CANARY:
+        return replace(policy, shares=policy.shares or SHARES)
+    if policy.shares:
+        raise InvalidInputError("shares are for the strategy canary", field="policy.shares")
+    return policy
+
+
+def _only_canary(deployment: Deployment) -> None:
+    """Two would share the callers of one base model; its row is the lock."""
+    base = BaseModel.objects.select_for_update().get(pk=deployment.base_model_id)
+    others = DeploymentRollout.objects.filter(
+        deployment__base_model=base, strategy=Strategy.CANARY, status__in=DeploymentRollout.ACTIVE
+    )
+    if (other := others.select_related("deployment").first()) is not None:
+        raise ConflictError(f"{other} is a canary of the same base model: let it end, or abort it")
+
+
+def _servers(deployment: Deployment, state: Mapping[str, Any]) -> list[str]:
+    if deployment.target.kind != Target.Kind.OPENAI_HTTP:
+        return []
+    return list(state["urls"] or deployment.target.urls)
 
 
 def _fits(policy: RolloutPolicy, deployment: Deployment) -> None:

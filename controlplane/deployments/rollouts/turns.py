@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from controlplane.deployments.models import Deployment, Target
-from controlplane.deployments.provisioners.base import Desired, Turn
+from controlplane.deployments.provisioners.base import Desired, Share, Turn
 from controlplane.deployments.rollouts.models import DeploymentRollout
 from controlplane.deployments.rollouts.plan import stage_of
 from controlplane.deployments.rollouts.policy import RolloutPolicy
@@ -38,8 +38,9 @@ def with_turn(deployment: Deployment, desired: Desired) -> Desired:
     )
     if not back:
         stage = stage_of(rollout, policy, kind=kind, total=total)
+        share = Share(f"rollout-{rollout.pk}", stage.percent) if stage.percent else None
         turn = replace(
-            turn, fresh=stage.fresh, led=stage.led, spare=stage.spare,
+            turn, fresh=stage.fresh, led=stage.led, spare=stage.spare, share=share,
             hold=rollout.status == Status.PAUSED, thresholds=policy.thresholds,
         )  # fmt: skip
     return replace(desired, turn=turn, had_turns=had)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from botocore.loaders import JSONFileLoader
 from django.utils import timezone
 from pytest_django import Settings
+from safetensors import safe_open
 
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish
@@ -86,11 +88,18 @@ def version_put(tenant: Tenant, base: BaseModel, folder: Path, name: str, number
                 artifact_store().put(f"{kept}/{file}", stream, limit=1 << 30)
     adapter, _ = Adapter.objects.get_or_create(tenant=tenant, name=name, defaults={"base_model": base})
     version = AdapterVersion.objects.create(
-        adapter=adapter, number=number, status="ready", sha256=ref.sha256, rank=16,
+        adapter=adapter, number=number, status="ready", sha256=ref.sha256, rank=rank_in(folder),
         uri=artifact_store().uri(kept),
     )  # fmt: skip
     adapter_publish(adapter=adapter)
     return version
+
+
+def rank_in(folder: Path) -> int:
+    """The largest, by the weights themselves."""
+    with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
+        names = [name for name in file.keys() if "lora_A" in name]  # noqa: SIM118 - no mapping
+        return max(int(file.get_slice(name).get_shape()[0]) for name in names)
 
 
 def unregister(version: AdapterVersion) -> None:
@@ -123,8 +132,27 @@ def drive(
     )
 
 
+class Told:
+    """A pause in which a deployment's status and reason are noted."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment, self.seen = deployment, set[tuple[str, str]]()
+
+    def __call__(self) -> None:
+        row = Deployment.objects.get(pk=self.deployment.pk)
+        self.seen.add((row.status, row.reason))
+        time.sleep(0.2)
+
+    def says_that_it_serves(self, reason: str) -> None:
+        """All the while, whatever adapter was new or left: nobody is woken for one."""
+        assert {status for status, _ in self.seen} == {"serving"}, self.seen
+        assert reason in {reason for _, reason in self.seen}, self.seen
+        assert not self.deployment.steps.filter(action="look").exists()
+
+
 def serving(deployment: Deployment) -> bool:
-    return deployment.status == Deployment.Status.SERVING
+    """It serves, and nothing is on its way any more, no adapter either."""
+    return deployment.status == Deployment.Status.SERVING and not deployment.reason
 
 
 def removed(deployment: Deployment) -> bool:

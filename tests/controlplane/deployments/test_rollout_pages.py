@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import variant_create
 from controlplane.deployments.lifecycle import deployment_create
-from controlplane.deployments.models import Deployment
+from controlplane.deployments.models import Deployment, DeploymentRollout
 from controlplane.deployments.targets import target_create
+from controlplane.metering.models import UsageEventRow
+from gateway.wire import uuid7
 from tests.controlplane.deployments.test_api import post, staff  # noqa: F401
 
 pytestmark = pytest.mark.django_db
@@ -61,6 +66,7 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
     form = {
         "strategy": "blue_green", "variant": "", "image": "", "urls": "", "environment": "{}", "alarms": "",
         "options": '{"max_loras": 8}', "batch_copies": "1", "wait_seconds": "30", "max_error_increase": "",
+        "shares": "",
     }  # fmt: skip
     assert 'name="options"' in staff.get(f"{PAGE}/rollouts").content.decode()
     for field, text, said in (
@@ -68,6 +74,8 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
         ("wait_seconds", "soon", "give a number"),
         ("batch_copies", "0", "from 1 to 1000"),
         ("options", "{}", "nothing would be another"),
+        ("shares", "5 25", "for the strategy canary"),
+        ("shares", "5 %", "give whole numbers"),
     ):
         answer = staff.post(f"{PAGE}/rollouts", form | {field: text})
         assert (answer.status_code, said in answer.content.decode()) == (422, True), field
@@ -82,3 +90,34 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
         assert shown in staff.get(f"{PAGE}/status").content.decode()
     staff.post(f"{PAGE}/rollouts/act", {"action": "nonsense"})
     assert "no rollout is under way" in staff.get(f"{PAGE}/").content.decode()
+
+
+def test_a_canary_by_rest_with_what_either_side_answered(staff: Client, deployment: Deployment) -> None:  # noqa: F811
+    body = {"change": {"options": {"max_loras": 8}}, "strategy": "canary"}
+    for shares in ([0], [50, 20], [1.5], ["x"], list(range(1, 12))):
+        assert post(staff, PATH, body | {"policy": {"shares": shares}}).status_code == 400, shares
+    told = post(staff, PATH, body | {"policy": {"shares": [10, 40]}}).json()
+    assert (told["strategy"], told["policy"]["shares"]) == ("canary", [10, 40])
+    one = f"/api/v1/{PATH}/{told['id']}"
+    DeploymentRollout.objects.update(copies={"new": ["copy-n"], "old": ["copy-o"]})
+    now = timezone.now() + timedelta(seconds=1)
+    for number in range(7):
+        usage_row("copy-n" if number < 3 else "copy-o", number, now, status="error" if number == 0 else "ok")
+    told = staff.get(f"{one}/usage").json()
+    new, old = told["new"], told["old"]
+    assert (new["copies"], new["requests"], new["failed"]) == (["copy-n"], 3, 1)
+    assert (old["requests"], old["failed"], old["completion_tokens"], old["p50_ms"]) == (4, 0, 8, 10.0)
+    page = staff.get(f"{PAGE}/status").content.decode()
+    assert 'data-testid="side-new"' in page
+    assert staff.get(f"/api/v1/{PATH}/0/usage").status_code == 404
+
+
+def usage_row(copy: str, number: int, at: datetime, *, status: str) -> None:
+    UsageEventRow.objects.create(
+        event_id=uuid7(), day=at.astimezone(UTC).date(), tenant="acme", project="", key_id="k",
+        request_id=f"r{number}", attempt=1, requested_model="tiny-base", alias="", arm="", adapter="",
+        base_model="tiny-base", backend="worker", endpoint=copy, status=status, error_code="",
+        prompt_tokens=1, cached_tokens=0,
+        completion_tokens=2, estimated=False, ttft_ms=10.0, duration_ms=20.0,
+        started_at=int(at.timestamp() * 1000), gateway_id="g",
+    )  # fmt: skip

@@ -30,7 +30,15 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from gateway.wire import adapter_component
 from tests.conftest import ROOT
-from tests.controlplane.deployments.conftest import Register, drive, removed, serving, unregister, version_put
+from tests.controlplane.deployments.conftest import (
+    Register,
+    Told,
+    drive,
+    removed,
+    serving,
+    unregister,
+    version_put,
+)
 from tests.controlplane.deployments.dying import killed_at_each_call
 from tests.gateway.conftest import GatewayProcess
 from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, SMALL, Stand, run_stand
@@ -123,11 +131,8 @@ def test_killed_between_any_two_calls_exactly_the_wanted_resources_are_there_and
     assert len(calls) == len(set(calls)), "nothing was made twice"
     order = [call.partition(" ")[0] for call in calls if "put_checkpoint" not in call]
     assert order[:4] == [
-        "create_model",
-        "create_endpoint_config",
-        "create_endpoint",
-        "create_inference_component",
-    ]
+        "create_model", "create_endpoint_config", "create_endpoint", "create_inference_component",
+    ]  # fmt: skip
     assert order.count("create_inference_component") == 3
     assert order.count("put_archive") == 2
     told = {item["Key"]: item["Value"] for item in _tags(stand, adapters[0])}
@@ -206,12 +211,11 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
         assert len(set(answers.values())) == 3
         # A new version: placed beside the old one, then the alias moves; no request fails in between.
         newer = register("rslora", "two", 2)
-        asked = 0
+        told = Told(deployment)
 
         def meanwhile() -> None:
-            nonlocal asked
             assert ask("two@prod") == answers["two@prod"]
-            asked += 1
+            told()
 
         drive(deployment, lambda row: placed(row) and row.placements.count() == 3, pause=meanwhile)
         alias_move(adapter=newer.adapter, name="prod", number=2)
@@ -220,9 +224,9 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
         while (text := ask("two@prod")) == answers["two@prod"] and time.monotonic() < deadline:
             time.sleep(0.05)
         assert text not in answers.values()
-        assert asked > 0
         unregister(second)
-        drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=pause)
+        drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=told)
+        told.says_that_it_serves("1 of its adapters are being placed")
         assert adapter_component("gw-tiny", second.engine_name) not in there(stand)["components"]
         route_publish_now()
         assert ask("two@prod") == text
@@ -252,8 +256,9 @@ def test_two_bases_share_an_endpoint_with_adapters_preloaded_and_none(
     assert naming == {"gw-tiny": "name", "gw-merged": "name"}
 
     # Another adapter is another archive, hence another model: the base rolls on to it.
-    second = register("all", "two")
-    drive(first, lambda row: placed(row) and row.placements.count() == 2, pause=pause)
+    second, told = register("all", "two"), Told(first)
+    drive(first, lambda row: placed(row) and row.placements.count() == 2, pause=told)
+    told.says_that_it_serves("2 of its adapters are being placed")
     assert stand.ask("both", "gw-tiny", adapters=second.engine_name) not in (of_base, of_adapter)
     assert stand.ask("both", "gw-tiny", adapters=version.engine_name) == of_adapter
     assert len([key for key in there(stand)["files"] if key.endswith("adapters.tar.gz")]) == 1

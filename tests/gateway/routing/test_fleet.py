@@ -257,6 +257,26 @@ def test_copies_that_are_gone_are_forgotten_once_idle() -> None:
     assert set(fleet.known()) == {"copy-2"}
 
 
+def test_copies_of_the_other_side_are_taken_only_while_no_other_takes_any() -> None:
+    copies, adapter = copies_of(4), ADAPTERS[0]
+    fleet = Fleet(clock=lambda: 0.0, chance=random.Random(1))
+    old, new = ("copy-0", "copy-1", "copy-2"), ("copy-3",)
+    for wanted in (None, adapter):
+        home = AdapterHomes(("copy-0",), ("copy-3",))
+        for homes in (AdapterHomes(), home):
+            picked = [fleet.choose(copies, wanted, bytes, (), homes, old) for _ in range(20)]
+            assert {copy.id for copy in picked if copy} == {"copy-3"}, "however placed, and however loaded"
+            picked = [fleet.choose(copies, wanted, bytes, (), homes, new) for _ in range(20)]
+            assert {copy.id for copy in picked if copy} <= set(old)
+        failed = fleet.choose(copies, wanted, bytes, {"copy-3"}, AdapterHomes(), old)
+        assert failed is not None, "a new copy that fails a request sends it on to the others"
+        assert failed.id in old
+    fleet.copy("copy-3").draining = True
+    spare = fleet.choose(copies, adapter, bytes, (), AdapterHomes(), old)
+    assert spare is not None
+    assert spare.id in old
+
+
 def test_placed_adapters_go_to_their_homes_and_not_to_copies_that_they_leave() -> None:
     copies, adapter = copies_of(4), ADAPTERS[0]
     fleet = Fleet(clock=lambda: 0.0, chance=random.Random(1))

@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import InvalidApiKey, ModelNotFound
 from gateway.routing import authenticate, callable_models, fallbacks, resolve
 from gateway.routing.names import FALLBACK
-from gateway.wire import BaseRoute, KeyRoute, RouteTable, TenantRoute
+from gateway.wire import BaseRoute, CanaryRoute, KeyRoute, RouteTable, TenantRoute
 from tests.gateway.conftest import ACME, reference, route_table
 
 TABLE = route_table("http://a")
@@ -152,3 +152,13 @@ def test_fallbacks_are_the_tenants_own_in_its_order() -> None:
 def test_fallbacks_may_be_kept_from_a_base() -> None:
     table = replace(split(prod=("base",)), tenants={"acme": TenantRoute("Acme", "aa", bases=())})
     assert list(fallbacks(table, "acme", resolve(table, "acme", "bot@prod"))) == []
+
+
+@pytest.mark.parametrize("model", ["base", "bot", "bot@prod", "bot@v1"])
+def test_a_caller_is_on_one_side_of_a_canary_by_whatever_name_the_base_is_reached(model: str) -> None:
+    route = route_table("http://a", "http://b").bases["base"]
+    table = replace(TABLE, bases={"base": replace(route, canary=CanaryRoute("r", 50, ("copy-2",)))})
+    sides = {user: resolve(table, "acme", model, user).passed_over for user in map(str, range(40))}
+    assert set(sides.values()) == {("copy-1",), ("copy-2",)}
+    assert sides == {user: resolve(table, "acme", "base", user).passed_over for user in sides}
+    assert resolve(TABLE, "acme", model, "0").passed_over == ()

@@ -7,7 +7,8 @@ from collections import Counter
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.routing.splits import choose_arm
+from gateway.routing.splits import choose_arm, passed_over
+from gateway.wire import BaseRoute, CanaryRoute, CopyRoute
 
 USERS = [f"tenant\0bot\0prod\0user-{number}" for number in range(4000)]
 
@@ -62,3 +63,31 @@ def test_ten_percent_become_twenty() -> None:
     assert ten < twenty < hundred == set(USERS)
     assert 320 < len(ten) < 480
     assert 700 < len(twenty) < 900
+
+
+def base_route(percent: int, name: str = "rollout-1") -> BaseRoute:
+    copies = tuple(CopyRoute(key, "worker", f"http://{key}") for key in ("old-1", "new-1", "old-2"))
+    return BaseRoute("base", 2048, copies, canary=CanaryRoute(name, percent, ("new-1",)))
+
+
+def tried(percent: int, name: str = "rollout-1", tenant: str = "acme") -> set[str]:
+    """Users whose requests go to the new copy."""
+    route = base_route(percent, name)
+    found = {user: passed_over(route, tenant, user) for user in USERS}
+    assert set(found.values()) <= {("new-1",), ("old-1", "old-2")}, "one side or the other, whole"
+    return {user for user, others in found.items() if others == ("old-1", "old-2")}
+
+
+def test_new_copies_get_their_share_of_callers_and_keep_it_as_it_grows() -> None:
+    five, fifty = tried(5), tried(50)
+    assert 145 < len(five) < 255, "5 % of 4,000, four standard deviations"
+    assert 1873 < len(fifty) < 2127
+    assert five < fifty
+    assert tried(5) == five, "the same callers each time"
+    assert five not in (tried(5, "rollout-2"), tried(5, tenant="umbrella")), (
+        "not the same ones in each rollout"
+    )
+
+
+def test_without_a_canary_no_copy_is_passed_over() -> None:
+    assert passed_over(BaseRoute("base", 2048, base_route(5).copies), "acme", "u") == ()

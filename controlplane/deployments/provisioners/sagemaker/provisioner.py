@@ -89,6 +89,7 @@ class SageMakerProvisioner:
             adapters=adapters,
             waiting=self._waiting(seen),
             complete=self._complete(seen, adapters),
+            copies_complete=self._copies_complete(seen),
             empty=self._empty(seen),
             failed=self._failed(seen),
             drift=self._drift(seen),
@@ -274,20 +275,28 @@ class SageMakerProvisioner:
     def _complete(self, seen: Seen, adapters: dict[str, PlacedAdapter]) -> bool:
         wanted = {ref.name for ref in self._desired.adapters}
         return (
-            self._serves(seen)
-            and seen.config_in_force == self._specs.config_name
-            and not self._base.difference(seen)
-            and self._base.in_bounds(seen)
-            and seen.copies[1] >= self._desired.min_copies
-            and seen.base.state is State.READY
+            self._copies_complete(seen)
+            and self._base_in_force(seen)
             and seen.configs <= {self._specs.config_name}
             and seen.models <= {self._specs.model_name}
             and not seen.wrong_archives
-            and self._autoscaling.complete(seen.autoscaling)
             and (self._desired.turn is not None or not seen.alarms)
             and all(adapters[name].state is State.READY for name in wanted)
             and (set(adapters) <= wanted | self._desired.keep)
         )
+
+    def _copies_complete(self, seen: Seen) -> bool:
+        return (
+            self._serves(seen)
+            and seen.config_in_force == self._specs.config_name
+            and self._base.in_bounds(seen)
+            and seen.copies[1] >= self._desired.min_copies
+            and self._autoscaling.complete(seen.autoscaling)
+            and (self._desired.hosting == Hosting.PRELOADED or self._base_in_force(seen))
+        )
+
+    def _base_in_force(self, seen: Seen) -> bool:
+        return seen.base.state is State.READY and not self._base.difference(seen)
 
     def _empty(self, seen: Seen) -> bool:
         shared = self._desired.endpoint_is_shared

@@ -1,0 +1,128 @@
+"""The part of the route table that says where base models run. Standard library only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from gateway.wire_limits import known
+
+
+@dataclass(frozen=True, slots=True)
+class SageMakerTarget:
+    """Where on SageMaker a copy stands, and how it is spoken to.
+
+    Attributes:
+        component: inference component of the base model; "" for an endpoint without components.
+        adapters: how an adapter is named: `components` (each is an inference component, see
+            `adapter_component`), `reference` (the bundled worker takes the whole AdapterRef in the body)
+            or `name` (an LMI container that has it registered under its engine name).
+        api: `invocations` (signed), or `openai`, the endpoint's OpenAI path (bearer token).
+    """
+
+    region: str
+    endpoint: str
+    component: str = ""
+    adapters: str = "components"
+    api: str = "invocations"
+
+
+def adapter_component(component: str, engine_name: str) -> str:
+    """Name of the inference component that holds adapter `engine_name` over base component `component`.
+
+    Such names have at most 63 letters, digits and inner hyphens, so an engine name cannot be one.
+    """
+    digest = hashlib.sha256(f"{component}\0{engine_name}".encode()).hexdigest()
+    return f"{component[:40].rstrip('-')}-{digest[:20]}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRoute:
+    """One copy of a base model on compute: where requests for it go.
+
+    Attributes:
+        id: deployment copy id, stands as `endpoint` in usage events.
+        kind: backend that speaks to it: `worker`, `openai_http` or `sagemaker`.
+        url: base URL without `/v1`; of `sagemaker` "" means the region's public one.
+        loads_adapters: `openai_http` only: an adapter that it does not know may be loaded by vLLM's
+            `/v1/load_lora_adapter`.
+        sagemaker: of a copy of that kind, else None.
+    """
+
+    id: str
+    kind: str
+    url: str
+    loads_adapters: bool = False
+    sagemaker: SageMakerTarget | None = None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        target = value.get("sagemaker")
+        sagemaker = None if target is None else SageMakerTarget(**known(SageMakerTarget, target))
+        return cls(**{**known(cls, value), "sagemaker": sagemaker})
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterHomes:
+    """Where one adapter version has been placed, by ids of copies.
+
+    Attributes:
+        at: copies that keep it loaded: its requests go there while they have room.
+        away: copies that get its requests only while no other copy takes any.
+    """
+
+    at: tuple[str, ...] = ()
+    away: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        return cls(tuple(value.get("at", ())), tuple(value.get("away", ())))
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryRoute:
+    """Copies that a rollout tries on an exact share of a base model's callers.
+
+    Attributes:
+        name: of the rollout; with another one other callers come first.
+        percent: of the callers, whose requests go to `copies`; those of the rest go to the others. Where no
+            copy of a side takes any, the other side does.
+        copies: their ids.
+    """
+
+    name: str
+    percent: int
+    copies: tuple[str, ...]
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        return cls(str(value["name"]), int(value["percent"]), tuple(value["copies"]))
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRoute:
+    """A base model and its copies; `served_name` is what the copies call it.
+
+    Attributes:
+        hold_seconds: how long a request that finds no copy may be held while one starts; 0: none will.
+        homes: by engine name, for adapters that have been placed; the others go by hashing and residency.
+        canary: while a rollout gives new copies an exact share; a gateway that does not know it goes by load.
+    """
+
+    served_name: str
+    max_model_len: int
+    copies: tuple[CopyRoute, ...] = ()
+    hold_seconds: int = 0
+    homes: Mapping[str, AdapterHomes] = field(default_factory=dict)
+    canary: CanaryRoute | None = None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        copies = tuple(CopyRoute.from_dict(copy) for copy in value.get("copies", ()))
+        homes = {name: AdapterHomes.from_dict(item) for name, item in value.get("homes", {}).items()}
+        told = value.get("canary")
+        canary = None if told is None else CanaryRoute.from_dict(told)
+        held = value.get("hold_seconds", 0)
+        return cls(value["served_name"], value["max_model_len"], copies, held, homes, canary)
