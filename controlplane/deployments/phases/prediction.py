@@ -96,17 +96,18 @@ def predict(
 
 
 def held_out_errors(rounds: Sequence[Mapping[str, float]]) -> list[float]:
-    """Of each round, how far its whole is from what the other rounds predict, as a share of it.
+    """Of each round but the first FEWEST, how far its whole is from what those before it predict, as a share
+    of it: as a deployment's next start is predicted from those that it has had.
 
     Raises:
-        ValueError: fewer than two rounds.
+        ValueError: FEWEST rounds or fewer.
     """
-    if len(rounds) < 2:
-        raise ValueError("one round predicts no other")
+    if len(rounds) <= FEWEST:
+        raise ValueError(f"a round is predicted from {FEWEST} before it")
     errors = []
-    for number, held_out in enumerate(rounds):
-        others = [row for place, row in enumerate(rounds) if place != number]
-        told = predict(Timings.measured(others, basis="other rounds"), copies=1, cached=True, room=0)
+    for number, held_out in enumerate(rounds[FEWEST:], FEWEST):
+        before = rounds[:number]
+        told = predict(Timings.measured(before, basis="rounds before"), copies=1, cached=True, room=0)
         whole = sum(held_out.get(name, 0.0) for name in PHASES)
         errors.append(abs(told.seconds - whole) / whole)
     return errors

@@ -59,12 +59,16 @@ def test_more_copies_than_there_is_room_for_wait_for_instances() -> None:
     assert many.seconds - few.seconds == pytest.approx(407.4 - 166.2)
 
 
-def test_rounds_predict_each_other() -> None:
-    rows = [{"image": 1.0 + number / 20, "weights": 2.0, "runtime": 0.5} for number in range(3)]
-    assert max(held_out_errors(rows)) < 0.03
-    assert max(held_out_errors([*rows, {"image": 9.0, "weights": 2.0, "runtime": 0.5}])) > 0.5
-    with pytest.raises(ValueError, match="predicts no other"):
-        held_out_errors(rows[:1])
+def test_each_round_is_predicted_from_those_before_it() -> None:
+    rows = [{"image": 1.0 + number / 20, "weights": 2.0, "runtime": 0.5} for number in range(5)]
+    whole = [sum(row.values()) for row in rows]
+    expected = [(whole[3] - whole[1]) / whole[3], (whole[4] - (whole[1] + whole[2]) / 2) / whole[4]]
+    assert held_out_errors(rows) == pytest.approx(expected), "by the median of three, then of four"
+    slow = {"image": 9.0, "weights": 2.0, "runtime": 0.5}
+    assert held_out_errors([*rows[:4], slow, rows[4]])[1] > 0.5, "it was not known to be slow"
+    assert held_out_errors([*rows[:4], slow, rows[4]])[2] < 0.05, "and moves no median"
+    with pytest.raises(ValueError, match="predicted from 3 before it"):
+        held_out_errors(rows[:3])
     with pytest.raises(ValueError, match="no start"):
         Timings.measured([], basis="")
 
