@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.figure import Figure
-from benchmarks.machine import facts
+from worker_engine.machine import facts
 
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 NAMES: Final = (

@@ -51,7 +51,7 @@ class Checkpoint:
         self._open = ExitStack()
         self._by_name: dict[str, tuple[Path, Any]] = {}
         self._taken: set[str] = set()
-        for path, promised in _files(folder).items():
+        for path, promised in weight_files(folder).items():
             file = self._enter(path)
             names = list(file.keys())
             if lost := sorted(set(promised) - set(names)):
@@ -60,7 +60,7 @@ class Checkpoint:
                 if name in self._by_name:
                     raise CheckpointError(f"tensor {name} is in {self._by_name[name][0]} and in {path}")
                 self._by_name[name] = (path, file)
-        self.packed: Final = PackedWeights.of(folder, list(_files(folder)), packed_in)
+        self.packed: Final = PackedWeights.of(folder, list(weight_files(folder)), packed_in)
         self._quantized: QuantizedTensors | None = None
         if quantization is not None:
             self._quantized = QuantizedTensors(quantization, self._by_name, self._stored)
@@ -176,7 +176,7 @@ class Checkpoint:
             raise CheckpointError(f"cannot read {path}: {error}") from error
 
 
-def _files(folder: Path) -> Mapping[Path, Sequence[str]]:
+def weight_files(folder: Path) -> Mapping[Path, Sequence[str]]:
     """Every file, and the tensors that the index promises of it."""
     index = folder / _INDEX
     if index.is_file():

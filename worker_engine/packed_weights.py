@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -33,6 +33,7 @@ _NAMES: Final = {
     torch.bfloat16: "BF16", torch.float16: "F16", torch.int32: "I32", torch.int8: "I8",
 }  # fmt: skip
 """As safetensors calls them."""
+_CARRIED: Final = "content-"
 
 
 class PackedWeights:
@@ -57,7 +58,8 @@ class PackedWeights:
             stat = file.stat()
             digest.update(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode() + _head(file))
         folder = hashlib.sha256(str(model.resolve()).encode()).hexdigest()[:12]
-        return cls(root / f"{folder}-{digest.hexdigest()[:20]}.safetensors")
+        path = root / f"{folder}-{digest.hexdigest()[:20]}.safetensors"
+        return cls(path if path.exists() else _adopted(path, files))
 
     @property
     def mapped(self) -> bool:
@@ -125,6 +127,35 @@ class PackedWeights:
             if path != self._path:
                 with suppress(OSError):
                     path.unlink()
+
+
+def content_name(files: Iterable[Path]) -> str:
+    """What packed weights are called that are carried to other hosts, where paths and times say nothing: by
+    the content of the checkpoint's files, its config.json among them. Reads all of them."""
+    digest = hashlib.sha256(LAYOUT.encode())
+    weights = sorted(files)
+    for file in (weights[0].with_name("config.json"), *weights):
+        with file.open("rb") as opened:
+            digest.update(f"\0{file.name}\0".encode() + hashlib.file_digest(opened, "sha256").digest())
+    return f"{_CARRIED}{digest.hexdigest()[:40]}.safetensors"
+
+
+def _adopted(path: Path, files: list[Path]) -> Path:
+    """`path`, linked to the file that was packed elsewhere of the same content, if there is one.
+
+    The checkpoint is read once on this host to be sure of it; from then on `path` tells.
+    """
+    if not any(path.parent.glob(f"{_CARRIED}*")):
+        return path
+    carried = path.parent / content_name(files)
+    if not carried.is_file():
+        log.info("%s holds packed weights of other checkpoints alone", path.parent)
+        return path
+    try:
+        os.link(carried, path)
+    except OSError:  # a folder that is read only, or a disk without links
+        return carried
+    return path
 
 
 def _open(path: Path) -> Mapping[str, torch.Tensor]:

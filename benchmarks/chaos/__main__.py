@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.__main__ import RESULTS
 from benchmarks.chaos.database import fresh_database
 from benchmarks.chaos.run import Outcome, run
-from benchmarks.machine import facts
+from worker_engine.machine import facts
 
 
 def account(outcome: Outcome) -> dict[str, Any]:

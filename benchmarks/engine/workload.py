@@ -10,7 +10,8 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
-LENGTHS: Final = Path(__file__).parent / "conversation_lengths.csv"
+from worker_engine.optimization.measurement.trace import LENGTHS
+
 PROMPT_SCALE: Final = 8
 OUTPUT_SCALE: Final = 2
 MAX_PROMPT: Final = 512

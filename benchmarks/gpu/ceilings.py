@@ -11,8 +11,8 @@ import torch
 
 from benchmarks.gpu.task import Bench, Ceilings, Row
 from benchmarks.gpu.timing import time_calls
-from benchmarks.machine import facts
 from kernels import tuned
+from worker_engine.machine import facts
 
 COPY_BYTES: Final = 4 << 30
 """Read once and written once: 8.6 GB of traffic, 70 times the largest L2 cache of today."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -9,8 +10,9 @@ from typing import Final
 import torch
 
 from kernels import native
-from worker_engine.checkpoint import Checkpoint
+from worker_engine.checkpoint import Checkpoint, weight_files
 from worker_engine.config_fields import Fields
+from worker_engine.errors import CheckpointError
 from worker_engine.model_config import ModelConfig
 from worker_engine.models.decoder import Decoder
 from worker_engine.models.gemma3 import Gemma3, Gemma3Multimodal
@@ -18,9 +20,10 @@ from worker_engine.models.llama import Llama
 from worker_engine.models.mistral import Mistral
 from worker_engine.models.qwen2 import Qwen2
 from worker_engine.models.qwen3 import Qwen3
+from worker_engine.packed_weights import content_name
 from worker_engine.quantization_config import read_quantization
 
-__all__ = ["FAMILIES", "load_config", "load_model"]
+__all__ = ["FAMILIES", "load_config", "load_model", "pack_weights"]
 
 FAMILIES: Final[dict[str, type[Decoder]]] = {
     family.ARCHITECTURE: family for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3, Gemma3Multimodal)
@@ -89,3 +92,31 @@ def load_model(
         return model
     del model
     return build()[0]
+
+
+def pack_weights(folder: Path, target: Path) -> Path:
+    """Writes the checkpoint's weights into the folder `target` as CPU steps in bf16 read them, under the
+    name that tells their content: a worker whose cache folder it is maps them on any host.
+
+    Raises:
+        CheckpointError: as `load_model` does, and where this CPU has no loops that read them, or the disk no
+        room.
+    """
+    if native.LIBRARY is None:
+        raise CheckpointError(
+            "weights are packed for CPUs with AVX-512 BF16 and a C++ compiler; this machine lacks one"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / content_name(weight_files(folder))
+    with tempfile.TemporaryDirectory(dir=target, prefix=".") as scratch:
+        load_model(
+            folder, load_config(folder), max_model_len=1, dtype=torch.bfloat16, device=torch.device("cpu"),
+            packed_in=Path(scratch),
+        )  # fmt: skip
+        made = list(Path(scratch).glob("*.safetensors"))
+        if not made:
+            raise CheckpointError(
+                f"{target} has too little room for packed weights, or none of them can be packed"
+            )
+        made[0].replace(path)
+    return path

@@ -1,0 +1,282 @@
+"""Which techniques go together, on what, and for which model: every reason against a recipe at once.
+
+A table of rules, ours and SageMaker's; standard library only. SageMaker's stand in its documentation of
+inference optimization and in the API model of CreateOptimizationJob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from worker_engine.optimization.model_facts import ModelFacts, Situation
+from worker_engine.optimization.recipe import OWN_DRAFT, Drafting, Engine, Hardware, Quantization, Recipe
+
+ARCHITECTURES: Final = (
+    "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma3ForCausalLM",
+    "Gemma3ForConditionalGeneration",
+)  # fmt: skip
+"""What the worker serves; `worker_engine.models.FAMILIES` is the same, which a test holds."""
+MOST_CONFIGS: Final = 10
+"""Of one CreateOptimizationJob."""
+_INT4: Final = (Quantization.AWQ_G128, Quantization.AWQ_G64, Quantization.RTN_G128)
+_FP8_CAPABILITY: Final = 89
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a stack is refused.
+
+    Attributes:
+        code: for programs, stable.
+        text: for people: what does not go together, and what does.
+    """
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Everything that a refusal may depend on. `draft` is the draft model's facts, where it has a folder."""
+
+    recipe: Recipe
+    model: ModelFacts = field(default_factory=ModelFacts)
+    situation: Situation = field(default_factory=Situation)
+    draft: ModelFacts | None = None
+
+    @property
+    def local(self) -> bool:
+        return self.recipe.target.engine is Engine.LOCAL
+
+    @property
+    def quantizes(self) -> bool:
+        return self.recipe.quantization is not Quantization.NONE
+
+    @property
+    def speculates(self) -> bool:
+        return self.recipe.speculation.method is not Drafting.NONE
+
+    @property
+    def own_draft(self) -> bool:
+        """SageMaker's draft model."""
+        return self.recipe.speculation.draft_model == OWN_DRAFT
+
+    @property
+    def compiles(self) -> bool:
+        return self.recipe.compilation.ahead_of_time or self.recipe.compilation.packed
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A stack to which `applies` is refused with `text`, in which {recipe}, {model} and {draft} may stand."""
+
+    code: str
+    applies: Callable[[Stack], bool]
+    text: str
+
+
+def _fp8_without_units(stack: Stack) -> bool:
+    hardware = stack.recipe.target.hardware
+    return stack.recipe.quantization is Quantization.FP8 and (
+        hardware is Hardware.CPU or 0 < hardware.capability < _FP8_CAPABILITY
+    )
+
+
+def _other_vocabulary(stack: Stack) -> bool:
+    ours, theirs = stack.model.vocabulary, stack.draft.vocabulary if stack.draft else None
+    return stack.draft is not None and (ours is None or ours != theirs)
+
+
+OURS: Final = (
+    Rule(
+        "architecture_not_served",
+        lambda stack: (
+            stack.local
+            and stack.model.architecture is not None
+            and stack.model.architecture not in ARCHITECTURES
+        ),
+        "{model.architecture} is not served by the worker, only " + ", ".join(ARCHITECTURES),
+    ),
+    Rule(
+        "quantized_already",
+        lambda stack: stack.quantizes and bool(stack.model.quantized),
+        "the checkpoint's weights are quantized already ({model.quantized}): start from the plain one",
+    ),
+    Rule(
+        "fp8_hardware",
+        _fp8_without_units,
+        "FP8 products need a GPU of compute capability 8.9 or newer, not {recipe.target.hardware}: "
+        "take int8 or an AWQ scheme",
+    ),
+    Rule(
+        "fp8_is_not_written_here",
+        lambda stack: stack.local and stack.recipe.quantization is Quantization.FP8,
+        "FP8 checkpoints are written by SageMaker's jobs alone: set target.engine to sagemaker",
+    ),
+    Rule(
+        "merged_adapter_on_quantized_base",
+        lambda stack: stack.quantizes and stack.situation.merge_adapter,
+        "an adapter cannot be merged into quantized weights without rounding it away: serve without "
+        "--merge-adapter, or leave quantization at none",
+    ),
+    Rule(
+        "draft_vocabulary",
+        _other_vocabulary,
+        "the draft model has another vocabulary than the model: its tokens mean something else. Take a draft "
+        "model of the same family, or ngram",
+    ),
+    Rule(
+        "draft_architecture",
+        lambda stack: (
+            stack.local and stack.draft is not None and stack.draft.architecture not in ARCHITECTURES
+        ),
+        "the draft model's {draft.architecture} is not served by the worker",
+    ),
+    Rule(
+        "eagle_is_not_served_here",
+        lambda stack: stack.local and stack.recipe.speculation.method is Drafting.EAGLE,
+        "the worker speculates by ngram or draft; EAGLE heads are trained and served by SageMaker",
+    ),
+    Rule(
+        "packed_form_is_of_plain_bf16",
+        lambda stack: stack.recipe.compilation.packed and stack.quantizes,
+        "the packed form holds bf16 weights: leave compilation.packed out, or quantization at none",
+    ),
+    Rule(
+        "packed_form_is_the_cpus",
+        lambda stack: (
+            stack.recipe.compilation.packed
+            and (not stack.local or stack.recipe.target.hardware is not Hardware.CPU)
+        ),
+        "the packed form is what our CPU loops read: leave compilation.packed out for other targets",
+    ),
+    Rule(
+        "gpu_kernels_at_start",
+        lambda stack: (
+            stack.local
+            and stack.recipe.compilation.ahead_of_time
+            and stack.recipe.target.hardware.capability > 0
+        ),
+        "kernels for GPUs are compiled by Triton at a host's first start and kept in its cache: leave "
+        "compilation.ahead_of_time out for local GPUs",
+    ),
+    Rule(
+        "one_device",
+        lambda stack: stack.local and stack.recipe.tensor_parallel.degree > 1,
+        "the worker computes a model on one device: set tensor_parallel.degree to 1, or the engine to "
+        "sagemaker",
+    ),
+    Rule(
+        "shards_of_one",
+        lambda stack: stack.recipe.tensor_parallel.presharded and stack.recipe.tensor_parallel.degree == 1,
+        "a tensor_parallel.degree of 1 leaves nothing to shard",
+    ),
+)
+SAGEMAKERS: Final = (
+    Rule(
+        "neuron_by_sagemaker",
+        lambda stack: stack.local and stack.recipe.target.hardware is Hardware.NEURON,
+        "Neuron targets (Trainium, Inferentia) are compiled by SageMaker's jobs alone: set target.engine to "
+        "sagemaker",
+    ),
+    Rule(
+        "sagemaker_draft_elsewhere",
+        lambda stack: stack.local and stack.own_draft,
+        "SageMaker's draft model is served by SageMaker alone: name a checkpoint of your own, or take ngram",
+    ),
+    Rule(
+        "sagemaker_draft_component",
+        lambda stack: stack.own_draft and stack.situation.inference_components,
+        "SageMaker's draft model is refused on inference components: deploy to an endpoint of its own, or "
+        "bring a draft model",
+    ),
+    Rule(
+        "sagemaker_draft_script",
+        lambda stack: stack.own_draft and stack.situation.custom_inference_script,
+        "SageMaker's draft model is refused with a custom inference script: leave the script out, or bring "
+        "a draft model",
+    ),
+    Rule(
+        "sagemaker_draft_local_testing",
+        lambda stack: stack.own_draft and stack.situation.local_testing,
+        "SageMaker's draft model is refused in local testing: test without speculation, or on an endpoint",
+    ),
+    Rule(
+        "sagemaker_draft_fine_tuned",
+        lambda stack: stack.own_draft and stack.situation.fine_tuned_outside_jumpstart,
+        "SageMaker's draft model is refused for models that were fine-tuned outside of SageMaker JumpStart: "
+        "bring a draft model",
+    ),
+    Rule(
+        "sagemaker_compilation_with_speculation",
+        lambda stack: not stack.local and stack.compiles and stack.speculates,
+        "SageMaker refuses compilation together with speculation: take one of the two",
+    ),
+    Rule(
+        "sagemaker_needs_an_instance",
+        lambda stack: not stack.local and not stack.recipe.target.instance_type,
+        "SageMaker optimizes for an instance type: name it in target.instance_type",
+    ),
+    Rule(
+        "sagemaker_accelerators",
+        lambda stack: not stack.local and stack.recipe.target.hardware is Hardware.CPU,
+        "SageMaker's optimization jobs are for GPU and Neuron instances, not for CPUs",
+    ),
+    Rule(
+        "sagemaker_schemes",
+        lambda stack: (
+            not stack.local
+            and stack.recipe.quantization not in (Quantization.NONE, Quantization.AWQ_G128, Quantization.FP8)
+        ),
+        "SageMaker quantizes by AWQ in groups of 128 and to FP8, not to {recipe.quantization}",
+    ),
+    Rule(
+        "sagemaker_neuron_quantization",
+        lambda stack: not stack.local and stack.quantizes and stack.recipe.target.hardware is Hardware.NEURON,
+        "SageMaker's AWQ and FP8 are for GPUs: leave quantization at none for Neuron",
+    ),
+    Rule(
+        "sagemaker_nothing_to_do",
+        lambda stack: not stack.local and not _configs(stack.recipe),
+        "the recipe asks SageMaker for nothing: choose quantization, compilation, sharding or EAGLE",
+    ),
+)
+
+
+def reasons(stack: Stack) -> list[Reason]:
+    """All reasons against a stack; empty where it is served."""
+    return [
+        Reason(rule.code, rule.text.format(recipe=stack.recipe, model=stack.model, draft=stack.draft))
+        for rule in (*OURS, *SAGEMAKERS)
+        if rule.applies(stack)
+    ]
+
+
+def job_reasons(stacks: Sequence[Stack]) -> list[Reason]:
+    """All reasons against a job of several recipes, each told once."""
+    told = {reason: None for stack in stacks for reason in reasons(stack)}
+    count = sum(_configs(stack.recipe) for stack in stacks if not stack.local)
+    if count > MOST_CONFIGS:
+        told[
+            Reason(
+                "sagemaker_configs",
+                f"one SageMaker job takes at most {MOST_CONFIGS} configurations, these recipes need {count}: "
+                "make two jobs",
+            )
+        ] = None
+    return list(told)
+
+
+def _configs(recipe: Recipe) -> int:
+    """How many of CreateOptimizationJob's OptimizationConfigs a recipe takes: its EAGLE heads are trained by
+    the job, n-grams and draft models are settings of the container."""
+    return sum(
+        (
+            recipe.quantization is not Quantization.NONE,
+            recipe.compilation.ahead_of_time,
+            recipe.tensor_parallel.presharded,
+            recipe.speculation.method is Drafting.EAGLE,
+        )
+    )

@@ -1,0 +1,2 @@
+"""`compare`: arms beside each other on one machine, each a real worker process, judged by paired
+statistics."""

@@ -1,0 +1,74 @@
+"""What arms think of the same tokens: perplexity, and the KL divergence of an arm to the original.
+
+Both come from the API's `prompt_logprobs`, so from what is served: the arm's kernels, its batches, its
+adapters. The API tells the 20 likeliest tokens of a position and the one that stands there. Tokens that both
+arms tell keep their probability, all others count as one: merging outcomes can only lessen a divergence, so
+this is a lower bound of the full vocabulary's, in nats a token. `tests` hold it against full logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from worker_engine.optimization.measurement.arm_process import ArmProcess
+
+TOP: Final = 20
+_AT_ONCE: Final = 4
+_LEAST: Final = 1e-12
+"""Of a probability: what float32 leaves of 1 less the likeliest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Token ids, of which those from `start` on count (1 or more: the first has no probability)."""
+
+    token_ids: tuple[int, ...]
+    start: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A passage as an arm reads it: by counted position, the log probability of its token and of the told
+    ones."""
+
+    own: Sequence[float]
+    told: Sequence[Mapping[int, float]]
+
+    @property
+    def mean_nll(self) -> float:
+        """Nats a token."""
+        return -math.fsum(self.own) / len(self.own)
+
+
+def read_all(arm: ArmProcess, passages: Sequence[Passage], who: Mapping[str, Any]) -> list[Reading]:
+    """Every passage on one arm, `who` naming model and adapter. Raises JobError when the arm refuses."""
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return list(threads.map(lambda passage: _read(arm, passage, who), passages))
+
+
+def _read(arm: ArmProcess, passage: Passage, who: Mapping[str, Any]) -> Reading:
+    body = {
+        **who, "prompt": list(passage.token_ids), "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": TOP,
+    }  # fmt: skip
+    told = arm.call("/v1/completions", body)["choices"][0]["prompt_logprobs"][passage.start :]
+    tables = [{int(token): float(entry["logprob"]) for token, entry in position.items()} for position in told]
+    own = [table[token] for table, token in zip(tables, passage.token_ids[passage.start :], strict=True)]
+    return Reading(own, tables)
+
+
+def kl(original: Reading, other: Reading) -> list[float]:
+    """By position, the least that KL(original || other) can be; nats."""
+    return [_kl(mine, theirs) for mine, theirs in zip(original.told, other.told, strict=True)]
+
+
+def _kl(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float:
+    both = [
+        (math.exp(logprob), math.exp(theirs[token])) for token, logprob in mine.items() if token in theirs
+    ]
+    rest = [max(1.0 - math.fsum(part), _LEAST) for part in zip(*both, strict=True)] if both else [1.0, 1.0]
+    pairs = [*both, (rest[0], rest[1])]
+    return max(math.fsum(p * math.log(p / max(q, _LEAST)) for p, q in pairs if p > 0), 0.0)

@@ -1,0 +1,114 @@
+"""Rounds in which all arms do the same work, each in its turn; the turns' order is drawn for each round."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from worker_engine.optimization.measurement.arm_process import ArmProcess
+from worker_engine.optimization.measurement.streams import Stream, exchange
+from worker_engine.optimization.measurement.workload import Workload
+
+JUDGED: Final = ("ttft_p50", "itl_p50", "tokens_per_s")
+"""Figures of a round that are compared; document 004's throughput is concurrency / p50 ITL, so ITL's
+verdict is its."""
+PERCENTILES: Final = (50, 90, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One arm's part of a round at one concurrency; seconds."""
+
+    streams: Sequence[Stream]
+    seconds: float
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """`JUDGED`, each above 0."""
+        return {
+            "ttft_p50": percentile([stream.ttft for stream in self.streams], 50),
+            "itl_p50": percentile([gap for stream in self.streams for gap in stream.itl], 50),
+            "tokens_per_s": sum(stream.tokens for stream in self.streams) / self.seconds,
+        }
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What was measured: by (arm, concurrency) a turn for each round, in the same order."""
+
+    arms: Sequence[str]
+    turns: dict[tuple[str, int], list[Turn]] = field(default_factory=dict)
+
+    def log_ratios(self, arm: str, concurrency: Sequence[int]) -> dict[str, list[float]]:
+        """log(arm / original) of each round, by figure and concurrency.
+
+        A figure that a round of either arm lacks (no second token, so no ITL) is left out as a whole.
+        """
+        found: dict[str, list[float]] = {}
+        for level in concurrency:
+            ours = [turn.figures for turn in self.turns[arm, level]]
+            theirs = [turn.figures for turn in self.turns[self.arms[0], level]]
+            for name in JUDGED:
+                pairs = [(mine[name], other[name]) for mine, other in zip(ours, theirs, strict=True)]
+                if all(mine > 0 and other > 0 for mine, other in pairs):
+                    found[figure_name(name, level)] = [math.log(mine / other) for mine, other in pairs]
+        return found
+
+
+def figure_name(figure: str, concurrency: int) -> str:
+    return f"{figure} at {concurrency}"
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """0.0 without values."""
+    if len(values) < 2:
+        return values[0] if values else 0.0
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def percentiles(values: Sequence[float], scale: float = 1.0) -> Mapping[str, float]:
+    return {f"p{percent}": percentile(values, percent) * scale for percent in PERCENTILES}
+
+
+def measure(
+    arms: Sequence[ArmProcess], workload: Workload, *, concurrency: Sequence[int], rounds: int, warm_up: int,
+    seed: int, told: Callable[[float, str], None],
+) -> Rounds:  # fmt: skip
+    """Runs `warm_up` rounds that are dropped and `rounds` that count.
+
+    Args:
+        told: the fraction that is done, and what was.
+
+    Raises:
+        JobError: an arm ended or refused.
+    """
+    measured = Rounds([arm.arm.name for arm in arms])
+    for number in range(warm_up + rounds):
+        for level, arm, turn in _round(arms, workload, number, concurrency, seed):
+            if number >= warm_up:
+                measured.turns.setdefault((arm.arm.name, level), []).append(turn)
+        kind = "warm-up" if number < warm_up else "round"
+        told((number + 1) / (warm_up + rounds), f"{kind} {number + 1} of {warm_up + rounds}")
+    return measured
+
+
+def _round(
+    arms: Sequence[ArmProcess], workload: Workload, number: int, concurrency: Sequence[int], seed: int
+) -> Iterator[tuple[int, ArmProcess, Turn]]:
+    """One order for all levels of the round: its labels can then be swapped as a whole, which the test
+    rests on."""
+    order = list(arms)
+    random.Random(f"order {seed} {number}").shuffle(order)  # noqa: S311
+    for level in concurrency:
+        asks = workload.asks(number, level)
+        for arm in order:
+            arm.awake()
+            try:
+                streams, seconds = exchange(arm, asks, streams=level)
+            finally:
+                arm.asleep()
+            yield level, arm, Turn(streams, seconds)

@@ -1,0 +1,136 @@
+"""Closed-loop clients of one arm: what each stream of tokens looked like from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+from worker_engine.optimization.measurement.arm_process import ArmProcess
+from worker_engine.optimization.progress import Code, JobError
+
+_PATIENCE: Final = 900.0
+"""Seconds for one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: a route of OpenAI's and its body, without what makes it a stream."""
+
+    path: str
+    body: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Stream:
+    """One answer as it came.
+
+    Attributes:
+        sent, ended: seconds on `time.perf_counter`.
+        arrivals: when, and how many tokens there were by then, as the worker counts.
+    """
+
+    sent: float
+    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    ended: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.arrivals[-1][1] if self.arrivals else 0
+
+    @property
+    def ttft(self) -> float:
+        """Seconds to the first token."""
+        return self.arrivals[0][0] - self.sent
+
+    @property
+    def itl(self) -> list[float]:
+        """Seconds between tokens. Of several that came together each has its part of the wait for them, so
+        that an arm that speculates is compared by tokens, not by messages."""
+        told: list[float] = []
+        for (before, had), (after, have) in zip(self.arrivals, self.arrivals[1:], strict=False):
+            told += [(after - before) / (have - had)] * (have - had)
+        return told
+
+    @property
+    def otps(self) -> float | None:
+        """Tokens a second after the first ones; None for an answer that came at once."""
+        (first, had), (last, have) = self.arrivals[0], self.arrivals[-1]
+        return (have - had) / (last - first) if last > first else None
+
+
+def exchange(arm: ArmProcess, asks: Sequence[Ask], *, streams: int) -> tuple[list[Stream], float]:
+    """Sends all, `streams` at a time, the next when one ends; and the seconds that it took.
+
+    Raises:
+        JobError: worker_failed, where an answer was an error or no stream with its usage.
+    """
+    return asyncio.run(_exchange(arm, asks, streams))
+
+
+async def _exchange(arm: ArmProcess, asks: Sequence[Ask], streams: int) -> tuple[list[Stream], float]:
+    answers: dict[int, Stream] = {}
+    left = iter(enumerate(asks))
+    timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+    headers = {"Authorization": f"Bearer {arm.token}"}
+    async with aiohttp.ClientSession(
+        f"http://127.0.0.1:{arm.port}", timeout=timeout, headers=headers, read_bufsize=1 << 20
+    ) as session:
+
+        async def client() -> None:
+            for index, ask in left:
+                answers[index] = await _stream(session, ask)
+
+        began = time.perf_counter()
+        try:
+            async with asyncio.TaskGroup() as clients:
+                for _ in range(min(streams, len(asks))):
+                    clients.create_task(client())
+        except* (aiohttp.ClientError, TimeoutError, OSError, ValueError) as errors:
+            first = errors.exceptions[0]
+            raise JobError(Code.WORKER_FAILED, f"arm {arm.arm.name}: {first!r}: {arm.log_tail()}") from first
+        seconds = time.perf_counter() - began
+    return [answers[index] for index in range(len(asks))], seconds
+
+
+async def _stream(session: aiohttp.ClientSession, ask: Ask) -> Stream:
+    """Raises ValueError for an answer that is none."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {**ask.body, "stream": True, "stream_options": options}
+    stream = Stream(time.perf_counter())
+    async with session.post(ask.path, json=body) as response:
+        if response.status != 200:
+            raise ValueError(f"refuses with {response.status}: {(await response.text())[:500]}")
+        async for event in _events(response):
+            _take(stream, event)
+    stream.ended = time.perf_counter()
+    if not stream.tokens:
+        raise ValueError("a stream ended without a token")
+    return stream
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+    async for line in response.content:
+        data = line.strip().removeprefix(b"data: ")
+        if data and data != b"[DONE]":
+            event = json.loads(data)
+            if "error" in event:
+                raise ValueError(f"ends with {event['error']}")
+            yield event
+
+
+def _take(stream: Stream, event: Mapping[str, Any]) -> None:
+    usage = event.get("usage")
+    if not usage:
+        raise ValueError("tells no usage")
+    stream.prompt_tokens = usage["prompt_tokens"]
+    stream.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    if usage["completion_tokens"] > stream.tokens:
+        stream.arrivals.append((time.perf_counter(), usage["completion_tokens"]))

@@ -1,0 +1,198 @@
+"""What an optimization job says while it runs: one JSON object a line on stdout. Standard library only.
+
+    {"event": "phase", "phase", "step", "steps"}
+    {"event": "progress", "phase", "percent", "eta_seconds", "message"}
+    {"event": "log", "level", "message"}
+    {"event": "result", ...}
+    {"event": "error", "code", "message", "resumable", "reasons"}
+
+Each has `time`, seconds since 1970. Percent and ETA are the whole job's; `eta_seconds` is null while there
+is no telling. A result or an error is the last line, and the exit status says the same (`EXIT_STATUS`); a
+job that ends without one was killed, and goes on when it is started again.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+_LEAST_SECONDS: Final = 0.2
+"""Between two lines of progress."""
+_TELLING_PERCENT: Final = 2.0
+"""Of this run's own work, before there is an ETA."""
+MAX_LINE: Final = 1 << 20
+MAX_MESSAGE: Final = 4000
+LEVELS: Final = ("info", "warning")
+
+
+class Code(enum.StrEnum):
+    """Why a job ended without a result."""
+
+    FAILED = "failed"
+    BAD_ORDER = "bad_order"
+    BAD_DATA = "bad_data"
+    INCOMPATIBLE = "incompatible"
+    UNSUPPORTED_MODEL = "unsupported_model"
+    UNSUPPORTED_MACHINE = "unsupported_machine"
+    SOURCE_CHANGED = "source_changed"
+    OUTPUT_EXISTS = "output_exists"
+    OUTPUT_DAMAGED = "output_damaged"
+    BUSY = "busy"
+    OUT_OF_DISK = "out_of_disk"
+    OUT_OF_MEMORY = "out_of_memory"
+    WORKER_FAILED = "worker_failed"
+    CANCELLED = "cancelled"
+
+
+EXIT_STATUS: Final[Mapping[Code, int]] = {
+    Code.FAILED: 1, Code.BAD_ORDER: 2, Code.BAD_DATA: 3, Code.INCOMPATIBLE: 4, Code.UNSUPPORTED_MODEL: 5,
+    Code.UNSUPPORTED_MACHINE: 6, Code.SOURCE_CHANGED: 7, Code.OUTPUT_EXISTS: 8, Code.OUTPUT_DAMAGED: 9,
+    Code.BUSY: 10, Code.OUT_OF_DISK: 11, Code.OUT_OF_MEMORY: 12, Code.WORKER_FAILED: 13, Code.CANCELLED: 14,
+}  # fmt: skip
+"""0 is a result. None is a signal's number + 128, so that a killed process is told from these."""
+RESUMABLE: Final = frozenset(
+    {Code.FAILED, Code.BUSY, Code.OUT_OF_DISK, Code.OUT_OF_MEMORY, Code.WORKER_FAILED, Code.CANCELLED}
+)
+"""The same command may succeed later, from where it was."""
+
+
+class JobError(Exception):
+    """A job cannot go on.
+
+    Attributes:
+        reasons: where there are several, each as {"code", "text"}.
+    """
+
+    def __init__(self, code: Code, message: str, reasons: Sequence[Mapping[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.code, self.reasons = code, tuple(reasons)
+
+
+class Cancelled(BaseException):
+    """SIGTERM, SIGINT, or nobody reads what the job says. No `Exception`, so that no library swallows it."""
+
+
+class ProgressError(ValueError):
+    """A line that is no event; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a job and how much of its time it takes, beside the others."""
+
+    name: str
+    weight: float = 1.0
+
+
+class Reporter:
+    """Writes events; may be called from any thread."""
+
+    def __init__(
+        self, out: IO[str], phases: Sequence[Phase], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._out, self._phases, self._clock = out, tuple(phases), clock
+        self._lock = threading.Lock()
+        self._at, self._percent, self._told = -1, 0.0, -1.0
+        self._began, self._inherited = clock(), 0.0
+
+    def phase(self, name: str) -> None:
+        """The phase `name` begins; those before it are done.
+
+        Raises:
+            Cancelled: nobody reads.
+            ValueError: the job has no such phase.
+        """
+        self._at = [phase.name for phase in self._phases].index(name)
+        self._percent = max(self._percent, self._overall(0.0))
+        self._write("phase", phase=name, step=self._at + 1, steps=len(self._phases))
+
+    def already(self) -> None:
+        """The present phase was done by an earlier run: its time does not count for the ETA."""
+        with self._lock:
+            before, self._percent = self._percent, self._overall(1.0)
+            self._inherited += self._percent - before
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """`fraction` of the present phase, 0 to 1. Raises Cancelled as `phase` does."""
+        with self._lock:
+            self._percent = max(self._percent, self._overall(min(max(fraction, 0.0), 1.0)))
+            now = self._clock()
+            if now - self._told < _LEAST_SECONDS and fraction < 1.0:
+                return
+            self._told = now
+            eta = self._eta(now)
+        name = self._phases[self._at].name if self._at >= 0 else ""
+        self._write("progress", phase=name, percent=round(self._percent, 2), eta_seconds=eta, message=message)
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Raises Cancelled as `phase` does."""
+        self._write("log", level=level, message=message[:MAX_MESSAGE])
+
+    def result(self, **fields: object) -> None:
+        self._write("result", **fields)
+
+    def error(self, error: JobError) -> None:
+        """Says nothing where nobody reads."""
+        try:
+            self._write(
+                "error",
+                code=error.code.value,
+                message=str(error)[:MAX_MESSAGE],
+                resumable=error.code in RESUMABLE,
+                reasons=list(error.reasons),
+            )
+        except Cancelled:
+            return
+
+    def _overall(self, fraction: float) -> float:
+        total = sum(phase.weight for phase in self._phases) or 1.0
+        done = sum(phase.weight for phase in self._phases[: max(self._at, 0)])
+        return 100.0 * (done + fraction * self._phases[max(self._at, 0)].weight) / total
+
+    def _eta(self, now: float) -> float | None:
+        own = self._percent - self._inherited
+        if own < _TELLING_PERCENT:
+            return None
+        return round((now - self._began) * (100.0 - self._percent) / own, 1)
+
+    def _write(self, event: str, **fields: object) -> None:
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}, ensure_ascii=True)
+        with self._lock:
+            try:
+                self._out.write(line + "\n")
+                self._out.flush()
+            except (BrokenPipeError, ValueError) as error:
+                raise Cancelled("nobody reads what the job says") from error
+
+
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "phase": ("phase", "step", "steps"),
+    "progress": ("phase", "percent", "eta_seconds", "message"),
+    "log": ("level", "message"),
+    "result": (),
+    "error": ("code", "message", "resumable", "reasons"),
+}
+
+
+def parse_line(line: str | bytes) -> dict[str, Any]:
+    """One event, as whoever started the job reads it. Raises ProgressError for anything else."""
+    if len(line) > MAX_LINE:
+        raise ProgressError(f"a line of {len(line)} characters")
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProgressError(f"no JSON: {error}") from error
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        raise ProgressError("no object with an event")
+    if event["event"] not in _FIELDS:
+        raise ProgressError(f"{event['event']!r} is not a known event")
+    if missing := [name for name in _FIELDS[event["event"]] if name not in event]:
+        raise ProgressError(f"{event['event']} lacks {missing[0]}")
+    if event["event"] == "error" and event["code"] not in set(Code):
+        raise ProgressError(f"{event['code']!r} is not a known code")
+    return event
