@@ -12,9 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kernels import native
+from worker_engine.checkpoint import weight_files
 from worker_engine.errors import CheckpointError
-from worker_engine.models import load_config, load_model
+from worker_engine.models import load_config, load_model, pack_weights
 from worker_engine.models.decoder import Decoder
+from worker_engine.packed_weights import content_name
 
 pytestmark = pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
 
@@ -149,3 +151,38 @@ def test_without_room_or_right_weights_stay_ones_own(
 def test_only_what_the_native_loops_read_is_kept(model: Path, cache: Path) -> None:
     load(model, cache, torch.float32)
     assert not cache.exists()
+
+
+def test_weights_packed_elsewhere_are_taken_by_their_content(
+    model: Path, cache: Path, tmp_path: Path
+) -> None:
+    """Another host: the checkpoint lies elsewhere and its times are others."""
+    carried = pack_weights(model, cache)
+    assert {path.name for path in cache.iterdir()} == {carried.name}
+    elsewhere = shutil.copytree(model, tmp_path / "elsewhere", copy_function=shutil.copyfile)
+    decoder = load(elsewhere, cache)
+    assert mapped_from(decoder, cache)
+    assert len({path.stat().st_ino for path in cache.iterdir()}) == 1, "packed once more, not linked"
+    assert all(torch.equal(a, b) for a, b in zip(blocks(load(model, None)), blocks(decoder), strict=True))
+
+
+def test_weights_packed_elsewhere_are_of_no_other_checkpoint(model: Path, cache: Path) -> None:
+    """Of the same names, shapes and sizes, one number apart."""
+    carried = pack_weights(model, cache)
+    path = model / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    decoder = load(model, cache)
+    assert len({path.stat().st_ino for path in cache.iterdir()}) == 2
+    assert all(torch.equal(a, b) for a, b in zip(blocks(load(model, None)), blocks(decoder), strict=True))
+    assert content_name(weight_files(model)) != carried.name
+
+
+def test_a_read_only_folder_of_packed_weights_is_mapped_as_it_is(model: Path, cache: Path) -> None:
+    pack_weights(model, cache)
+    cache.chmod(0o500)
+    try:
+        assert mapped_from(load(model, cache), cache)
+    finally:
+        cache.chmod(0o700)

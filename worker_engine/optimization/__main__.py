@@ -82,7 +82,10 @@ def _prepare(command: str, spec: Path, output: Path) -> tuple[Sequence[Phase], W
 
 
 def _failure(error: Exception) -> JobError:
-    from worker_engine.errors import CheckpointError, ConfigError
+    from worker_engine.errors import CheckpointError, ConfigError, WorkerError
+
+    if isinstance(error, WorkerError) and (code := getattr(error, "code", None)) in set(Code):
+        return JobError(Code(code), str(error))
 
     cause: BaseException | None = error
     while cause is not None:

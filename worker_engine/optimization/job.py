@@ -7,6 +7,7 @@ named by its content.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -139,12 +140,18 @@ def _make_checkpoint(
         _copy(order.source, source, target, reporter)
         return
     # Imported late: torch takes seconds, and a wrong order is told before.
-    from worker_engine.optimization.quantization import Scheme, quantize
+    try:
+        quantization = importlib.import_module("worker_engine.optimization.quantization")
+    except ModuleNotFoundError as error:
+        raise JobError(Code.UNSUPPORTED_MACHINE, "this build has no quantizer") from error
 
     def told(phase: str, fraction: float) -> None:
         reporter.progress(fraction, phase)
 
-    quantize(order.source, target, Scheme(order.recipe.quantization.value), texts, told)
+    # It appears whole, by being renamed: a run that was killed before it could be recorded has made it.
+    if not target.exists():
+        scheme = quantization.Scheme(order.recipe.quantization.value)
+        quantization.quantize(order.source, target, scheme, texts, told)
     for name, (_, sha256) in source.files.items():
         if sha256_of(order.source / name) != sha256:
             raise _changed(order.source / name)

@@ -74,7 +74,7 @@ class OutputFolder:
             )
         if found["versions"] != self._versions:
             log("software changed since this job began: it begins anew")
-            for part in PARTS:
+            for part in (*PARTS, ".checkpoint.quantizing"):
                 shutil.rmtree(self.path / part, ignore_errors=True)
             return
         self._steps = found["steps"]

@@ -73,8 +73,9 @@ class JobError(Exception):
         self.code, self.reasons = code, tuple(reasons)
 
 
-class Cancelled(BaseException):
-    """SIGTERM, SIGINT, or nobody reads what the job says. No `Exception`, so that no library swallows it."""
+class Cancelled(KeyboardInterrupt):
+    """SIGTERM, SIGINT, or nobody reads what the job says. No `Exception`, so that no library swallows it; and
+    what event loops let through, where they keep other exceptions for the task that met them."""
 
 
 class ProgressError(ValueError):

@@ -1,23 +1,22 @@
 """What arms think of the same tokens: perplexity, and the KL divergence of an arm to the original.
 
-Both come from the API's `prompt_logprobs`, so from what is served: the arm's kernels, its batches, its
-adapters. The API tells the 20 likeliest tokens of a position and the one that stands there. Tokens that both
-arms tell keep their probability, all others count as one: merging outcomes can only lessen a divergence, so
-this is a lower bound of the full vocabulary's, in nats a token. `tests` hold it against full logits.
+Both come from the API's `prompt_logprobs`, so from what is served: the arm's kernels, batches and adapters.
+The API tells the 20 likeliest tokens of a position and the one that stands there. Tokens that both arms tell
+keep their probability; those that only the original tells count as one, and so do all others. Merging
+outcomes can only lessen a divergence, so this is a lower bound of the full vocabulary's, in nats a token.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
 from worker_engine.optimization.measurement.arm_process import ArmProcess
+from worker_engine.optimization.measurement.at_once import ask_all
 
 TOP: Final = 20
-_AT_ONCE: Final = 4
 _LEAST: Final = 1e-12
 """Of a probability: what float32 leaves of 1 less the likeliest."""
 
@@ -46,8 +45,7 @@ class Reading:
 
 def read_all(arm: ArmProcess, passages: Sequence[Passage], who: Mapping[str, Any]) -> list[Reading]:
     """Every passage on one arm, `who` naming model and adapter. Raises JobError when the arm refuses."""
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return list(threads.map(lambda passage: _read(arm, passage, who), passages))
+    return ask_all(lambda passage: _read(arm, passage, who), passages)
 
 
 def _read(arm: ArmProcess, passage: Passage, who: Mapping[str, Any]) -> Reading:
@@ -69,6 +67,11 @@ def _kl(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float:
     both = [
         (math.exp(logprob), math.exp(theirs[token])) for token, logprob in mine.items() if token in theirs
     ]
-    rest = [max(1.0 - math.fsum(part), _LEAST) for part in zip(*both, strict=True)] if both else [1.0, 1.0]
-    pairs = [*both, (rest[0], rest[1])]
+    only = math.fsum(math.exp(logprob) for token, logprob in mine.items() if token not in theirs)
+    rest = max(1.0 - math.fsum(p for p, _ in both) - only, _LEAST)
+    other = max(1.0 - math.fsum(q for _, q in both), _LEAST)
+    # What the other arm gives tokens that it does not tell: each at most what the last of its likeliest has.
+    most = (len(mine) - len(both)) * math.exp(sorted(theirs.values(), reverse=True)[:TOP][-1])
+    given = min(other * only / (only + rest), most)
+    pairs = [*both, (only, given), (rest, other - given)]
     return max(math.fsum(p * math.log(p / max(q, _LEAST)) for p, q in pairs if p > 0), 0.0)

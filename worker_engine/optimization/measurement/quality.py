@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from worker_engine.optimization.measurement.arm_process import ArmProcess
+from worker_engine.optimization.measurement.at_once import ask_all
 from worker_engine.optimization.measurement.comparison_order import Adapter, Quality
 from worker_engine.optimization.measurement.divergence import Passage, Reading, kl, read_all
 from worker_engine.optimization.measurement.rounds import percentile
@@ -24,7 +24,6 @@ from worker_engine.optimization.prompt_lines import BUNDLED_PROMPTS, PromptLine,
 from worker_engine.protocol import AdapterRef
 from worker_engine.tokenizer import ChatTokenizer
 
-_AT_ONCE: Final = 4
 LEAST_PAIRS: Final = 8
 """Texts or prompts under which nothing is judged."""
 
@@ -126,8 +125,7 @@ class QualityRun:
             body["messages"] = list(line.messages)
             return str(arm.call("/v1/chat/completions", body)["choices"][0]["message"]["content"] or "")
 
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            return list(threads.map(answer, voice.lines))
+        return ask_all(answer, voice.lines)
 
     def _read(self, arm: ArmProcess, corpus: str, passages: Sequence[Passage]) -> list[Reading]:
         who = next((voice.fields for voice in self.voices if voice.name == corpus), {"model": "base"})

@@ -1,0 +1,169 @@
+"""The matrix: each rule refuses its stack with its reason, all reasons come at once, what is sound passes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker_engine.models import FAMILIES
+from worker_engine.optimization import compatibility
+from worker_engine.optimization.compatibility import OURS, SAGEMAKERS, Stack, job_reasons, reasons
+from worker_engine.optimization.model_facts import ModelFacts, Situation
+from worker_engine.optimization.recipe import OWN_DRAFT, Recipe
+from worker_engine.optimization.spec_fields import SpecError
+
+AWAY = {"engine": "sagemaker", "hardware": "sm90", "instance_type": "ml.p5.48xlarge"}
+DRAFT = {"method": "draft", "draft_model": "small"}
+THEIRS = {"method": "draft", "draft_model": OWN_DRAFT}
+LLAMA = ModelFacts("LlamaForCausalLM", "", "vocabulary", "bfloat16")
+
+
+def stack(recipe: dict[str, Any], model: ModelFacts = LLAMA, **options: Any) -> Stack:
+    return Stack(Recipe.from_dict({"version": 1, **recipe}), model, **options)
+
+
+REFUSED: dict[str, Stack] = {
+    "architecture_not_served": stack({}, replace(LLAMA, architecture="MambaForCausalLM")),
+    "quantized_already": stack({"quantization": "int8"}, replace(LLAMA, quantized="awq")),
+    "fp8_hardware": stack({"quantization": "fp8", "target": {**AWAY, "hardware": "sm80"}}),
+    "fp8_is_not_written_here": stack({"quantization": "fp8", "target": {"hardware": "sm90"}}),
+    "merged_adapter_on_quantized_base": stack(
+        {"quantization": "int8"}, situation=Situation(merge_adapter=True)
+    ),
+    "draft_vocabulary": stack({"speculation": DRAFT}, draft=replace(LLAMA, vocabulary="another")),
+    "draft_architecture": stack({"speculation": DRAFT}, draft=replace(LLAMA, architecture="Mamba")),
+    "eagle_is_not_served_here": stack({"speculation": {"method": "eagle"}}),
+    "packed_form_is_of_plain_bf16": stack({"quantization": "int8", "compilation": {"packed": True}}),
+    "packed_form_is_the_cpus": stack({"compilation": {"packed": True}, "target": {"hardware": "sm80"}}),
+    "gpu_kernels_at_start": stack({"compilation": {"ahead_of_time": True}, "target": {"hardware": "sm80"}}),
+    "one_device": stack({"tensor_parallel": {"degree": 2}}),
+    "shards_of_one": stack({"tensor_parallel": {"presharded": True}}),
+    "neuron_by_sagemaker": stack({"target": {"hardware": "neuron"}}),
+    "sagemaker_draft_elsewhere": stack({"speculation": THEIRS}),
+    "sagemaker_draft_component": stack(
+        {"quantization": "fp8", "speculation": THEIRS, "target": AWAY},
+        situation=Situation(inference_components=True),
+    ),
+    "sagemaker_draft_script": stack(
+        {"quantization": "fp8", "speculation": THEIRS, "target": AWAY},
+        situation=Situation(custom_inference_script=True),
+    ),
+    "sagemaker_draft_local_testing": stack(
+        {"quantization": "fp8", "speculation": THEIRS, "target": AWAY},
+        situation=Situation(local_testing=True),
+    ),
+    "sagemaker_draft_fine_tuned": stack(
+        {"quantization": "fp8", "speculation": THEIRS, "target": AWAY},
+        situation=Situation(fine_tuned_outside_jumpstart=True),
+    ),
+    "sagemaker_compilation_with_speculation": stack(
+        {"compilation": {"ahead_of_time": True}, "speculation": {"method": "ngram"}, "target": AWAY}
+    ),
+    "sagemaker_needs_an_instance": stack(
+        {"quantization": "fp8", "target": {"engine": "sagemaker", "hardware": "sm90"}}
+    ),
+    "sagemaker_accelerators": stack({"quantization": "awq_int4_g128", "target": {**AWAY, "hardware": "cpu"}}),
+    "sagemaker_schemes": stack({"quantization": "int8", "target": AWAY}),
+    "sagemaker_neuron_quantization": stack(
+        {"quantization": "awq_int4_g128", "target": {**AWAY, "hardware": "neuron"}}
+    ),
+    "sagemaker_nothing_to_do": stack({"target": AWAY}),
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_each_rule_refuses_its_own(code: str) -> None:
+    told = reasons(REFUSED[code])
+    assert [reason.code for reason in told] == [code]
+    assert "{" not in told[0].text
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {rule.code for rule in (*OURS, *SAGEMAKERS)} == set(REFUSED)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {},
+        {"quantization": "int8", "speculation": {"method": "ngram"}, "compilation": {"ahead_of_time": True}},
+        {"quantization": "awq_int4_g64", "target": {"hardware": "sm80"}},
+        {"compilation": {"ahead_of_time": True, "packed": True}},
+        {"quantization": "fp8", "speculation": THEIRS, "target": AWAY},
+        {"compilation": {"ahead_of_time": True}, "target": {**AWAY, "hardware": "neuron"}},
+        {"tensor_parallel": {"degree": 8, "presharded": True}, "target": AWAY},
+    ],
+)
+def test_what_goes_together_passes(recipe: dict[str, Any]) -> None:
+    assert reasons(stack(recipe)) == []
+
+
+def test_a_draft_model_of_the_same_vocabulary_passes() -> None:
+    assert reasons(stack({"speculation": DRAFT}, draft=LLAMA)) == []
+
+
+def test_all_reasons_come_at_once() -> None:
+    everything = Situation(True, True, True, True, True)
+    told = reasons(
+        stack(
+            {
+                "quantization": "int8",
+                "speculation": THEIRS,
+                "compilation": {"ahead_of_time": True, "packed": True},
+                "target": {"engine": "sagemaker"},
+            },
+            situation=everything,
+        )
+    )
+    assert len(told) == len({reason.code for reason in told}) == 11
+
+
+def test_one_job_takes_ten_configurations() -> None:
+    two = {"quantization": "fp8", "tensor_parallel": {"degree": 2, "presharded": True}, "target": AWAY}
+    assert job_reasons([stack(two)] * 5) == []
+    assert [reason.code for reason in job_reasons([stack(two)] * 6)] == ["sagemaker_configs"]
+
+
+def test_architectures_are_the_workers() -> None:
+    assert set(compatibility.ARCHITECTURES) == set(FAMILIES)
+
+
+def test_the_control_planes_part_is_standard_library() -> None:
+    modules = "recipe, compatibility, model_facts, spec_fields, progress"
+    code = f"from worker_engine.optimization import {modules}; import sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    tops = {name.partition(".")[0] for name in loaded.split()} - {"worker_engine", "__main__"}
+    assert {
+        name for name in tops if name not in sys.stdlib_module_names and not name.startswith("_")
+    } == set()
+
+
+def test_facts_of_a_checkpoint(tiny_model: Path, tmp_path: Path) -> None:
+    facts = ModelFacts.read(tiny_model)
+    assert facts.architecture == "LlamaForCausalLM"
+    assert facts.quantized == ""
+    assert facts.vocabulary is not None
+    with pytest.raises(SpecError, match="is not a folder"):
+        ModelFacts.read(tmp_path / "none")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(SpecError, match=r"holds no \*\.safetensors, only pytorch_model\.bin: convert"):
+        ModelFacts.read(tmp_path)
+
+
+def test_a_vocabulary_is_its_tokens_by_id(tiny_model: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_bytes((tiny_model / name).read_bytes())
+    same = ModelFacts.read(tmp_path).vocabulary
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
+    tokens = tokenizer["model"]["vocab"]
+    first, second = list(tokens)[:2]
+    tokens[first], tokens[second] = tokens[second], tokens[first]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert same == ModelFacts.read(tiny_model).vocabulary != ModelFacts.read(tmp_path).vocabulary
