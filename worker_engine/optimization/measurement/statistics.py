@@ -85,7 +85,8 @@ def middle(values: Floats) -> Floats:
     """Hodges-Lehmann: the median of all pairs' means, over the last dimension."""
     first, second = np.triu_indices(values.shape[-1])
     means = (values[..., first] + values[..., second]) / 2
-    return np.asarray(np.median(means, axis=-1), dtype=np.float64)
+    result: Floats = np.asarray(np.median(means, axis=-1)).astype(np.float64)
+    return result
 
 
 def _step_down(table: Floats, draw: np.random.Generator) -> Floats:
@@ -118,7 +119,7 @@ def _signs(rounds: int, draw: np.random.Generator) -> Floats:
     """[assignments, rounds] of 1 and -1, the one that was seen among them."""
     if rounds <= _EXACT_ROUNDS:
         every = (np.arange(2**rounds)[:, None] >> np.arange(rounds)) & 1
-        return 1.0 - 2.0 * every
+        return np.where(every, -1.0, 1.0)
     signs = draw.choice([-1.0, 1.0], size=(_DRAWS, rounds))
     signs[0] = 1.0
     return signs

@@ -41,7 +41,7 @@ def order(
     tiny_model: Path, worse_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> dict[str, Any]:
     lines = tmp_path / "prompts.jsonl"
-    rows = [{"prompt": prompt, "expected": "none"} for prompt in PROMPTS]
+    rows: list[dict[str, Any]] = [{"prompt": prompt, "expected": "none"} for prompt in PROMPTS]
     rows[1] = {"messages": [{"role": "user", "content": PROMPTS[1]}], "expected": "none"}
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     flags = ["--num-threads", "1", "--memory-gib", "0.01", "--dtype", "float32"]

@@ -86,7 +86,8 @@ def test_p_is_that_of_all_signs() -> None:
     ranks = np.array([[3.0, 2, 5, 1, 4], [1.0, -2, 3, 5, 4]])
 
     def statistic(signs: tuple[int, ...]) -> Floats:
-        return np.abs((ranks * np.array(signs)).sum(axis=1)) / math.sqrt(55)
+        seen: Floats = np.abs((ranks * np.array(signs)).sum(axis=1)) / math.sqrt(55)
+        return seen
 
     every = [statistic(signs) for signs in itertools.product((1, -1), repeat=5)]
     seen = statistic((1,) * 5)
