@@ -24,6 +24,7 @@ _MOST = 1000
 class ScaleUpSerializer(serializers.ModelSerializer[ScaleUp]):
     phases = serializers.DictField(
         child=serializers.FloatField(),
+        source="phases_in_order",
         help_text="Seconds by phase: detect, provision, image, weights, runtime, traffic; `copy` is what "
         "cannot be told apart.",
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from controlplane.deployments.phases.prediction import PHASES
+
 
 class ScaleUp(models.Model):
     """More copies, from the first sign of the need to the last of them serving.
@@ -36,3 +38,8 @@ class ScaleUp(models.Model):
 
     def __str__(self) -> str:
         return f"{self.copies_before} to {self.copies_after} copies of deployment {self.deployment_id}"
+
+    @property
+    def phases_in_order(self) -> dict[str, float]:
+        """As they follow each other: PostgreSQL keeps no order of a JSON object's names."""
+        return {name: self.phases[name] for name in (*PHASES, "copy") if name in self.phases}

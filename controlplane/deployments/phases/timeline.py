@@ -47,7 +47,7 @@ class Timeline:
 
 def timeline(row: ScaleUp, *, longest: float) -> Timeline:
     """Bars of one scale by `longest` seconds, so that rows below each other compare."""
-    known = [(name, row.phases[name]) for name in (*PHASES, "copy") if row.phases.get(name)]
+    known = [(name, seconds) for name, seconds in row.phases_in_order.items() if seconds]
     bars, x = [], 0.0
     for name, seconds in known:
         width = WIDTH * seconds / longest if longest else 0.0

@@ -22,6 +22,7 @@ from controlplane.deployments.models import Copy, Deployment, Scaling
 from controlplane.deployments.placement.planner import HEADROOM, Traffic, plan
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
+from controlplane.metering.partitions import partitions_ensure
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create
 from tests.controlplane.deployments.conftest import TOKEN, drive, removed, serving
@@ -88,6 +89,7 @@ def test_no_copy_is_planned_beyond_what_it_bears(
 
 def used(base: BaseModel, adapter: str, copy: str, seconds: float, *, ago: float = 60) -> None:
     at = timezone.now() - dt.timedelta(seconds=ago)
+    partitions_ensure([at.date()])
     UsageEventRow.objects.create(
         event_id=uuid.uuid4(), day=at.date(), hour=at.hour, tenant="acme", project="p", key_id="k",
         request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,

@@ -143,7 +143,7 @@ def put(deployment: Deployment, seconds: float, **phases: float) -> ScaleUp:
 def test_own_history_predicts_a_host(staff: Client, local: Deployment) -> None:
     assert predictions_of(local, copies=1) == []
     for number, weights in enumerate((2.0, 3.0, 50.0)):
-        put(local, 10.0 * number, detect=1.0, weights=weights, runtime=0.5)
+        put(local, 10.0 * number, weights=weights, runtime=0.5, detect=1.0)
     (told,) = staff.get("/api/v1/deployments/tiny/prediction").json()["predictions"]
     assert told["seconds"] == 4.5, "medians: one slow start counts for nothing"
     assert told["basis"] == "the last 3 scale-ups of this deployment"
@@ -153,6 +153,7 @@ def test_own_history_predicts_a_host(staff: Client, local: Deployment) -> None:
     assert staff.get("/staff/deployments/tiny/?copies=many").status_code == 200
     rows = staff.get("/api/v1/deployments/tiny/scale-ups").json()["results"]
     assert [row["phases"]["weights"] for row in rows] == [2.0, 3.0, 50.0], "newest first"
+    assert list(rows[0]["phases"]) == ["detect", "weights", "runtime"], "in the order in which they passed"
 
 
 def test_bars_of_one_scale(local: Deployment) -> None:

@@ -15,6 +15,7 @@ from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Deployment, DeploymentRollout
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
+from controlplane.metering.partitions import partitions_ensure
 from gateway.wire import uuid7
 from tests.controlplane.deployments.test_api import post, staff  # noqa: F401
 
@@ -113,6 +114,7 @@ def test_a_canary_by_rest_with_what_either_side_answered(staff: Client, deployme
 
 
 def usage_row(copy: str, number: int, at: datetime, *, status: str) -> None:
+    partitions_ensure([at.astimezone(UTC).date()])
     UsageEventRow.objects.create(
         event_id=uuid7(), day=at.astimezone(UTC).date(), tenant="acme", project="", key_id="k",
         request_id=f"r{number}", attempt=1, requested_model="tiny-base", alias="", arm="", adapter="",

@@ -110,7 +110,7 @@ def test_a_request_wakes_it_and_it_goes_to_sleep_again(
 
     grown = asleep.scale_ups.get()
     assert (grown.copies_before, grown.copies_after, grown.outcome) == (0, 1, "done")
-    assert list(grown.phases) == ["detect", "provision", "image", "weights", "runtime", "traffic"]
+    assert list(grown.phases_in_order) == ["detect", "provision", "image", "weights", "runtime", "traffic"]
     assert grown.phases["weights"] > 0, "the worker's own word"
     whole = (grown.ended_at - grown.began_at).total_seconds() if grown.ended_at else 0.0
     assert sum(grown.phases.values()) == pytest.approx(whole, abs=1.0)
