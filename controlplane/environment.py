@@ -69,6 +69,8 @@ class Environment:
         audit_keep_days: audit records younger than this cannot be removed.
         usage_keep_days: usage events older than this are dropped; their sums stay.
         adapter_grace_days: how long deleted adapters and versions may be restored.
+        optimization_dir: where optimization jobs work on this host; several hosts may share it.
+        optimization_python: runs `-m worker_engine.optimization`; "" for this process's own.
         heartbeat_file: what a Celery worker touches every two seconds while it has its broker.
     """
 
@@ -103,6 +105,8 @@ class Environment:
     oidc_client_id: str
     oidc_client_secret: str = field(repr=False)
     oidc_name: str
+    optimization_dir: Path
+    optimization_python: str
     heartbeat_file: Path | None
 
     @classmethod
@@ -143,6 +147,11 @@ class Environment:
             usage_keep_days=_count(env, "USAGE_KEEP_DAYS", 400, least=45),
             adapter_grace_days=_count(env, "ADAPTER_GRACE_DAYS", 7, least=0, most=3650),
             hub_endpoint=_url(env, "HUB_ENDPOINT", "https://huggingface.co", ("http", "https")).rstrip("/"),
+            optimization_dir=_folder(
+                env.get("GRAFTWORK_OPTIMIZATION_DIR") or str(VAR / "optimization"),
+                told="OPTIMIZATION_DIR must be an absolute folder",
+            ),
+            optimization_python=env.get("GRAFTWORK_OPTIMIZATION_PYTHON", ""),
             heartbeat_file=Path(path) if (path := env.get("GRAFTWORK_HEARTBEAT_FILE", "")) else None,
         )
 
@@ -300,10 +309,10 @@ def _open_endpoints(env: Mapping[str, str]) -> OpenEndpoints:
         raise SettingsError(f"{_PREFIX}OUTGOING_ALLOW: {error}") from None
 
 
-def _folder(text: str) -> Path:
+def _folder(text: str, told: str = "IMPORT_ROOTS must list absolute folders") -> Path:
     path = Path(text)
     if not path.is_absolute():
-        raise SettingsError(f"{_PREFIX}IMPORT_ROOTS must list absolute folders, got {text!r}")
+        raise SettingsError(f"{_PREFIX}{told}, got {text!r}")
     return path.resolve()
 
 

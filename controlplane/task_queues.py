@@ -14,6 +14,8 @@ WEBHOOKS: Final = "graftwork.webhooks"
 MAIL: Final = "graftwork.mail"
 LONG: Final = "graftwork.long"
 DEPLOYMENTS: Final = "graftwork.deployments"
+OPTIMIZE_CPU: Final = "graftwork.optimize.cpu"
+OPTIMIZE_GPU: Final = "graftwork.optimize.gpu"
 
 DEFAULT_LIMIT_S: Final = 120
 """Seconds after which a task is interrupted; GRACE_S later its process is killed and replaced."""
@@ -33,6 +35,8 @@ LONG_LIMITS_S: Final = {
     "metering.look_at_hosting": 600,
     "metering.nightly": 3600,
     "operations.purge_tenants": 3600,
+    # Artifacts of many gigabytes are removed file by file.
+    "optimization.collect": 1800,
     "uploads.expire": 1800,
     "webhooks.forget": 1800,
 }
@@ -40,6 +44,9 @@ WEBHOOK_LIMITS_S: Final = {"webhooks.deliver": 60}
 # What a target holds up, holds up neither published budgets nor validations.
 # One step may be one file of a checkpoint; calls have limits of their own.
 DEPLOYMENT_LIMITS_S: Final = {"deployments.reconcile": 6 * 3600, "deployments.scale": 60}
+# One attempt; what was finished of it stays, so the next one goes on.
+OPTIMIZE_CPU_LIMITS_S: Final = {"optimization.run_on_cpu": 24 * 3600}
+OPTIMIZE_GPU_LIMITS_S: Final = {"optimization.run_on_gpu": 24 * 3600}
 # A mail server that swallows packets holds each for as long as a connection may take.
 MAIL_LIMITS_S: Final = {
     "billing.notify_budget": DEFAULT_LIMIT_S,
@@ -51,7 +58,8 @@ MAIL_LIMITS_S: Final = {
 }
 
 QUEUES: Final = {
-    name: {"exchange": name, "routing_key": name} for name in (PROMPT, WEBHOOKS, MAIL, LONG, DEPLOYMENTS)
+    name: {"exchange": name, "routing_key": name}
+    for name in (PROMPT, WEBHOOKS, MAIL, LONG, DEPLOYMENTS, OPTIMIZE_CPU, OPTIMIZE_GPU)
 }
 """A worker without `-Q` takes all of them. With Celery's default key each would get every message."""
 ROUTES: Final = {
@@ -61,10 +69,14 @@ ROUTES: Final = {
         (WEBHOOKS, WEBHOOK_LIMITS_S),
         (MAIL, MAIL_LIMITS_S),
         (DEPLOYMENTS, DEPLOYMENT_LIMITS_S),
+        (OPTIMIZE_CPU, OPTIMIZE_CPU_LIMITS_S),
+        (OPTIMIZE_GPU, OPTIMIZE_GPU_LIMITS_S),
     )
     for name in limits
 }
 ANNOTATIONS: Final = {
     name: {"soft_time_limit": seconds, "time_limit": seconds + GRACE_S}
-    for name, seconds in (LONG_LIMITS_S | WEBHOOK_LIMITS_S | DEPLOYMENT_LIMITS_S).items()
+    for name, seconds in (
+        LONG_LIMITS_S | WEBHOOK_LIMITS_S | DEPLOYMENT_LIMITS_S | OPTIMIZE_CPU_LIMITS_S | OPTIMIZE_GPU_LIMITS_S
+    ).items()
 }

@@ -13,8 +13,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_UPLOADS: Final = re.compile(r"POST /(?:api/v1|t/[^/]+)/adapters(?:/.*)?|PATCH /api/v1/uploads/[^/]+")
-"""Where adapters' files are sent to, by REST and by the web UI."""
+_UPLOADS: Final = re.compile(
+    r"POST /(?:api/v1|t/[^/]+)/adapters(?:/.*)?|PATCH /api/v1/uploads/[^/]+"
+    r"|POST /(?:api/v1|staff)/prompt-sets/?"
+)
+"""Where files are sent to, by REST and by the web UI."""
 
 
 class BodyLimit:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from controlplane.adapters.models import AdapterVersion
 from controlplane.deployments.models import Copy, Deployment, Placement, Target
 from controlplane.metering.models import HostingKind
+from controlplane.optimization.metered import attempts_unmetered
 from worker_engine.protocol import EngineName, ProtocolError
 
 _HELD: Final = (Target.Kind.SAGEMAKER, Target.Kind.LOCAL)
@@ -15,7 +16,13 @@ _HELD: Final = (Target.Kind.SAGEMAKER, Target.Kind.LOCAL)
 
 
 class Hosted(NamedTuple):
-    """One thing that is there, in `HostingSpan`'s fields. `since`: Unix seconds, 0 where nothing tells."""
+    """One thing that is there, in `HostingSpan`'s fields.
+
+    Attributes:
+        since: Unix seconds, 0 where nothing tells.
+        until: the same, of what has ended since the last look; 0 of what is there.
+        exact: it writes both down itself, so that they count however late the look at them comes.
+    """
 
     kind: str
     subject: str
@@ -27,6 +34,8 @@ class Hosted(NamedTuple):
     tier: str = ""
     instance_type: str = ""
     since: int = 0
+    until: int = 0
+    exact: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -34,7 +43,7 @@ class Hosted(NamedTuple):
 
     def values(self) -> dict[str, Any]:
         """What a span holds of it."""
-        return {name: value for name, value in self._asdict().items() if name != "since"}
+        return {name: value for name, value in self._asdict().items() if name not in ("since", "until", "exact")}
 
 
 def hosted_now() -> Iterator[Hosted]:
@@ -43,6 +52,7 @@ def hosted_now() -> Iterator[Hosted]:
     yield from _machines()
     yield from _placed()
     yield from _stored()
+    yield from _optimizations()
 
 
 def _copies() -> Iterator[Hosted]:
@@ -107,3 +117,13 @@ def _stored() -> Iterator[Hosted]:
         }  # fmt: skip
         yield Hosted(HostingKind.ADAPTER, f"version-{row.pk}", 1, tier="stored", **names)
         yield Hosted(HostingKind.STORAGE, f"version-{row.pk}", row.size_bytes or 0, **names)
+
+
+def _optimizations() -> Iterator[Hosted]:
+    """Attempts at optimization jobs and comparisons: they know to the second when they began and ended."""
+    for row in attempts_unmetered():
+        yield Hosted(
+            HostingKind.OPTIMIZATION, row.subject, 1, base_model=row.base_model,
+            instance_type=row.instance_type, since=int(row.started_at.timestamp()),
+            until=int(row.ended_at.timestamp()) if row.ended_at else 0, exact=True,
+        )  # fmt: skip

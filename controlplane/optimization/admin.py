@@ -1,0 +1,33 @@
+"""Optimization for staff."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from controlplane.http.read_only_admin import ReadOnlyAdmin
+from controlplane.optimization.models import Artifact, Attempt, ComparisonRun, OptimizationJob, PromptSet
+
+
+@admin.register(OptimizationJob)
+class OptimizationJobAdmin(ReadOnlyAdmin):
+    list_display = ("pk", "base_model", "variant_name", "status", "percent", "host", "created_at")
+
+
+@admin.register(ComparisonRun)
+class ComparisonRunAdmin(ReadOnlyAdmin):
+    list_display = ("pk", "base_model", "name", "status", "percent", "host", "created_at")
+
+
+@admin.register(PromptSet)
+class PromptSetAdmin(ReadOnlyAdmin):
+    list_display = ("name", "lines", "size", "created_at")
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(ReadOnlyAdmin):
+    list_display = ("sha256", "state", "size", "needed_at")
+
+
+@admin.register(Attempt)
+class AttemptAdmin(ReadOnlyAdmin):
+    list_display = ("subject", "base_model", "machine", "host", "started_at", "ended_at", "metered")

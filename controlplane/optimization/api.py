@@ -1,0 +1,232 @@
+"""REST of optimization jobs (staff)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, status
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+
+from controlplane.catalog.selectors import base_model_get
+from controlplane.deployments.rollouts.serializers import DeploymentRolloutSerializer
+from controlplane.deployments.selectors import deployment_get
+from controlplane.errors import InvalidInputError
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.idempotency.api import idempotent
+from controlplane.optimization.deploying import job_deploy
+from controlplane.optimization.filters import WorkFilter
+from controlplane.optimization.models import OptimizationJob, PromptSet, WorkEvent
+from controlplane.optimization.prompt_sets import prompts_create, prompts_remove
+from controlplane.optimization.recipes import machine_of, recipe_of_preset, recipe_read, recipe_refusals
+from controlplane.optimization.selectors import event_list, job_get, job_list, prompts_get, prompts_list
+from controlplane.optimization.serializers import (
+    OptimizationDeployInput,
+    OptimizationInput,
+    OptimizationResultSerializer,
+    OptimizationSerializer,
+    PresetSerializer,
+    PromptSetInput,
+    PromptSetSerializer,
+    RecipeCheckInput,
+    RecipeCheckSerializer,
+    WorkEventSerializer,
+)
+from controlplane.optimization.services import job_create, job_remove, work_cancel
+from controlplane.tenants.permissions import Staff
+from worker_engine.optimization.recipe import Preset, Recipe
+
+LIVE: Final = frozenset({"percent", "eta_seconds", "log_tail", "progress_at", "phase"})
+"""What changes by itself while a work runs: nobody's change has to be repeated for it."""
+
+
+def recipe_of(values: Mapping[str, Any]) -> Recipe:
+    """Of a body with `recipe`, or `preset` and `target`. Raises InvalidInputError."""
+    if ("recipe" in values) == ("preset" in values):
+        raise InvalidInputError("give recipe, or preset with target", field="recipe")
+    if "recipe" in values:
+        if "target" in values:
+            raise InvalidInputError("target goes with preset; a recipe has its own", field="target")
+        return recipe_read(values["recipe"])
+    return recipe_of_preset(values["preset"], values.get("target", {}))
+
+
+class PromptSetsApi(generics.ListAPIView[PromptSet]):
+    permission_classes = (Staff,)
+    serializer_class = PromptSetSerializer
+    parser_classes = (MultiPartParser,)
+
+    def get_queryset(self) -> QuerySet[PromptSet]:
+        return prompts_list()
+
+    @idempotent(atomic=False)
+    @extend_schema(request={"multipart/form-data": PromptSetInput}, responses={201: PromptSetSerializer})
+    def post(self, request: Request) -> Response:
+        """Keeps a JSONL file under the digest of its content; the same one again is the one there is."""
+        data = PromptSetInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        file = data.validated_data["file"]
+        prompts = prompts_create(stream=file, name=data.validated_data["name"] or (file.name or ""))
+        return Response(PromptSetSerializer(prompts).data, status.HTTP_201_CREATED)
+
+
+class PromptSetApi(ObjectApi[PromptSet]):
+    permission_classes = (Staff,)
+    serializer_class = PromptSetSerializer
+
+    def get_object(self) -> PromptSet:
+        return prompts_get(sha256=self.kwargs["sha256"])
+
+    @conditional()
+    def get(self, request: Request, sha256: str) -> Response:
+        return Response(PromptSetSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, sha256: str) -> Response:
+        """Forgets it; refused while jobs or comparisons were made with it."""
+        prompts_remove(prompts=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class PresetsApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(responses=PresetSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """The presets for a target, given by `engine`, `hardware` and `instance_type`."""
+        names = ("engine", "hardware", "instance_type")
+        target = {name: request.query_params[name] for name in names if request.query_params.get(name)}
+        recipes = {preset.value: recipe_of_preset(preset.value, target) for preset in Preset}
+        rows = [
+            {"name": name, "recipe": recipe.to_dict(), "recipe_sha256": recipe.digest}
+            for name, recipe in recipes.items()
+        ]
+        return Response(PresetSerializer(rows, many=True).data)
+
+
+class RecipeCheckApi(APIView):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=RecipeCheckInput, responses=RecipeCheckSerializer)
+    def post(self, request: Request) -> Response:
+        """Holds a recipe against a base model: every reason against it, and nothing is started."""
+        data = RecipeCheckInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = data.validated_data
+        recipe = recipe_of(values)
+        base_model = base_model_get(name=values["base_model"])
+        found = recipe_refusals(recipe, base_model, values.get("situation"))
+        told = {
+            "accepted": not found,
+            "reasons": [{"code": reason.code, "text": reason.text} for reason in found],
+            "recipe": recipe.to_dict(),
+            "recipe_sha256": recipe.digest,
+            "machine": machine_of(recipe),
+        }
+        return Response(RecipeCheckSerializer(told).data)
+
+
+class OptimizationsApi(generics.ListAPIView[OptimizationJob]):
+    permission_classes = (Staff,)
+    serializer_class = OptimizationSerializer
+    filterset_class = WorkFilter
+
+    def get_queryset(self) -> QuerySet[OptimizationJob]:
+        return job_list()
+
+    @idempotent()
+    @extend_schema(
+        request=OptimizationInput, responses={201: OptimizationSerializer, 200: OptimizationSerializer}
+    )
+    def post(self, request: Request) -> Response:
+        """Asks for a job. 200, not 201: there is one of this recipe and checkpoint, and this is it."""
+        data = OptimizationInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = data.validated_data
+        job, made = job_create(
+            base_model=base_model_get(name=values["base_model"]),
+            recipe=recipe_of(values),
+            prompts=prompts_get(sha256=values["prompts"]) if values.get("prompts") else None,
+            variant=values["variant"],
+        )
+        shown = OptimizationSerializer(job_get(pk=job.pk)).data
+        return Response(shown, status.HTTP_201_CREATED if made else status.HTTP_200_OK)
+
+
+class _OneJob(ObjectApi[OptimizationJob]):
+    serializer_class: type[BaseSerializer[OptimizationJob]] = OptimizationSerializer
+    etag_ignores = LIVE
+
+    def get_object(self) -> OptimizationJob:
+        return job_get(pk=self.kwargs["optimization"])
+
+
+class OptimizationApi(_OneJob):
+    permission_classes = (Staff,)
+
+    @conditional()
+    def get(self, request: Request, optimization: int) -> Response:
+        """How far it is. Its ETag does not change with its progress alone."""
+        return Response(OptimizationSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, optimization: int) -> Response:
+        """Forgets a job that has ended, with its variant; its files go when nothing needs them."""
+        job_remove(job=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class OptimizationCancelApi(_OneJob):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=None, responses=OptimizationSerializer)
+    def post(self, request: Request, optimization: int) -> Response:
+        """Has it end. What is finished of it stays for a week, for who asks for the same again."""
+        work_cancel(work=self.get_object())
+        return Response(OptimizationSerializer(self.get_object()).data)
+
+
+class OptimizationDeployApi(_OneJob):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=OptimizationDeployInput, responses={201: DeploymentRolloutSerializer})
+    def post(self, request: Request, optimization: int) -> Response:
+        """Rolls its variant out to a deployment of the same base, with its canary and its way back."""
+        data = OptimizationDeployInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = data.validated_data
+        rollout = job_deploy(
+            job=self.get_object(), deployment=deployment_get(name=values["deployment"]),
+            strategy=values["strategy"], policy=values.get("policy"),
+        )  # fmt: skip
+        return Response(DeploymentRolloutSerializer(rollout).data, status.HTTP_201_CREATED)
+
+
+class OptimizationResultApi(_OneJob):
+    permission_classes = (Staff,)
+    serializer_class = OptimizationResultSerializer
+
+    @conditional()
+    def get(self, request: Request, optimization: int) -> Response:
+        """What came of it: digest, bytes, how it is served, and its files."""
+        return Response(OptimizationResultSerializer(self.get_object()).data)
+
+
+class OptimizationEventsApi(generics.ListAPIView[WorkEvent]):
+    permission_classes = (Staff,)
+    serializer_class = WorkEventSerializer
+    queryset = WorkEvent.objects.none()
+
+    def get_queryset(self) -> QuerySet[WorkEvent]:
+        return event_list(work=job_get(pk=self.kwargs["optimization"]))

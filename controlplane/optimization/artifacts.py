@@ -1,0 +1,138 @@
+"""A finished output in the artifact store, under the digest of its content, until nothing needs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.artifact_store import ByteStream, artifact_store
+from controlplane.catalog.models import Variant
+from controlplane.errors import RefusedError, UnavailableError
+from controlplane.optimization.claims import Claim
+from controlplane.optimization.models import OPEN, Artifact, OptimizationJob, Status
+
+LINEAGE: Final = "lineage.json"
+CHECKPOINT: Final = "checkpoint"
+UNNEEDED_AFTER: Final = timedelta(hours=1)
+State = Artifact.State
+
+
+def artifact_keep(claim: Claim, output: Path, *, beat: Callable[[], None]) -> Artifact:
+    """Stores a whole output; one that is stored already is not sent again.
+
+    The row comes first, so that files in the store always have one, by which they are found and removed when
+    this process dies. The artifact is `stored` only by `artifact_settle`, in the transaction of who needs it.
+
+    Raises:
+        RefusedError: a file is not what the output's own lineage says.
+        UnavailableError: the store does not answer, or somebody else stores or removes the same files.
+    """
+    lineage = json.loads((output / LINEAGE).read_text(encoding="utf-8"))
+    files = {str(name): (int(size), str(sha256)) for name, (size, sha256) in lineage["files"].items()}
+    artifact = _take(claim, str(lineage["digest"]), files)
+    if artifact.state == State.STORED:
+        return artifact
+    store, folder = artifact_store(), artifact_key(artifact.sha256)
+    # What an attempt that died has left may be half a file, of the right length even after a power cut.
+    store.remove(folder)
+    for name, (size, sha256) in sorted(files.items()):
+        with (output / name).open("rb") as stream:
+            digesting = _Digesting(stream, beat)
+            store.put(f"{folder}/{name}", digesting, limit=size)
+        if digesting.sha256 != sha256:
+            raise RefusedError(f"{name} is not what was written: the disk of this host may be failing")
+    with (output / LINEAGE).open("rb") as stream:
+        store.put(f"{folder}/{LINEAGE}", stream, limit=(output / LINEAGE).stat().st_size)
+    return artifact
+
+
+def artifact_key(sha256: str) -> str:
+    """Its folder in the store."""
+    return f"optimized/{sha256}"
+
+
+def checkpoint_uri(artifact: Artifact) -> str:
+    """What the catalogue calls its checkpoint: a folder's path where the store is one, else s3://."""
+    parts = urlsplit(artifact.uri)
+    if parts.scheme == "file":
+        return str(Path(unquote(parts.path)) / CHECKPOINT)
+    return f"{artifact.uri}{CHECKPOINT}/"
+
+
+def artifacts_collect() -> int:
+    """Removes what nothing needs any more, and what a dead process left half-stored; how many."""
+    removed = 0
+    for artifact in Artifact.objects.filter(needed_at__lt=timezone.now() - UNNEEDED_AFTER):
+        if _condemn(artifact):
+            artifact_store().remove(artifact_key(artifact.sha256))
+            Artifact.objects.filter(pk=artifact.pk, state=State.REMOVING).delete()
+            removed += 1
+    return removed
+
+
+@transaction.atomic
+def _take(claim: Claim, digest: str, files: dict[str, tuple[int, str]]) -> Artifact:
+    artifact, made = Artifact.objects.select_for_update().get_or_create(
+        pk=digest,
+        defaults={
+            "uri": artifact_store().uri(artifact_key(digest)),
+            "size": sum(size for size, _ in files.values()),
+            "files": {name: sha256 for name, (_, sha256) in files.items()},
+        },
+    )
+    if artifact.state == State.REMOVING:
+        raise UnavailableError("the same files, which nothing needed, are just being removed")
+    others = artifact.jobs.filter(status__in=OPEN).exclude(pk=claim.pk)
+    if not made and artifact.state == State.STORING and (other := others.first()) is not None:
+        raise UnavailableError(f"{other} is storing the same files")
+    Artifact.objects.filter(pk=digest).update(needed_at=timezone.now())
+    claim.write(artifact_id=digest)
+    return artifact
+
+
+@transaction.atomic
+def _condemn(artifact: Artifact) -> bool:
+    """Whether nothing needs it; from then on nobody may begin to."""
+    row = Artifact.objects.select_for_update().filter(pk=artifact.pk).first()
+    if row is None:
+        return False
+    needing = row.jobs.filter(status__in=(*OPEN, Status.DONE))
+    if needing.exists() or Variant.objects.filter(source=checkpoint_uri(row)).exists():
+        row.needed_at = timezone.now()
+        row.save(update_fields=["needed_at"])
+        return False
+    OptimizationJob.objects.filter(artifact=row).update(artifact=None)
+    row.state = State.REMOVING
+    row.save(update_fields=["state"])
+    return True
+
+
+class _Digesting:
+    """Takes the digest of what is read through it, and says that we live."""
+
+    def __init__(self, stream: ByteStream, beat: Callable[[], None]) -> None:
+        self._stream, self._beat, self._digest = stream, beat, hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self._digest.update(data)
+        self._beat()
+        return data
+
+
+def lineage_of(output: Path) -> dict[str, Any]:
+    """What the output says of where it comes from, without its list of files."""
+    lineage: dict[str, Any] = json.loads((output / LINEAGE).read_text(encoding="utf-8"))
+    return {name: value for name, value in lineage.items() if name != "files"}

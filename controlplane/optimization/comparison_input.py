@@ -1,0 +1,73 @@
+"""What a comparison is asked for by REST; `worker_engine.optimization` reads the same fields again."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from controlplane.http.strict import StrictSerializer
+from controlplane.optimization.models import Machine
+
+
+class ArmInput(StrictSerializer):
+    variant = serializers.CharField(max_length=63, default="", allow_blank=True)
+    name = serializers.CharField(max_length=63, default="", allow_blank=True)
+
+
+class LoadInput(StrictSerializer):
+    """How requests come."""
+
+    concurrency = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=256),
+        required=False,
+        min_length=1,
+        max_length=16,
+    )
+    rounds = serializers.IntegerField(min_value=0, max_value=1000, required=False)
+    warm_up = serializers.IntegerField(min_value=0, max_value=100, required=False)
+    requests = serializers.IntegerField(min_value=1, max_value=1000, required=False)
+    max_tokens = serializers.IntegerField(min_value=1, max_value=8192, required=False)
+    ignore_eos = serializers.BooleanField(required=False)
+
+
+class ScorerInput(StrictSerializer):
+    kind = serializers.ChoiceField(choices=["none", "exact", "regex", "json_schema"])
+    pattern = serializers.CharField(max_length=2000, required=False)
+    schema = serializers.DictField(required=False)
+
+
+class QualityInput(StrictSerializer):
+    """What answers are held to."""
+
+    most_texts = serializers.IntegerField(min_value=0, max_value=10_000, required=False)
+    text_tokens = serializers.IntegerField(min_value=2, max_value=8192, required=False)
+    prompts = serializers.IntegerField(min_value=0, max_value=10_000, required=False)
+    answer_tokens = serializers.IntegerField(min_value=1, max_value=4096, required=False)
+    scorer = ScorerInput(required=False)
+    samples = serializers.IntegerField(min_value=0, max_value=50, required=False)
+
+
+class PriceInput(StrictSerializer):
+    """Of the machine; input and output of a million tokens, by list."""
+
+    hour = serializers.FloatField(min_value=0)
+    currency = serializers.CharField(max_length=3, required=False)
+    discount = serializers.FloatField(min_value=0, max_value=0.99, required=False)
+    input = serializers.FloatField(min_value=0, required=False)
+    output = serializers.FloatField(min_value=0, required=False)
+
+
+class ComparisonInput(StrictSerializer):
+    """The first arm is the original, beside which the others are judged."""
+
+    base_model = serializers.CharField(max_length=63)
+    arms = ArmInput(many=True)
+    name = serializers.CharField(max_length=100, default="", allow_blank=True)
+    machine = serializers.ChoiceField(choices=Machine.choices, required=False)
+    prompts = serializers.CharField(max_length=64, required=False, help_text="SHA-256 of a prompt set.")
+    texts = serializers.CharField(
+        max_length=64, required=False, help_text="SHA-256 of a prompt set of held-out texts, for perplexity."
+    )
+    load = LoadInput(required=False)
+    quality = QualityInput(required=False)
+    price = PriceInput(required=False)
+    seed = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False)

@@ -1,0 +1,113 @@
+"""Comparisons that people ask for: which arms, on what prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.db import transaction
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.catalog.models import BaseModel, Variant
+from controlplane.catalog.selectors import variant_get
+from controlplane.deployments.steps import actor_name
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.events import event_add
+from controlplane.optimization.models import OPEN, ComparisonRun, Machine, PromptSet
+from controlplane.optimization.queueing import work_enqueue
+from controlplane.optimization.services import identity_of
+from controlplane.optimization.workspace import work_forget
+
+MOST_ARMS: Final = 8
+ORIGINAL: Final = "original"
+
+
+@transaction.atomic
+def comparison_create(
+    *,
+    base_model: BaseModel,
+    arms: Sequence[Mapping[str, str]],
+    name: str = "",
+    machine: str = "",
+    prompts: PromptSet | None = None,
+    texts: PromptSet | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[ComparisonRun, bool]:
+    """A comparison, and whether it is a new one: while the same one waits or runs, that is the one there is.
+
+    Args:
+        arms: `variant` ("" for the base's own checkpoint) and `name` ("" for the variant's); the first is
+            what the others are judged beside.
+        machine: cpu or gpu; by what the variants were made for when empty.
+        settings: load, quality, price and seed, as `compare` takes them.
+
+    Raises:
+        InvalidInputError: too few or too many arms, or two of one name.
+        NotFoundError: the base has no such variant.
+        ConflictError: the checkpoint's digests are not there yet.
+    """
+    if base_model.digest_status != BaseModel.Digest.DONE:
+        raise ConflictError(
+            f"the digests of {base_model.name}'s checkpoint are {base_model.digest_status}: wait for them"
+        )
+    if not 2 <= len(arms) <= MOST_ARMS:
+        raise InvalidInputError(
+            f"a comparison has 2 to {MOST_ARMS} arms, the original among them", field="arms"
+        )
+    variants = [_variant(base_model, arm.get("variant", "")) for arm in arms]
+    named = _named(arms)
+    machine = machine or _machine(variants)
+    values = {"arms": named, "settings": dict(settings or {}), "machine": machine}
+    identity = identity_of(
+        base_model=base_model.pk, checkpoint=base_model.checkpoint_sha256,
+        prompts=prompts.pk if prompts else "", texts=texts.pk if texts else "", **values,
+    )  # fmt: skip
+    base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
+    there = ComparisonRun.objects.filter(identity=identity, status__in=OPEN).first()
+    if there is not None:
+        return there, False
+    comparison = ComparisonRun.objects.create(
+        base_model=base_model, name=name[:100], prompts=prompts, texts=texts, identity=identity,
+        created_by=actor_name(), **values,
+    )  # fmt: skip
+    event_add(comparison, "asked", ", ".join(arm["name"] for arm in named))
+    work_enqueue(comparison)
+    audit_record(tenant="", action="comparison.create", target=comparison, after=snapshot(comparison))
+    return comparison, True
+
+
+@transaction.atomic
+def comparison_remove(*, comparison: ComparisonRun) -> None:
+    """Forgets a comparison that has ended.
+
+    Raises:
+        ConflictError: it has not.
+    """
+    row = ComparisonRun.objects.select_for_update().get(pk=comparison.pk)
+    if row.is_open:
+        raise ConflictError(f"{row} is {row.status}: cancel it first")
+    audit_record(tenant="", action="comparison.remove", target=row, before=snapshot(row))
+    transaction.on_commit(lambda: work_forget(comparison))
+    row.delete()
+
+
+def _variant(base_model: BaseModel, name: str) -> Variant | None:
+    return variant_get(base_model=base_model, name=name) if name else None
+
+
+def _named(arms: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    found = []
+    for arm in arms:
+        variant = arm.get("variant", "")
+        found.append({"name": (arm.get("name") or variant or ORIGINAL)[:63], "variant": variant})
+    names = [arm["name"] for arm in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidInputError(f"two arms are called {twice[0]!r}: name them apart", field="arms")
+    return found
+
+
+def _machine(variants: Sequence[Variant | None]) -> Machine:
+    jobs = (getattr(variant, "optimization", None) for variant in variants)
+    on_gpu = any(job is not None and job.machine == Machine.GPU for job in jobs)
+    return Machine.GPU if on_gpu else Machine.CPU

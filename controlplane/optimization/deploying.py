@@ -1,0 +1,75 @@
+"""A job's variant on a deployment: a rollout like any other, with its canary and its way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.catalog.models import Variant
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.rollouts.services import deployment_rollout_start
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.events import event_add
+from controlplane.optimization.models import OptimizationJob
+from controlplane.optimization.serving import served_how
+
+
+@transaction.atomic
+def job_deploy(
+    *,
+    job: OptimizationJob,
+    deployment: Deployment,
+    strategy: str = DeploymentRollout.Strategy.ROLLING,
+    policy: Mapping[str, Any] | None = None,
+) -> DeploymentRollout:
+    """Has a deployment of the job's base go over to its variant. Names, adapters and aliases stay.
+
+    Raises:
+        InvalidInputError: the deployment is of another base, or cannot serve the variant.
+        ConflictError: the job has no variant, or the deployment serves nothing or has a rollout already.
+    """
+    variant = job.variant
+    if variant is None:
+        raise ConflictError(
+            f"{job} is {job.status} and has no variant in the catalogue: there is nothing to deploy"
+        )
+    if deployment.base_model_id != job.base_model_id:
+        raise InvalidInputError(
+            f"{deployment.name} serves {deployment.base_model.name}; the variant is of {job.base_model.name}",
+            field="deployment",
+        )
+    change = {"variant": variant.name, "environment": _environment(deployment, variant)}
+    rollout = deployment_rollout_start(deployment=deployment, change=change, strategy=strategy, policy=policy)
+    event_add(job, "deploy", f"rollout {rollout.pk} of {deployment.name}")
+    return rollout
+
+
+def _environment(deployment: Deployment, variant: Variant) -> dict[str, str]:
+    """The deployment's own, without what came with the variant before, and with what goes with this one."""
+    kind = deployment.target.kind
+    if kind == Target.Kind.OPENAI_HTTP:
+        raise InvalidInputError(
+            f"the servers of {deployment.name} are somebody else's: start some with the variant, and roll out"
+            " their URLs",
+            field="deployment",
+        )
+    wanted = _served(variant, kind)
+    if kind != Target.Kind.LOCAL and served_how(variant, None).flags:
+        raise InvalidInputError(
+            "the recipe speculates, which this deployment's containers would not be told: deploy it to our"
+            " own workers, or make the variant without speculation",
+            field="deployment",
+        )
+    before = Variant.objects.filter(base_model_id=deployment.base_model_id, name=deployment.variant).first()
+    came_along = _served(before, kind) if before is not None else {}
+    own = {name: text for name, text in deployment.environment.items() if came_along.get(name) != text}
+    return own | wanted
+
+
+def _served(variant: Variant, kind: str) -> dict[str, str]:
+    folder = Path(variant.source) if kind == Target.Kind.LOCAL and variant.source.startswith("/") else None
+    return served_how(variant, folder).deployment_environment()

@@ -1,0 +1,13 @@
+"""What the lists of jobs and comparisons can be narrowed by."""
+
+from __future__ import annotations
+
+import django_filters as filters
+
+from controlplane.optimization.models import Machine, Status
+
+
+class WorkFilter(filters.FilterSet):  # type: ignore[misc]
+    base_model = filters.CharFilter("base_model__name")
+    status = filters.ChoiceFilter(choices=Status.choices)
+    machine = filters.ChoiceFilter(choices=Machine.choices)

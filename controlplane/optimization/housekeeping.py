@@ -1,0 +1,58 @@
+"""What ended works left on a host goes: their folders, and copies of checkpoints that nobody uses."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from datetime import timedelta
+from typing import Final
+
+from django.utils import timezone
+
+from controlplane.optimization.models import OPEN, ComparisonRun, OptimizationJob, Status
+from controlplane.optimization.workspace import root, work_folder, work_forget
+
+RESUMABLE_FOR: Final = timedelta(days=7)
+"""How long the finished steps of a job that failed or was cancelled are kept for who asks for it again."""
+
+
+def leftovers_collect() -> int:
+    """Removes what ended works left on the host that it runs on; how many things that was."""
+    return _jobs() + _comparisons() + _checkpoints()
+
+
+def _jobs() -> int:
+    removed, before = 0, timezone.now() - RESUMABLE_FOR
+    ended = OptimizationJob.objects.filter(status__in=(Status.DONE, Status.FAILED, Status.CANCELLED))
+    for job in ended.order_by("pk").iterator():
+        if not work_folder(job).exists() or (
+            job.status != Status.DONE and job.ended_at is not None and job.ended_at > before
+        ):
+            continue
+        # One that was asked for again is in the same folder.
+        if not OptimizationJob.objects.filter(identity=job.identity, status__in=OPEN).exists():
+            work_forget(job)
+            removed += 1
+    return removed
+
+
+def _comparisons() -> int:
+    removed = 0
+    folder = root() / "comparisons"
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = ComparisonRun.objects.filter(pk=int(path.name)).first() if path.name.isdigit() else None
+        if found is None or not found.is_open:
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def _checkpoints() -> int:
+    """Copies of checkpoints that no work has used for a week."""
+    removed, before = 0, time.time() - RESUMABLE_FOR.total_seconds()
+    folder = root() / "checkpoints"
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.stat().st_mtime < before:
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+    return removed

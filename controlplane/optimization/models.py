@@ -1,0 +1,222 @@
+"""Optimization jobs, comparisons of what came of them, and what both stand on."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils import timezone
+
+from controlplane.catalog.models import BaseModel, Variant
+
+
+class Status(models.TextChoices):
+    QUEUED = "queued"
+    WAITING = "waiting", "waiting for room"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.CANCELLING)
+"""Of work that may still change."""
+
+
+class Machine(models.TextChoices):
+    """Whose Celery queue takes it."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+class PromptSet(models.Model):
+    """Lines of JSON: calibration's texts, or a comparison's prompts. Its key is its content."""
+
+    sha256 = models.CharField(primary_key=True, max_length=64)
+    name = models.CharField(max_length=100)
+    lines = models.PositiveIntegerField()
+    size = models.PositiveIntegerField(help_text="Bytes.")
+    created_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at", "sha256")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Artifact(models.Model):
+    """Files under the address of their content in the artifact store, from before the first is put there."""
+
+    class State(models.TextChoices):
+        STORING = "storing"
+        STORED = "stored"
+        REMOVING = "removing"
+
+    sha256 = models.CharField(primary_key=True, max_length=64, help_text="catalog.digests.checkpoint_digest")
+    state = models.CharField(max_length=10, choices=State.choices, default=State.STORING)
+    uri = models.CharField(max_length=1000)
+    size = models.BigIntegerField(help_text="Bytes of all files.")
+    files = models.JSONField(help_text="Path below the folder -> SHA-256.")
+    needed_at = models.DateTimeField(default=timezone.now, help_text="When something last needed it.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at", "sha256")
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+class Work(models.Model):
+    """What a subprocess does for minutes or hours, by whoever holds the lease; see `claims`."""
+
+    base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="%(class)ss")
+    prompts = models.ForeignKey(PromptSet, models.PROTECT, null=True, blank=True, related_name="%(class)ss")
+    machine = models.CharField(max_length=4, choices=Machine.choices)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.QUEUED)
+    error_code = models.CharField(max_length=40, blank=True)
+    reason = models.TextField(blank=True, help_text="What it waits for, or why it ended.")
+    cancel_asked_at = models.DateTimeField(null=True, blank=True)
+
+    phase = models.CharField(max_length=60, blank=True)
+    percent = models.FloatField(default=0)
+    eta_seconds = models.FloatField(null=True, blank=True)
+    log_tail = models.TextField(blank=True)
+    progress_at = models.DateTimeField(null=True, blank=True)
+    result = models.JSONField(null=True, blank=True, help_text="As the subprocess wrote it.")
+
+    attempts = models.PositiveSmallIntegerField(default=0)
+    lost_attempts = models.PositiveSmallIntegerField(default=0, help_text="In a row: their process vanished.")
+    next_at = models.DateTimeField(default=timezone.now, db_index=True, help_text="When to enqueue again.")
+    host = models.CharField(max_length=255, blank=True)
+    lease_owner = models.CharField(max_length=64, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    created_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    KIND: ClassVar[str]
+
+    class Meta:
+        abstract = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still change."""
+        return self.status in OPEN
+
+    @property
+    def seconds(self) -> float | None:
+        """From its first attempt to its end, or to now."""
+        if self.started_at is None:
+            return None
+        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
+
+
+class OptimizationJob(Work):
+    """A recipe applied to a base model's checkpoint. One that is asked for again is the one there is."""
+
+    KIND = "job"
+
+    checkpoint_sha256 = models.CharField(max_length=64, help_text="Of the base, when it was asked for.")
+    recipe = models.JSONField(help_text="worker_engine.optimization.recipe, every field stated.")
+    recipe_sha256 = models.CharField(max_length=64)
+    engine = models.CharField(max_length=10)
+    identity = models.CharField(
+        max_length=64, help_text="Digest of checkpoint, recipe and calibration's texts."
+    )
+    variant_name = models.CharField(max_length=63, help_text="What its result is called in the catalogue.")
+    variant = models.OneToOneField(
+        Variant, models.SET_NULL, null=True, blank=True, related_name="optimization"
+    )
+    artifact = models.ForeignKey(Artifact, models.PROTECT, null=True, blank=True, related_name="jobs")
+    lineage = models.JSONField(default=dict, blank=True, help_text="From the base to the variant.")
+
+    class Meta:
+        ordering = ("-pk",)
+        constraints = [
+            models.UniqueConstraint(
+                fields=["identity"],
+                condition=~models.Q(status__in=["failed", "cancelled"]),
+                name="optimization_job_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"optimization {self.pk}"
+
+
+class ComparisonRun(Work):
+    """A measurement of several arms of one base model in one run."""
+
+    KIND = "comparison"
+
+    name = models.CharField(max_length=100, blank=True)
+    arms = models.JSONField(
+        help_text="name, and variant ('' for the base's own checkpoint); the first is the original."
+    )
+    settings = models.JSONField(default=dict, blank=True, help_text="load, quality, price, seed.")
+    texts = models.ForeignKey(
+        PromptSet, models.PROTECT, null=True, blank=True, related_name="comparisons_by_texts",
+        help_text="Held-out, for perplexity.",
+    )  # fmt: skip
+    identity = models.CharField(max_length=64)
+
+    class Meta:
+        ordering = ("-pk",)
+        constraints = [
+            models.UniqueConstraint(
+                fields=["identity"],
+                condition=models.Q(status__in=["queued", "waiting", "running", "cancelling"]),
+                name="comparison_run_once_at_a_time",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"comparison {self.pk}"
+
+
+class WorkEvent(models.Model):
+    """What happened to a job or a comparison. Rows are only ever added."""
+
+    job = models.ForeignKey(OptimizationJob, models.CASCADE, null=True, related_name="events")
+    comparison = models.ForeignKey(ComparisonRun, models.CASCADE, null=True, related_name="events")
+    event = models.CharField(max_length=40)
+    detail = models.TextField(blank=True)
+    actor = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"{self.event} {self.detail[:60]}"
+
+
+class Attempt(models.Model):
+    """From when to when a machine was at work on something. Names, not keys: what is metered outlives it."""
+
+    subject = models.CharField(max_length=100, unique=True, help_text="Such as job-12.1: its first attempt.")
+    base_model = models.CharField(max_length=63)
+    machine = models.CharField(max_length=4, choices=Machine.choices)
+    instance_type = models.CharField(max_length=40, blank=True)
+    host = models.CharField(max_length=255)
+    started_at = models.DateTimeField()
+    seen_at = models.DateTimeField(help_text="When it last said that it lives.")
+    ended_at = models.DateTimeField(null=True, blank=True)
+    metered = models.BooleanField(default=False, help_text="Its time is in metering, to its end.")
+
+    class Meta:
+        ordering = ("-pk",)
+        indexes = [
+            models.Index(fields=["subject"], condition=models.Q(metered=False), name="attempt_unmetered")
+        ]
+
+    def __str__(self) -> str:
+        return self.subject

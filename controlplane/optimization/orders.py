@@ -1,0 +1,175 @@
+"""What the subprocess is asked for, of a job and of a comparison, and what becomes of its answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from django.db.models import Sum
+
+from controlplane.catalog.models import BaseModel, Variant
+from controlplane.errors import InvalidInputError
+from controlplane.optimization.admission import Needs
+from controlplane.optimization.claims import Claim
+from controlplane.optimization.endings import work_end
+from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Status, Work
+from controlplane.optimization.prompt_sets import prompts_read
+from controlplane.optimization.results import job_keep
+from controlplane.optimization.serving import served_how
+from controlplane.optimization.workspace import OUTPUT, checkpoint_folder, log_tail
+from worker_engine.optimization.recipe import Recipe
+
+_ORDER: Final = "order.json"
+_PROMPTS: Final = "prompts.jsonl"
+_MEASURED: Final = "measured.json"
+Beat = Callable[[], None]
+
+
+class Order(Protocol):
+    """One work, as the subprocess is to do it."""
+
+    @property
+    def needs(self) -> Needs:
+        """What room it takes."""
+
+    def prepare(self, folder: Path, beat: Beat) -> None:
+        """Puts into `folder` what the subprocess reads.
+
+        Raises:
+            InvalidInputError: a source is not what it was.
+            UnavailableError: a source does not answer.
+        """
+
+    def arguments(self, folder: Path) -> list[str]:
+        """The subprocess's."""
+
+    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
+        """Ends the work with what the subprocess found."""
+
+
+class JobOrder:
+    """`run`."""
+
+    def __init__(self, job: OptimizationJob) -> None:
+        self._job = job
+        self._recipe = Recipe.from_dict(job.recipe)
+
+    @property
+    def needs(self) -> Needs:
+        recipe = self._recipe
+        return Needs.of(
+            self._job.machine, weights_bytes(self._job.base_model), devices=recipe.tensor_parallel.degree,
+            capability=recipe.target.hardware.capability,
+        )  # fmt: skip
+
+    def prepare(self, folder: Path, beat: Beat) -> None:
+        job, base = self._job, self._job.base_model
+        if base.checkpoint_sha256 != job.checkpoint_sha256:
+            raise InvalidInputError(
+                f"{base.name}'s checkpoint was read anew since, and is another: ask for it again"
+            )
+        source = checkpoint_folder(base, base.source, job.checkpoint_sha256, beat=beat)
+        order: dict[str, Any] = {"version": 1, "source": str(source), "recipe": job.recipe}
+        if job.prompts is not None:
+            order["calibration"] = str(prompts_file(folder, job.prompts))
+        (folder / _ORDER).write_text(json.dumps(order))
+
+    def arguments(self, folder: Path) -> list[str]:
+        return ["run", str(folder / _ORDER), "--output", str(folder / OUTPUT)]
+
+    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
+        job_keep(claim, folder, result, beat=beat)
+
+
+class ComparisonOrder:
+    """`compare`."""
+
+    def __init__(self, comparison: ComparisonRun) -> None:
+        self._comparison = comparison
+        self._variants = {
+            variant.name: variant
+            for variant in Variant.objects.filter(base_model_id=comparison.base_model_id).select_related(
+                "optimization__artifact"
+            )
+        }
+
+    @property
+    def needs(self) -> Needs:
+        """Every arm is loaded at once; one whose bytes are not known takes the base's."""
+        own = weights_bytes(self._comparison.base_model)
+        sizes = [self._size(arm["variant"], own) for arm in self._comparison.arms]
+        return Needs.of(self._comparison.machine, sum(sizes))
+
+    def prepare(self, folder: Path, beat: Beat) -> None:
+        comparison = self._comparison
+        load, quality = (
+            dict(comparison.settings.get("load", {})),
+            dict(comparison.settings.get("quality", {})),
+        )
+        if comparison.prompts is not None:
+            load["prompts"] = str(prompts_file(folder, comparison.prompts))
+        if comparison.texts is not None:
+            quality["texts"] = str(prompts_file(folder, comparison.texts, name="texts.jsonl"))
+        order = {
+            "version": 1, "arms": [self._arm(arm, beat) for arm in comparison.arms], "load": load,
+            "quality": quality, "seed": comparison.settings.get("seed", 0),
+        }  # fmt: skip
+        if price := comparison.settings.get("price"):
+            order["price"] = price
+        # Of an attempt that died just after it had written it; it would be refused as somebody's.
+        (folder / _MEASURED).unlink(missing_ok=True)
+        (folder / _ORDER).write_text(json.dumps(order))
+
+    def arguments(self, folder: Path) -> list[str]:
+        return ["compare", str(folder / _ORDER), "--output", str(folder / _MEASURED)]
+
+    def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
+        told = json.loads((folder / _MEASURED).read_text(encoding="utf-8"))
+        work_end(claim, Status.DONE, "", "", log=log_tail(folder), percent=100.0, result=told)
+
+    def _arm(self, arm: Mapping[str, str], beat: Beat) -> dict[str, Any]:
+        base = self._comparison.base_model
+        if not arm["variant"]:
+            folder = checkpoint_folder(base, base.source, base.checkpoint_sha256, beat=beat)
+            return {"name": arm["name"], "model": str(folder)}
+        variant = self._variants.get(arm["variant"])
+        if variant is None:
+            raise InvalidInputError(f"{base.name} has no variant {arm['variant']} any more")
+        digest = hashlib.sha256(variant.source.encode()).hexdigest()
+        folder = checkpoint_folder(base, variant.source, digest, beat=beat)
+        served = served_how(variant, folder)
+        return {
+            "name": arm["name"],
+            "model": str(folder),
+            "flags": served.flags,
+            "environment": served.environment,
+        }
+
+    def _size(self, name: str, own: int) -> int:
+        job = getattr(self._variants.get(name), "optimization", None)
+        return int(job.artifact.size) if job is not None and job.artifact is not None else own
+
+
+def order_of(work: Work) -> Order:
+    """By its kind."""
+    if isinstance(work, OptimizationJob):
+        return JobOrder(work)
+    if isinstance(work, ComparisonRun):
+        return ComparisonOrder(work)
+    raise TypeError(f"{work._meta.label} has no order")
+
+
+def prompts_file(folder: Path, prompts: PromptSet, *, name: str = _PROMPTS) -> Path:
+    """A prompt set beside the order. Raises InvalidInputError and UnavailableError."""
+    path = folder / name
+    path.write_bytes(prompts_read(prompts=prompts))
+    return path
+
+
+def weights_bytes(base_model: BaseModel) -> int:
+    """Of its safetensors."""
+    weights = base_model.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"]
+    return int(weights or 0)

@@ -1,0 +1,149 @@
+"""Prompts as lines of JSON: all are read before any is kept, under the digest of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from io import BytesIO
+from typing import Any, Final
+
+from django.db import transaction
+
+from controlplane.artifact_store import ByteStream, artifact_store
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.deployments.steps import actor_name
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.models import PromptSet
+
+MOST_BYTES: Final = 32 << 20
+MOST_LINES: Final = 100_000
+_MOST_LINE: Final = 1 << 20
+_SHOWN_FAULTS: Final = 5
+
+
+def prompts_create(*, stream: ByteStream, name: str = "") -> PromptSet:
+    """Keeps a JSONL file; the same one sent again is the one there is.
+
+    Each line is an object with `text` (calibration) or `prompt` (a text) or `messages` (a chat); beside it
+    may stand the answer that is `expected`, a text.
+
+    Raises:
+        InvalidInputError: lines that are not what they should be, by their numbers.
+        UnavailableError: the store does not answer.
+    """
+    data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise InvalidInputError(f"a prompt set is at most {MOST_BYTES >> 20} MiB", field="file")
+    lines = _lines(data)
+    digest = hashlib.sha256(data).hexdigest()
+    # Before the row, under the address of its content: who dies between leaves what the next one finds.
+    _store(digest, data)
+    with transaction.atomic():
+        prompts, made = PromptSet.objects.get_or_create(
+            pk=digest,
+            defaults={
+                "name": name.strip()[:100] or digest[:12], "lines": lines, "size": len(data),
+                "created_by": actor_name(),
+            },
+        )  # fmt: skip
+        if made:
+            audit_record(tenant="", action="prompt_set.create", target=prompts, after=snapshot(prompts))
+    return prompts
+
+
+@transaction.atomic
+def prompts_remove(*, prompts: PromptSet) -> None:
+    """Forgets a prompt set and its file.
+
+    Raises:
+        ConflictError: a job or a comparison was made with it.
+    """
+    row = PromptSet.objects.select_for_update().get(pk=prompts.pk)
+    if _is_used(row):
+        raise ConflictError(f"jobs or comparisons were made with {row.name}: remove those first")
+    audit_record(tenant="", action="prompt_set.remove", target=row, before=snapshot(row))
+    row.delete()
+    transaction.on_commit(lambda: _discard(prompts.pk))
+
+
+def _is_used(row: PromptSet) -> bool:
+    return row.optimizationjobs.exists() or row.comparisonruns.exists() or row.comparisons_by_texts.exists()
+
+
+def prompts_key(sha256: str) -> str:
+    """Where its file lies in the store."""
+    return f"prompt-sets/{sha256}/prompts.jsonl"
+
+
+def prompts_read(*, prompts: PromptSet) -> bytes:
+    """Its file. Raises UnavailableError, also when what the store has is not what was kept."""
+    with artifact_store().open(prompts_key(prompts.pk)) as stream:
+        data = stream.read(MOST_BYTES + 1)
+    if hashlib.sha256(data).hexdigest() != prompts.pk:
+        raise InvalidInputError(f"the store's file of prompt set {prompts.name} was changed: upload it again")
+    return data
+
+
+def line_fault(line: bytes) -> str:
+    """What is wrong with one line; "" for nothing."""
+    if len(line) > _MOST_LINE:
+        return f"is longer than {_MOST_LINE >> 20} MiB"
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {error}"
+    if not isinstance(value, dict):
+        return f"must be an object, got {type(value).__name__}"
+    if sum(key in value for key in ("text", "prompt", "messages")) != 1:
+        return "needs one of text, prompt and messages"
+    for key in ("text", "prompt", "expected"):
+        if key in value and not (isinstance(value[key], str) and value[key].strip()):
+            return f"{key} must be a text that is not empty"
+    return _messages_fault(value["messages"]) if "messages" in value else ""
+
+
+def _messages_fault(messages: Any) -> str:
+    if not isinstance(messages, list) or not messages:
+        return "messages must be a list that is not empty"
+    for message in messages:
+        fine = isinstance(message, dict) and all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        )
+        if not fine:
+            return "each message is an object with the texts role and content"
+    return ""
+
+
+def _lines(data: bytes) -> int:
+    """How many lines have something in them. Raises InvalidInputError naming those that are wrong."""
+    count, faults = 0, list[str]()
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        count += 1
+        if fault := line_fault(line):
+            faults.append(f"line {number}: {fault}")
+    if faults:
+        more = f" (and {len(faults) - _SHOWN_FAULTS} more lines)" if len(faults) > _SHOWN_FAULTS else ""
+        raise InvalidInputError("; ".join(faults[:_SHOWN_FAULTS]) + more, field="file")
+    if not 1 <= count <= MOST_LINES:
+        raise InvalidInputError(f"a prompt set has 1 to {MOST_LINES} lines, got {count}", field="file")
+    return count
+
+
+def _store(digest: str, data: bytes) -> None:
+    store, key = artifact_store(), prompts_key(digest)
+    if store.size(key) == len(data):
+        return
+    # Half of it, of an upload that died.
+    store.remove_file(key)
+    try:
+        store.put(key, BytesIO(data), limit=MOST_BYTES)
+    except FileExistsError as error:
+        raise ConflictError("the same prompt set is being uploaded just now: try again") from error
+
+
+def _discard(digest: str) -> None:
+    if not PromptSet.objects.filter(pk=digest).exists():
+        artifact_store().remove(f"prompt-sets/{digest}")

@@ -1,0 +1,68 @@
+"""Recipes as people give them: read strictly, and held against the model before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from controlplane.catalog.models import BaseModel
+from controlplane.errors import InvalidInputError
+from controlplane.optimization.models import Machine
+from worker_engine.optimization.compatibility import Reason, Stack, reasons
+from worker_engine.optimization.model_facts import ModelFacts, Situation
+from worker_engine.optimization.recipe import Hardware, Preset, Quantization, Recipe, Target, preset
+from worker_engine.optimization.spec_fields import SpecError, SpecFields
+
+_SAYS: Final = re.compile(r"[^a-z0-9]+")
+
+
+def recipe_read(values: Mapping[str, Any]) -> Recipe:
+    """`version` may be left out. Raises InvalidInputError naming the field."""
+    try:
+        return Recipe.from_dict({"version": 1, **values})
+    except SpecError as error:
+        raise InvalidInputError(str(error), field="recipe") from error
+
+
+def recipe_of_preset(name: str, target: Mapping[str, Any]) -> Recipe:
+    """Raises InvalidInputError for a preset or a target that there is not."""
+    if name not in list(Preset):
+        raise InvalidInputError(f"preset is one of {', '.join(Preset)}, got {name[:40]!r}", field="preset")
+    try:
+        return preset(Preset(name), Target.read(SpecFields("target", target)))
+    except SpecError as error:
+        raise InvalidInputError(str(error), field="target") from error
+
+
+def recipe_refusals(
+    recipe: Recipe, base_model: BaseModel, situation: Mapping[str, Any] | None = None
+) -> list[Reason]:
+    """All reasons against a recipe for a base model; what only its files tell, the job finds out.
+
+    Raises:
+        InvalidInputError: `situation` has a field that there is not.
+    """
+    try:
+        where = Situation.read(SpecFields("situation", situation or {}))
+    except SpecError as error:
+        raise InvalidInputError(str(error), field="situation") from error
+    facts = ModelFacts(architecture=base_model.architecture, dtype=base_model.dtype)
+    return reasons(Stack(recipe, facts, where))
+
+
+def machine_of(recipe: Recipe) -> Machine:
+    """Whose queue a recipe waits in."""
+    return Machine.CPU if recipe.target.hardware in (Hardware.CPU, Hardware.NEURON) else Machine.GPU
+
+
+def recipe_title(recipe: Recipe) -> str:
+    """A variant's name by what is done: `awq-int4-g128-ngram-4f2a91`."""
+    spoken = recipe.speculation.method.value
+    parts = [
+        "" if recipe.quantization is Quantization.NONE else recipe.quantization.value,
+        "" if spoken == "none" else spoken,
+        "compiled" if recipe.compilation.ahead_of_time or recipe.compilation.packed else "",
+        recipe.digest[:6],
+    ]
+    return _SAYS.sub("-", " ".join(part for part in parts if part)).strip("-")

@@ -1,0 +1,55 @@
+"""Reads of optimization jobs, comparisons and prompt sets."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+
+from controlplane.errors import NotFoundError
+from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Work, WorkEvent
+
+
+def job_list() -> QuerySet[OptimizationJob]:
+    """Every job, newest first."""
+    return OptimizationJob.objects.select_related("base_model", "prompts", "variant", "artifact").order_by(
+        "-pk"
+    )
+
+
+def job_get(*, pk: int) -> OptimizationJob:
+    """Raises NotFoundError."""
+    job = job_list().filter(pk=pk).first()
+    if job is None:
+        raise NotFoundError(f"there is no optimization {pk}")
+    return job
+
+
+def comparison_list() -> QuerySet[ComparisonRun]:
+    """Every comparison, newest first."""
+    return ComparisonRun.objects.select_related("base_model", "prompts").order_by("-pk")
+
+
+def comparison_get(*, pk: int) -> ComparisonRun:
+    """Raises NotFoundError."""
+    comparison = comparison_list().filter(pk=pk).first()
+    if comparison is None:
+        raise NotFoundError(f"there is no comparison {pk}")
+    return comparison
+
+
+def prompts_list() -> QuerySet[PromptSet]:
+    """Every prompt set, newest first."""
+    return PromptSet.objects.order_by("-created_at", "sha256")
+
+
+def prompts_get(*, sha256: str) -> PromptSet:
+    """Raises NotFoundError."""
+    prompts = PromptSet.objects.filter(pk=sha256).first()
+    if prompts is None:
+        raise NotFoundError(f"there is no prompt set {sha256[:80]!r}: upload it to /api/v1/prompt-sets first")
+    return prompts
+
+
+def event_list(*, work: Work) -> QuerySet[WorkEvent]:
+    """What happened to a job or a comparison, newest first."""
+    key = "job" if isinstance(work, OptimizationJob) else "comparison"
+    return WorkEvent.objects.filter(**{key: work}).order_by("-pk")

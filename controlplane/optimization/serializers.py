@@ -1,0 +1,167 @@
+"""Optimization jobs, comparisons and prompt sets as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.http.strict import StrictSerializer
+from controlplane.optimization.models import ComparisonRun, Machine, OptimizationJob, PromptSet, WorkEvent
+from worker_engine.optimization.recipe import Preset
+
+_PROGRESS = (
+    "status", "reason", "error_code", "machine", "host", "phase", "percent", "eta_seconds", "log_tail",
+    "progress_at", "attempts", "cancel_asked_at", "created_by", "created_at", "started_at", "ended_at",
+)  # fmt: skip
+
+
+class PromptSetSerializer(serializers.ModelSerializer[PromptSet]):
+    class Meta:
+        model = PromptSet
+        fields = ("sha256", "name", "lines", "size", "created_by", "created_at")
+
+
+class PromptSetInput(StrictSerializer):
+    """Lines of JSON, each an object with one of `text`, `prompt` and `messages`."""
+
+    file = serializers.FileField()
+    name = serializers.CharField(max_length=100, default="", allow_blank=True)
+
+
+class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
+    id = serializers.IntegerField(source="pk")
+    base_model = serializers.CharField(source="base_model.name")
+    recipe = serializers.DictField()
+    prompts = serializers.CharField(source="prompts_id", allow_null=True)
+    variant = serializers.CharField(
+        source="variant.name", allow_null=True, default=None, help_text="Once it is in the catalogue."
+    )
+    artifact_sha256 = serializers.CharField(source="artifact_id", allow_null=True)
+    artifact_uri = serializers.CharField(source="artifact.uri", allow_null=True, default=None)
+    artifact_bytes = serializers.IntegerField(source="artifact.size", allow_null=True, default=None)
+    lineage = serializers.DictField()
+
+    class Meta:
+        model = OptimizationJob
+        fields = (
+            "id", "base_model", "checkpoint_sha256", "recipe", "recipe_sha256", "engine", "prompts",
+            "variant_name", "variant", "artifact_sha256", "artifact_uri", "artifact_bytes", "lineage",
+            *_PROGRESS,
+        )  # fmt: skip
+
+
+class RecipeTargetInput(StrictSerializer):
+    """What a preset is for. Its fields are the recipe's `target`: docs/optimization.md."""
+
+    engine = serializers.CharField(max_length=20, required=False)
+    hardware = serializers.CharField(max_length=20, required=False)
+    instance_type = serializers.CharField(max_length=60, required=False)
+
+
+class OptimizationInput(StrictSerializer):
+    """`recipe`, or `preset` with `target`."""
+
+    base_model = serializers.CharField(max_length=63)
+    recipe = serializers.DictField(required=False, help_text="docs/optimization.md")
+    preset = serializers.ChoiceField(choices=[(name.value, name.value) for name in Preset], required=False)
+    target = RecipeTargetInput(required=False)
+    prompts = serializers.CharField(
+        max_length=64,
+        required=False,
+        help_text="SHA-256 of a prompt set, for calibration; else the bundled one.",
+    )
+    variant = serializers.CharField(
+        max_length=63,
+        default="",
+        allow_blank=True,
+        help_text="What the result is called; by the recipe if empty.",
+    )
+
+
+class RecipeCheckInput(StrictSerializer):
+    """`recipe`, or `preset` with `target`."""
+
+    base_model = serializers.CharField(max_length=63)
+    recipe = serializers.DictField(required=False)
+    preset = serializers.ChoiceField(choices=[(name.value, name.value) for name in Preset], required=False)
+    target = RecipeTargetInput(required=False)
+    situation = serializers.DictField(
+        child=serializers.BooleanField(), required=False,
+        help_text="merge_adapter, inference_components, custom_inference_script, local_testing,"
+        " fine_tuned_outside_jumpstart",
+    )  # fmt: skip
+
+
+class ReasonSerializer(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    text = serializers.CharField()
+
+
+class RecipeCheckSerializer(serializers.Serializer[Any]):
+    accepted = serializers.BooleanField()
+    reasons = ReasonSerializer(many=True, help_text="All of them.")
+    recipe = serializers.DictField(help_text="Every field stated.")
+    recipe_sha256 = serializers.CharField()
+    machine = serializers.ChoiceField(choices=Machine.choices, help_text="Whose queue it would wait in.")
+
+
+class PresetSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    recipe = serializers.DictField()
+    recipe_sha256 = serializers.CharField()
+
+
+class OptimizationResultSerializer(serializers.ModelSerializer[OptimizationJob]):
+    result = serializers.DictField(allow_null=True, help_text="digest, bytes, serve.")
+    files = serializers.DictField(
+        source="artifact.files",
+        allow_null=True,
+        default=None,
+        help_text="Path below the artifact -> SHA-256.",
+    )
+
+    class Meta:
+        model = OptimizationJob
+        fields = ("status", "result", "files")
+
+
+class OptimizationDeployInput(StrictSerializer):
+    deployment = serializers.CharField(max_length=36)
+    strategy = serializers.ChoiceField(
+        choices=DeploymentRollout.Strategy.choices, default=DeploymentRollout.Strategy.ROLLING.value
+    )
+    policy = serializers.DictField(required=False, help_text="docs/rollouts.md")
+
+
+class WorkEventSerializer(serializers.ModelSerializer[WorkEvent]):
+    class Meta:
+        model = WorkEvent
+        fields = ("at", "event", "detail", "actor")
+
+
+class ArmSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    variant = serializers.CharField(help_text="'' for the base's own checkpoint.")
+
+
+class ComparisonSerializer(serializers.ModelSerializer[ComparisonRun]):
+    id = serializers.IntegerField(source="pk")
+    base_model = serializers.CharField(source="base_model.name")
+    arms = ArmSerializer(many=True)
+    settings = serializers.DictField()
+    prompts = serializers.CharField(source="prompts_id", allow_null=True)
+    texts = serializers.CharField(source="texts_id", allow_null=True)
+
+    class Meta:
+        model = ComparisonRun
+        fields = ("id", "name", "base_model", "arms", "settings", "prompts", "texts", *_PROGRESS)
+
+
+class ComparisonResultSerializer(serializers.ModelSerializer[ComparisonRun]):
+    result = serializers.DictField(allow_null=True, help_text="docs/optimization.md")
+
+    class Meta:
+        model = ComparisonRun
+        fields = ("status", "result")

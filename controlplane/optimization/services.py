@@ -1,0 +1,154 @@
+"""What people do: ask for jobs, end them, forget them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.catalog.models import BaseModel, Variant
+from controlplane.catalog.services import variant_remove
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.steps import actor_name
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.events import event_add
+from controlplane.optimization.models import OptimizationJob, PromptSet, Status, Work
+from controlplane.optimization.queueing import work_enqueue
+from controlplane.optimization.recipes import machine_of, recipe_refusals, recipe_title
+from controlplane.optimization.workspace import work_forget
+from worker_engine.optimization.recipe import Engine, Recipe, canonical_digest
+
+_ENDED_BADLY: Final = (Status.FAILED, Status.CANCELLED)
+_VARIANT: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+@transaction.atomic
+def job_create(
+    *, base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None = None, variant: str = ""
+) -> tuple[OptimizationJob, bool]:
+    """A job for this recipe, and whether it is a new one: the same one asked for again is the one there is.
+
+    One that failed or was cancelled is asked for anew, and goes on after what was finished of it.
+
+    Args:
+        variant: what the result is to be called in the catalogue; by the recipe when empty.
+
+    Raises:
+        InvalidInputError: the recipe does not go with the model, with all reasons; or the name is malformed.
+        ConflictError: the checkpoint's digests are not there, or the variant's name is taken.
+    """
+    if found := recipe_refusals(recipe, base_model):
+        raise InvalidInputError("; ".join(reason.text for reason in found), field="recipe")
+    if recipe.target.engine is not Engine.LOCAL:
+        raise InvalidInputError(
+            "optimization by SageMaker is not started from here yet: set target.engine to local",
+            field="recipe",
+        )
+    base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
+    if base_model.digest_status != BaseModel.Digest.DONE:
+        raise ConflictError(
+            f"the digests of {base_model.name}'s checkpoint are {base_model.digest_status}: what is made of"
+            " it is named by them. Wait until they are done"
+        )
+    identity = _identity(base_model, recipe, prompts)
+    there = OptimizationJob.objects.filter(identity=identity).exclude(status__in=_ENDED_BADLY).first()
+    if there is not None:
+        return there, False
+    name = variant or recipe_title(recipe)
+    if _VARIANT.fullmatch(name) is None:
+        raise InvalidInputError(
+            "a variant's name is 1-63 lower-case letters, digits, inner hyphens and dots", field="variant"
+        )
+    if variant and Variant.objects.filter(base_model=base_model, name=name).exists():
+        raise ConflictError(f"base model {base_model.name} has a variant {name!r} already")
+    job = OptimizationJob.objects.create(
+        base_model=base_model, prompts=prompts, machine=machine_of(recipe), identity=identity,
+        checkpoint_sha256=base_model.checkpoint_sha256, recipe=recipe.to_dict(), recipe_sha256=recipe.digest,
+        engine=recipe.target.engine.value, variant_name=name, created_by=actor_name(),
+    )  # fmt: skip
+    event_add(job, "asked", name)
+    work_enqueue(job)
+    audit_record(tenant="", action="optimization.create", target=job, after=snapshot(job))
+    return job, True
+
+
+@transaction.atomic
+def work_cancel(*, work: Work) -> Work:
+    """Has it end: at once while it waits; else its process is asked, and killed when it does not.
+
+    Raises:
+        ConflictError: it has ended.
+    """
+    row = type(work)._default_manager.select_for_update().get(pk=work.pk)
+    if not row.is_open:
+        raise ConflictError(f"{row} is {row.status} already")
+    if row.cancel_asked_at is not None:
+        return row
+    now = timezone.now()
+    before = {"status": row.status}
+    row.cancel_asked_at = now
+    if row.lease_owner:
+        row.status = Status.CANCELLING
+        row.save(update_fields=["cancel_asked_at", "status"])
+    else:
+        row.status, row.ended_at, row.reason = Status.CANCELLED, now, "cancelled"
+        row.save(update_fields=["cancel_asked_at", "status", "ended_at", "reason"])
+    event_add(row, "cancel", "asked for")
+    audit_record(
+        tenant="",
+        action=f"{row._meta.model_name}.cancel",
+        target=row,
+        before=before,
+        after={"status": row.status},
+    )
+    return row
+
+
+@transaction.atomic
+def job_remove(*, job: OptimizationJob) -> None:
+    """Forgets a job that has ended, and its variant; the files follow when nothing needs them.
+
+    Raises:
+        ConflictError: it has not ended, or a deployment has its variant.
+    """
+    row = OptimizationJob.objects.select_for_update(of=("self",)).select_related("variant").get(pk=job.pk)
+    if row.is_open:
+        raise ConflictError(f"{row} is {row.status}: cancel it first")
+    if row.variant is not None:
+        if users := variant_users(row.variant):
+            raise ConflictError(
+                f"variant {row.variant.name} is in use by {', '.join(users)}: roll those back first"
+            )
+        variant_remove(variant=row.variant)
+    audit_record(tenant="", action="optimization.remove", target=row, before=snapshot(row))
+    transaction.on_commit(lambda: work_forget(job))
+    row.delete()
+
+
+def variant_users(variant: Variant) -> list[str]:
+    """Deployments that have a variant, or are on their way from or to it."""
+    mine = Deployment.objects.filter(base_model_id=variant.base_model_id, removed_at=None)
+    names = set(mine.filter(variant=variant.name).values_list("name", flat=True))
+    rolling = DeploymentRollout.objects.filter(deployment__in=mine, status__in=DeploymentRollout.ACTIVE)
+    for rollout in rolling.select_related("deployment"):
+        if variant.name in (rollout.before.get("variant"), rollout.after.get("variant")):
+            names.add(rollout.deployment.name)
+    return sorted(names)
+
+
+def _identity(base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None) -> str:
+    """Digest of everything that decides what comes out."""
+    return identity_of(
+        checkpoint=base_model.checkpoint_sha256, base_model=base_model.pk, recipe=recipe.to_dict(),
+        prompts=prompts.pk if prompts else "",
+    )  # fmt: skip
+
+
+def identity_of(**parts: Any) -> str:
+    """The same parts are the same work."""
+    return canonical_digest(parts)

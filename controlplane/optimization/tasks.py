@@ -1,0 +1,36 @@
+"""Celery's edge of optimization. One task a machine, so that each has a queue of its own."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from controlplane.optimization.artifacts import artifacts_collect
+from controlplane.optimization.attempt import work_run
+from controlplane.optimization.housekeeping import leftovers_collect
+from controlplane.optimization.queueing import works_sweep
+
+
+@shared_task(name="optimization.run_on_cpu", acks_late=True)
+def run_on_cpu(kind: str, pk: int) -> None:
+    """Brings a job or a comparison as far as it goes on this host's CPU."""
+    work_run(kind=kind, pk=pk)
+    leftovers_collect()
+
+
+@shared_task(name="optimization.run_on_gpu", acks_late=True)
+def run_on_gpu(kind: str, pk: int) -> None:
+    """The same on one of this host's GPUs."""
+    work_run(kind=kind, pk=pk)
+    leftovers_collect()
+
+
+@shared_task(name="optimization.sweep", acks_late=True)
+def sweep() -> None:
+    """Finds works whose message or worker was lost, and those that waited for room."""
+    works_sweep()
+
+
+@shared_task(name="optimization.collect", acks_late=True)
+def collect() -> None:
+    """Removes artifacts that nothing needs."""
+    artifacts_collect()

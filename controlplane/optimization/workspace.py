@@ -1,0 +1,130 @@
+"""Where a work's files lie on a host, and who is at them: one folder a work, which later attempts find."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+
+from controlplane.catalog.checkpoint_sources import checkpoint_source
+from controlplane.catalog.models import BaseModel
+from controlplane.errors import InvalidInputError
+from controlplane.optimization.models import OptimizationJob, Work
+
+_CHUNK: Final = 4 << 20
+LOG: Final = "log"
+OUTPUT: Final = "output"
+_TAIL_BYTES: Final = 8192
+
+
+class HeldError(Exception):
+    """Another process of this host is at these files, or on this device."""
+
+
+class FileLock:
+    """An advisory lock that is held as long as any process has its descriptor open.
+
+    A subprocess that is given the descriptor keeps it when its parent is killed: nobody works beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises HeldError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.fd)
+            raise HeldError(str(path)) from None
+
+    def close(self) -> None:
+        """Lets go of it; whom it was handed to keeps it."""
+        os.close(self.fd)
+
+
+def root() -> Path:
+    """This host's folder for all of it."""
+    return Path(settings.GRAFTWORK.optimization_dir)
+
+
+def work_folder(work: Work) -> Path:
+    """A job's is named by what it makes, so that who asks again for one that failed goes on from there."""
+    if isinstance(work, OptimizationJob):
+        return root() / "jobs" / work.identity[:32]
+    return root() / "comparisons" / str(work.pk)
+
+
+def work_forget(work: Work) -> None:
+    """Removes its folder, unless somebody is at it."""
+    folder = work_folder(work)
+    if not folder.exists():
+        return
+    try:
+        lock = FileLock(folder / "lock")
+    except HeldError:
+        return
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        lock.close()
+
+
+def log_tail(folder: Path) -> str:
+    """The last lines of what its processes said, without NUL, which PostgreSQL does not take."""
+    try:
+        with (folder / LOG).open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            size = stream.tell()
+            stream.seek(max(0, size - _TAIL_BYTES))
+            data = stream.read()
+    except FileNotFoundError:
+        return ""
+    text = data.decode(errors="replace").replace("\0", "\ufffd")
+    return text.split("\n", 1)[-1] if size > _TAIL_BYTES else text
+
+
+def checkpoint_folder(base_model: BaseModel, source: str, digest: str, *, beat: Callable[[], None]) -> Path:
+    """A folder of this host that holds a checkpoint: its own, or a copy of what lies in a bucket or a hub.
+
+    Args:
+        digest: names the copy, which later works find again.
+        beat: called now and then while bytes come.
+
+    Raises:
+        InvalidInputError: it is not there, or not what its digests say.
+        UnavailableError: the source does not answer.
+    """
+    found = checkpoint_source(source)
+    sizes = found.sizes()
+    known = {} if source != base_model.source else {item.name: item.size for item in base_model.files.all()}
+    if known and known != sizes:
+        changed = sorted(name for name in {*known, *sizes} if known.get(name) != sizes.get(name))
+        raise InvalidInputError(
+            f"{source} was changed since its digests were taken ({changed[0]}): have it read again",
+            field="source",
+        )
+    if source.startswith("/"):
+        return Path(source)
+    folder = root() / "checkpoints" / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)
+    for name, size in sorted(sizes.items()):
+        path = folder / name
+        if path.exists() and path.stat().st_size == size:
+            continue
+        part = folder / f".{name}.part"
+        with found.open(name) as stream, part.open("wb") as target:
+            while data := stream.read(_CHUNK):
+                target.write(data)
+                beat()
+            target.flush()
+            os.fsync(target.fileno())
+        if part.stat().st_size != size:
+            raise InvalidInputError(f"{source}/{name} ended after {part.stat().st_size} of {size} bytes")
+        part.rename(path)
+    return folder
