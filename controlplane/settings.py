@@ -205,6 +205,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "AdapterScopeEnum": "controlplane.deployments.models.Deployment.Scope",
         "DeploymentStatusEnum": "controlplane.deployments.models.Deployment.Status",
         "AdapterRuleStatusEnum": "controlplane.deployments.placement.models.AdapterRule.Status",
+        "WorkStatusEnum": "controlplane.optimization.models.Status",
+        "WorkMachineEnum": "controlplane.optimization.models.Machine",
         "PlacementStatusEnum": "controlplane.deployments.models.Placement.Status",
         "StepOutcomeEnum": "controlplane.deployments.models.DeploymentStep.Outcome",
         "DeploymentRolloutStatusEnum": "controlplane.deployments.rollouts.models.DeploymentRollout.Status",

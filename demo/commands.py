@@ -33,7 +33,10 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
         "celery": _python(*celery, *_worker("celery", "graftwork")),
         "celery_long": _python(
             *celery,
-            *_worker("long", "graftwork.webhooks,graftwork.mail,graftwork.long,graftwork.deployments"),
+            *_worker(
+                "long",
+                "graftwork.webhooks,graftwork.mail,graftwork.long,graftwork.deployments,graftwork.optimize.cpu",
+            ),
         ),
         "beat": _python(*celery, "beat", "--schedule", str(state / "celerybeat-schedule"), "--pidfile", ""),
     }  # fmt: skip

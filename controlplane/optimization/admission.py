@@ -39,7 +39,7 @@ class Needs:
     """What a work takes.
 
     Attributes:
-        disk, memory: bytes; memory is the device's where the machine is a GPU, and the host's as well.
+        disk, memory: bytes; memory is the devices' where the machine is a GPU, else the host's.
         devices: accelerators.
         capability: compute capability times ten that they must have; 0 for any.
     """
@@ -93,8 +93,8 @@ def seat_take(needs: Needs) -> Seat:
         NeverFitsError: the host is too small.
     """
     _check_disk(needs.disk)
-    _check_memory(needs.memory)
     if needs.machine == Machine.CPU:
+        _check_memory(needs.memory)
         try:
             return Seat((FileLock(root() / "cpu.lock"),), {"CUDA_VISIBLE_DEVICES": ""})
         except HeldError:

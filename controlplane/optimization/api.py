@@ -36,6 +36,7 @@ from controlplane.optimization.serializers import (
     PromptSetSerializer,
     RecipeCheckInput,
     RecipeCheckSerializer,
+    RecipeTargetInput,
     WorkEventSerializer,
 )
 from controlplane.optimization.services import job_create, job_remove, work_cancel
@@ -98,12 +99,12 @@ class PromptSetApi(ObjectApi[PromptSet]):
 class PresetsApi(APIView):
     permission_classes = (Staff,)
 
-    @extend_schema(responses=PresetSerializer(many=True))
+    @extend_schema(parameters=[RecipeTargetInput], responses=PresetSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """The presets for a target, given by `engine`, `hardware` and `instance_type`."""
-        names = ("engine", "hardware", "instance_type")
-        target = {name: request.query_params[name] for name in names if request.query_params.get(name)}
-        recipes = {preset.value: recipe_of_preset(preset.value, target) for preset in Preset}
+        """The presets for a target."""
+        target = RecipeTargetInput(data=request.query_params.dict())
+        target.is_valid(raise_exception=True)
+        recipes = {preset.value: recipe_of_preset(preset.value, target.validated_data) for preset in Preset}
         rows = [
             {"name": name, "recipe": recipe.to_dict(), "recipe_sha256": recipe.digest}
             for name, recipe in recipes.items()

@@ -8,7 +8,7 @@ from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.models import Machine
 
 
-class ArmInput(StrictSerializer):
+class ComparedArmInput(StrictSerializer):
     variant = serializers.CharField(max_length=63, default="", allow_blank=True)
     name = serializers.CharField(max_length=63, default="", allow_blank=True)
 
@@ -60,7 +60,7 @@ class ComparisonInput(StrictSerializer):
     """The first arm is the original, beside which the others are judged."""
 
     base_model = serializers.CharField(max_length=63)
-    arms = ArmInput(many=True)
+    arms = ComparedArmInput(many=True)
     name = serializers.CharField(max_length=100, default="", allow_blank=True)
     machine = serializers.ChoiceField(choices=Machine.choices, required=False)
     prompts = serializers.CharField(max_length=64, required=False, help_text="SHA-256 of a prompt set.")

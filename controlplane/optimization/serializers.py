@@ -141,7 +141,7 @@ class WorkEventSerializer(serializers.ModelSerializer[WorkEvent]):
         fields = ("at", "event", "detail", "actor")
 
 
-class ArmSerializer(serializers.Serializer[Any]):
+class ComparedArmSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     variant = serializers.CharField(help_text="'' for the base's own checkpoint.")
 
@@ -149,7 +149,7 @@ class ArmSerializer(serializers.Serializer[Any]):
 class ComparisonSerializer(serializers.ModelSerializer[ComparisonRun]):
     id = serializers.IntegerField(source="pk")
     base_model = serializers.CharField(source="base_model.name")
-    arms = ArmSerializer(many=True)
+    arms = ComparedArmSerializer(many=True)
     settings = serializers.DictField()
     prompts = serializers.CharField(source="prompts_id", allow_null=True)
     texts = serializers.CharField(source="texts_id", allow_null=True)

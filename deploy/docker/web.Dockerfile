@@ -17,6 +17,7 @@ COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
 # Of the other planes only their wire contracts: an import of anything else fails here, not in production.
 COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
 COPY worker_engine/adapters/__init__.py worker_engine/adapters/config.py worker_engine/adapters/pattern.py worker_engine/adapters/targets.py worker_engine/adapters/tensors.py worker_engine/adapters/
+COPY worker_engine/optimization/__init__.py worker_engine/optimization/compatibility.py worker_engine/optimization/model_facts.py worker_engine/optimization/progress.py worker_engine/optimization/recipe.py worker_engine/optimization/spec_fields.py worker_engine/optimization/
 COPY gateway/__init__.py gateway/wire.py gateway/wire_limits.py gateway/usage_event.py gateway/addresses.py gateway/wire_keys.py gateway/
 COPY manage.py ./
 COPY templates templates
@@ -36,3 +37,16 @@ COPY demo demo
 RUN chmod -R a+rX /app
 USER graftwork
 CMD ["python", "deploy/docker/seed.py"]
+
+# The same with the worker's packages: what takes optimization jobs.
+FROM web AS optimizer
+USER root
+ARG TORCH_INDEX
+RUN python requirements.py worker > /tmp/worker.txt \
+ && pip install --root-user-action ignore ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -c constraints.txt -r /tmp/worker.txt \
+ && install -d -o graftwork -g graftwork /app/var/optimization
+COPY kernels kernels
+COPY worker_engine worker_engine
+RUN chmod -R a+rX /app
+USER graftwork
+CMD ["celery", "-A", "controlplane.celery", "worker", "-Q", "graftwork.optimize.cpu", "--concurrency", "1", "--loglevel", "INFO"]

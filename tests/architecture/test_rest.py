@@ -35,6 +35,7 @@ REPORTS: Final = {
     "fleet-savings": "computed at each call of sums that grow",
     "fleet-savings-estimate": "computed of what the query states",
     "fleet-blended-price": "computed at each call of sums that grow",
+    "optimization-presets": "computed of what the query states",
 }
 # Name of a route -> why its POST does not heed Idempotency-Key.
 ACTIONS: Final[dict[str, str]] = {

@@ -23,6 +23,7 @@ from tests.controlplane.adapter_pages import ADAPTER_PAGES
 from tests.controlplane.billing.stated import BILLING_PAGES, BILLING_ROUTES
 from tests.controlplane.deployment_routes import DEPLOYMENT_ROUTES
 from tests.controlplane.open_pages import ANYONE, ONESELF
+from tests.controlplane.optimization_routes import OPTIMIZATION_ROUTES
 from tests.controlplane.staff_pages import STAFF_LISTS, STAFF_PAGES, staff_thing
 from tests.controlplane.world import OTHER, OWN, World, everyone, world_make
 
@@ -106,6 +107,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "copies": {"get": STAFF, "post": STAFF},
     "copy": {"get": STAFF, "delete": STAFF},
     **DEPLOYMENT_ROUTES,
+    **OPTIMIZATION_ROUTES,
     "webhooks": {"get": "webhooks.read", "post": "webhooks.write"},
     "webhook": {"get": "webhooks.read", "patch": "webhooks.write", "delete": "webhooks.write"},
     "webhook-rotate": {"post": "webhooks.write"},

@@ -41,6 +41,7 @@ from controlplane.tenants.services import (
 from controlplane.uploads.services import upload_create
 from controlplane.webhooks.services import endpoint_create, endpoint_test
 from tests.controlplane.conftest import write_checkpoint
+from tests.controlplane.optimization_routes import optimization_values
 
 OWN, OTHER = "globex", "acme"
 PASSWORD = "long-enough-7"
@@ -137,6 +138,7 @@ def world_make(folder: Path) -> World:
         "treatment": str(treatment.pk), "credit_note": str(credit_note.pk),
         "invoice": str(invoice.pk), "form": "csv", "term": str(book.terms.get(tenant="").pk),
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,
+        **optimization_values(base_model),
     }  # fmt: skip
     manage, inference, usage = (
         {tenant: keys[tenant, scope][1] for tenant in (OWN, OTHER)}

@@ -43,7 +43,9 @@ class Hosted(NamedTuple):
 
     def values(self) -> dict[str, Any]:
         """What a span holds of it."""
-        return {name: value for name, value in self._asdict().items() if name not in ("since", "until", "exact")}
+        return {
+            name: value for name, value in self._asdict().items() if name not in ("since", "until", "exact")
+        }
 
 
 def hosted_now() -> Iterator[Hosted]:
