@@ -46,7 +46,8 @@ _RESERVED_NAME: Final = re.compile(r".*-([0-9a-f]{8}|[0-9a-f]{20})")
 """Names that end as those of our resources do: one could be taken for another deployment's."""
 _ENV_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,200}")
 _SECRET: Final = re.compile(
-    r"^(?!(.*_)?(max|min|num)_).*token(?!iz)|secret|passw|passphrase|credential|keys?(?![a-z])", re.I
+    r"^(?!(.*_)?(max|min|num)_|GRAFTWORK_WORKER_FLAG_SPECULATION_TOKENS$).*token(?!iz)|secret|passw|passphrase|credential|keys?(?![a-z])",
+    re.I,
 )
 """Not MAX_TOTAL_TOKENS or TOKENIZERS_PARALLELISM."""
 _COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")

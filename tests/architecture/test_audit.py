@@ -60,7 +60,7 @@ UNRECORDED = {
     "controlplane.metering.replay.dead_usage_replay": "usage is a journal of its own",
     "controlplane.metering.replay.dead_usage_replay_waiting": "usage is a journal of its own",
     "controlplane.optimization.artifacts.artifact_keep": "bytes on their way: the job's end records itself",
-    "controlplane.optimization.artifacts.artifacts_collect": "clears files away after changes that are recorded",
+    "controlplane.optimization.artifacts.artifacts_collect": "clears files away; changes are recorded",
     "controlplane.optimization.claims.Claim": "who is at a work just now, and how far it is",
     "controlplane.optimization.endings.attempt_begin": "what a task did; an event tells it",
     "controlplane.optimization.endings.attempt_end": "when a machine was at work is a journal of its own",

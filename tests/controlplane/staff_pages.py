@@ -22,12 +22,18 @@ STAFF_PAGES = {
     "staff-deployment-consolidation": "get", "staff-deployment-consolidation-status": "get",
     "staff-limits": "post", "staff-quota": "post", "staff-audit": "get", "staff-audit-export": "get",
     "staff-deployment-rollouts": "get", "staff-deployment-rollout-act": "post",
+    "staff-optimizations": "get", "staff-optimization-new": "get", "staff-optimization-check": "get",
+    "staff-optimization": "get", "staff-optimization-status": "get", "staff-optimization-act": "post",
+    "staff-prompt-sets": "get", "staff-comparison-new": "get", "staff-comparison": "get",
+    "staff-comparison-status": "get", "staff-comparison-act": "post",
 }  # fmt: skip
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
     "staff-tenants", "staff-base-models", "staff-deployments", "staff-deployment-new", "staff-targets",
     "staff-price-books", "staff-invoices", "staff-hosting", "staff-fleet-bill", "staff-instance-prices",
     "staff-savings", "staff-blended-price", "staff-audit", "staff-audit-export",
+    "staff-optimizations", "staff-optimization-new", "staff-optimization-check", "staff-prompt-sets",
+    "staff-comparison-new",
 )  # fmt: skip
 
 
@@ -42,5 +48,7 @@ def staff_thing(world: World, name: str) -> str:
         "base": "tiny-base",
         "deployment": world.values["deployment"],
         "target": world.values["target"],
+        "optimization": world.values["optimization"],
+        "comparison": world.values["comparison"],
     }
     return next((thing for kind, thing in kinds.items() if kind in name), OWN)

@@ -112,6 +112,17 @@ def size(value: int | None) -> str:
 
 
 @register.filter
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: `12 s`, `3 min 5 s`, `2 h 4 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@register.filter
 def at(values: Sequence[str], index: int) -> str:
     """The value at an index; "" beyond the end."""
     return values[index] if index < len(values) else ""

@@ -279,7 +279,8 @@ class LocalProvisioner:
             "--port", str(port), _MARK, str(folder),
         ]  # fmt: skip
         self._marks.clear(name)
-        start_detached(command, log=self._marks.log(name), environment=_environment(), cwd=ROOT)
+        environment = _environment() | _worker_variables(state)
+        start_detached(command, log=self._marks.log(name), environment=environment, cwd=ROOT)
         self._marks.set(name, Mark.STARTED)
         return Step("start_worker", name, f"copy {number + 1} of {self._desired.min_copies} is missing")
 
@@ -304,6 +305,7 @@ def _digest(state: Desired) -> str:
     """Names the copies of one state: without a folder none can be started, which `_flags` tells, while
     those that there are can be removed."""
     flags = _flags(state) if state.checkpoint.startswith("/") else []
+    flags += [f"{name}={value}" for name, value in sorted(_worker_variables(state).items())]
     return hashlib.sha256(json.dumps(flags, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -324,6 +326,16 @@ def _flags(state: Desired) -> list[str]:
         if name.startswith(_FLAG):
             flags += ["--" + name.removeprefix(_FLAG).lower().replace("_", "-"), value]
     return flags
+
+
+def _worker_variables(state: Desired) -> dict[str, str]:
+    """Of a deployment's environment what workers read as such: GRAFTWORK_WORKER_CACHE_DIR and its like."""
+    own = "GRAFTWORK_WORKER_"
+    return {
+        name: value
+        for name, value in state.environment.items()
+        if name.startswith(own) and not name.startswith(_FLAG)
+    }
 
 
 def _environment() -> dict[str, str]:

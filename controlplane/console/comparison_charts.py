@@ -1,0 +1,189 @@
+"""A comparison's result as a ranked table, bars with intervals, and the frontier of price and latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+from typing import Any, Final
+
+_HUES: Final = ("var(--chart-1)", "var(--chart-2)", "var(--chart-3)", "var(--muted)")
+_SHAPES: Final = ("circle", "square", "diamond")
+WIDTH: Final = 640
+HEIGHT: Final = 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 16, 44
+_BAR_WIDTH: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One arm at one number of streams, in the chart's own coordinates."""
+
+    arm: str
+    streams: int
+    latency_ms: float
+    worth: float
+    x: float = 0.0
+    y: float = 0.0
+    hue: str = ""
+    shape: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """`priced`: upwards is the price of a million tokens, less being better; else tokens a second."""
+
+    points: list[Point]
+    line: str
+    priced: bool
+    currency: str
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    legend: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def ranked(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Arms at the most streams, the cheapest first, or the fastest where there is no price."""
+    level = result["levels"][-1]
+    streams = level["concurrency"]
+    verdicts = {item["arm"]: item["figures"] for item in result["comparisons"]}
+    sizes = {arm["name"]: arm for arm in result["arms"]}
+    rows = []
+    for name, figures in level["arms"].items():
+        told = verdicts.get(name, {})
+        rows.append({
+            "name": name, "streams": streams, "figures": figures, "price": _price(figures),
+            "speed": told.get(f"tokens_per_s at {streams}"), "itl": told.get(f"itl_p50 at {streams}"),
+            "ttft": told.get(f"ttft_p50 at {streams}"), "weights": sizes.get(name, {}).get("weights_bytes"),
+            "quality": result.get("quality", {}).get("arms", {}).get(name, {}),
+        })  # fmt: skip
+    priced = all(row["price"] is not None for row in rows)
+    return sorted(rows, key=lambda row: row["price"][0] if priced else -row["figures"]["tokens_per_s"])
+
+
+def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each arm's speed beside the original's, by streams: a bar, its 95% interval, and what it shows.
+
+    The scale is logarithmic, so that half and twice are as far from the original.
+    """
+    found = [
+        (item["arm"], name.rpartition(" at ")[2], figure)
+        for item in result["comparisons"]
+        for name, figure in item["figures"].items()
+        if name.startswith("tokens_per_s at ")
+    ]
+    ends = [abs(log(figure[end])) for _, _, figure in found for end in ("low", "high") if figure[end] > 0]
+    reach = max([*ends, log(1.1)]) * 1.05
+
+    def place(ratio: float) -> float:
+        return _BAR_WIDTH * (0.5 + log(max(ratio, 1e-6)) / reach / 2)
+
+    found.sort(key=lambda item: -item[2]["ratio"])
+    return [
+        {
+            "arm": arm, "streams": streams, "figure": figure, "width": _BAR_WIDTH,
+            "x": min(place(figure["ratio"]), _BAR_WIDTH / 2),
+            "length": abs(place(figure["ratio"]) - _BAR_WIDTH / 2), "middle": _BAR_WIDTH / 2,
+            "low": max(place(figure["low"]), 0.0), "high": min(place(figure["high"]), float(_BAR_WIDTH)),
+            "better": figure["ratio"] >= 1, "shown": figure["verdict"] == "difference shown",
+        }
+        for arm, streams, figure in found
+    ]  # fmt: skip
+
+
+def frontier(result: Mapping[str, Any]) -> Frontier | None:
+    """Price or throughput over the latency that one user meets; None where nothing was measured."""
+    points, currency = _points(result)
+    if not points:
+        return None
+    priced = currency != ""
+    names = list(dict.fromkeys(point.arm for point in points))
+    x_scale = _Scale([point.latency_ms for point in points], _LEFT, WIDTH - _RIGHT)
+    y_scale = _Scale([point.worth for point in points], HEIGHT - _BOTTOM, _TOP)
+    best = _undominated(points, priced)
+    placed = [
+        Point(
+            point.arm, point.streams, point.latency_ms, point.worth,
+            x_scale(point.latency_ms), y_scale(point.worth), *_look(names.index(point.arm)), point in best,
+        )
+        for point in points
+    ]  # fmt: skip
+    along = sorted((point for point in placed if point.best), key=lambda point: point.x)
+    line = " ".join(f"{point.x:.1f},{point.y:.1f}" for point in along)
+    legend = [(name, *_look(index)) for index, name in enumerate(names)]
+    return Frontier(placed, line, priced, currency, x_scale.ticks(), y_scale.ticks(), legend)
+
+
+def samples(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Answers side by side: prompt, and each arm's answer with whether it is the original's."""
+    names = [arm["name"] for arm in result["arms"]]
+    found = []
+    for sample in result.get("quality", {}).get("samples", []):
+        answers = sample["answers"]
+        first = answers.get(names[0], "")
+        told = [(name, answers[name], answers[name] == first) for name in names if name in answers]
+        found.append({"prompt": sample["prompt"], "voice": sample.get("voice", "base"), "answers": told})
+    return found
+
+
+def _points(result: Mapping[str, Any]) -> tuple[list[Point], str]:
+    found, currencies, unpriced = list[Point](), set[str](), list[Point]()
+    for level in result["levels"]:
+        for name, figures in level["arms"].items():
+            latency = figures["itl_ms"].get("p50") or 0.0
+            if latency <= 0:
+                continue
+            unpriced.append(Point(name, level["concurrency"], latency, figures["tokens_per_s"]))
+            if (price := _price(figures)) is not None:
+                currencies.add(price[1])
+                found.append(Point(name, level["concurrency"], latency, price[0]))
+    if len(found) == len(unpriced) and len(currencies) == 1:
+        return found, currencies.pop()
+    return unpriced, ""
+
+
+def _undominated(points: Sequence[Point], priced: bool) -> list[Point]:
+    """Those beside which no other is faster for the user and cheaper (or of more throughput) at once."""
+
+    def worth(point: Point) -> float:
+        return -point.worth if priced else point.worth
+
+    return [
+        point
+        for point in points
+        if not any(
+            other.latency_ms <= point.latency_ms
+            and worth(other) >= worth(point)
+            and (other.latency_ms, other.worth) != (point.latency_ms, point.worth)
+            for other in points
+        )
+    ]
+
+
+def _price(figures: Mapping[str, Any]) -> tuple[float, str] | None:
+    for item in figures.get("blended", []):
+        if item["by"] == "throughput":
+            return float(item["per_million"]), str(item["currency"])
+    return None
+
+
+def _look(index: int) -> tuple[str, str]:
+    return _HUES[index % len(_HUES)], _SHAPES[index // len(_HUES) % len(_SHAPES)]
+
+
+class _Scale:
+    """A linear axis from `start` to `end` pixels, a little wider than its values."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        low, high = min(values), max(values)
+        room = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
+        self._low, self._high, self._start, self._end = max(low - room, 0.0), high + room, start, end
+
+    def __call__(self, value: float) -> float:
+        part = (value - self._low) / (self._high - self._low)
+        return self._start + part * (self._end - self._start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        step = (self._high - self._low) / 4
+        return [(self(self._low + step * index), f"{self._low + step * index:.3g}") for index in range(5)]

@@ -1,0 +1,74 @@
+"""The form of an optimization job: a preset or techniques chosen one by one, as a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from controlplane.errors import InvalidInputError
+from controlplane.optimization.recipes import recipe_of_preset, recipe_read
+from worker_engine.optimization.recipe import Drafting, Engine, Hardware, Preset, Quantization, Recipe
+
+OWN: Final = "own"
+"""As `preset`: techniques one by one."""
+FIELDS: Final = (
+    "base_model", "preset", "hardware", "quantization", "speculation", "draft_model", "ahead_of_time",
+    "packed", "prompts", "variant",
+)  # fmt: skip
+PRESETS: Final = {
+    Preset.LOWEST_COST.value: ("Lowest cost", "the smallest weights: more streams on the same machine"),
+    Preset.LOWEST_LATENCY.value: ("Lowest latency", "small weights, and several tokens at a time"),
+    Preset.BALANCED.value: ("Balanced", "weights as they are, several tokens at a time"),
+    OWN: ("Your own", "techniques one by one"),
+}
+_QUANTIZATIONS: Final = {
+    Quantization.NONE: "as they are",
+    Quantization.INT8: "int8, weights and activations",
+    Quantization.AWQ_G128: "AWQ int4, groups of 128 (calibrated)",
+    Quantization.AWQ_G64: "AWQ int4, groups of 64 (calibrated)",
+    Quantization.RTN_G128: "int4 by rounding, groups of 128",
+    Quantization.FP8: "FP8",
+}
+_DRAFTING: Final = {
+    Drafting.NONE: "none",
+    Drafting.NGRAM: "n-grams of the prompt and the answer",
+    Drafting.DRAFT: "a draft model",
+    Drafting.EAGLE: "EAGLE heads",
+}
+
+
+def choices() -> dict[str, Any]:
+    """What the form offers."""
+    return {
+        "presets": [(value, *told) for value, told in PRESETS.items()],
+        "hardwares": [item.value for item in Hardware],
+        "quantizations": [(item.value, _QUANTIZATIONS[item]) for item in Quantization],
+        "drafting": [(item.value, _DRAFTING[item]) for item in Drafting],
+    }
+
+
+def form_values(sent: Mapping[str, str]) -> dict[str, str]:
+    """What was sent, with the form's own beginning where nothing was."""
+    beginning = {"preset": Preset.LOWEST_COST.value, "hardware": Hardware.CPU.value}
+    values = {name: sent.get(name, "").strip()[:500] for name in FIELDS}
+    return {name: value or beginning.get(name, "") for name, value in values.items()}
+
+
+def recipe_asked(values: Mapping[str, str]) -> Recipe:
+    """Raises InvalidInputError."""
+    target = {"engine": Engine.LOCAL.value, "hardware": values["hardware"]}
+    if values["preset"] != OWN:
+        return recipe_of_preset(values["preset"], target)
+    speculation: dict[str, Any] = {"method": values["speculation"] or Drafting.NONE.value}
+    if values["draft_model"]:
+        speculation["draft_model"] = values["draft_model"]
+    recipe = recipe_read({
+        "quantization": values["quantization"] or Quantization.NONE.value, "speculation": speculation,
+        "compilation": {"ahead_of_time": bool(values["ahead_of_time"]), "packed": bool(values["packed"])},
+        "target": target,
+    })  # fmt: skip
+    if recipe == Recipe(target=recipe.target):
+        raise InvalidInputError(
+            "choose a technique: as it is, the result would be the base itself", field="recipe"
+        )
+    return recipe
