@@ -9,9 +9,10 @@ from typing import Any, Final
 
 _HUES: Final = ("var(--chart-1)", "var(--chart-2)", "var(--chart-3)", "var(--muted)")
 _SHAPES: Final = ("circle", "square", "diamond")
-WIDTH: Final = 640
-HEIGHT: Final = 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 16, 44
+WIDTH: Final = 460
+HEIGHT: Final = 260
+"""In the chart's own units: what is drawn grows and shrinks with the page."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 16, 18, 40
 _BAR_WIDTH: Final = 400
 
 

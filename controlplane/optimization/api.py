@@ -209,7 +209,7 @@ class OptimizationDeployApi(_OneJob):
         values = data.validated_data
         rollout = job_deploy(
             job=self.get_object(), deployment=deployment_get(name=values["deployment"]),
-            strategy=values["strategy"], policy=values.get("policy"),
+            strategy=values.get("strategy", ""), policy=values.get("policy"),
         )  # fmt: skip
         return Response(DeploymentRolloutSerializer(rollout).data, status.HTTP_201_CREATED)
 

@@ -23,10 +23,13 @@ def job_deploy(
     *,
     job: OptimizationJob,
     deployment: Deployment,
-    strategy: str = DeploymentRollout.Strategy.ROLLING,
+    strategy: str = "",
     policy: Mapping[str, Any] | None = None,
 ) -> DeploymentRollout:
     """Has a deployment of the job's base go over to its variant. Names, adapters and aliases stay.
+
+    Args:
+        strategy: of a rollout; when empty a canary, or what SageMaker has instead.
 
     Raises:
         InvalidInputError: the deployment is of another base, or cannot serve the variant.
@@ -43,9 +46,16 @@ def job_deploy(
             field="deployment",
         )
     change = {"variant": variant.name, "environment": _environment(deployment, variant)}
-    rollout = deployment_rollout_start(deployment=deployment, change=change, strategy=strategy, policy=policy)
+    rollout = deployment_rollout_start(
+        deployment=deployment, change=change, strategy=strategy or _strategy(deployment), policy=policy
+    )
     event_add(job, "deploy", f"rollout {rollout.pk} of {deployment.name}")
     return rollout
+
+
+def _strategy(deployment: Deployment) -> DeploymentRollout.Strategy:
+    on_sagemaker = deployment.target.kind == Target.Kind.SAGEMAKER
+    return DeploymentRollout.Strategy.ROLLING if on_sagemaker else DeploymentRollout.Strategy.CANARY
 
 
 def _environment(deployment: Deployment, variant: Variant) -> dict[str, str]:

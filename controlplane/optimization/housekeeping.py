@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 from typing import Final
 
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.optimization.models import OPEN, ComparisonRun, OptimizationJob, Status
@@ -23,14 +24,11 @@ def leftovers_collect() -> int:
 
 def _jobs() -> int:
     removed, before = 0, timezone.now() - RESUMABLE_FOR
-    ended = OptimizationJob.objects.filter(status__in=(Status.DONE, Status.FAILED, Status.CANCELLED))
-    for job in ended.order_by("pk").iterator():
-        if not work_folder(job).exists() or (
-            job.status != Status.DONE and job.ended_at is not None and job.ended_at > before
-        ):
-            continue
+    resumable = Q(status__in=OPEN) | Q(status__in=(Status.FAILED, Status.CANCELLED), ended_at__gt=before)
+    for job in OptimizationJob.objects.exclude(status__in=OPEN).order_by("pk").iterator():
         # One that was asked for again is in the same folder.
-        if not OptimizationJob.objects.filter(identity=job.identity, status__in=OPEN).exists():
+        same = OptimizationJob.objects.filter(identity=job.identity)
+        if work_folder(job).exists() and not same.filter(resumable).exists():
             work_forget(job)
             removed += 1
     return removed

@@ -130,7 +130,9 @@ class OptimizationResultSerializer(serializers.ModelSerializer[OptimizationJob])
 class OptimizationDeployInput(StrictSerializer):
     deployment = serializers.CharField(max_length=36)
     strategy = serializers.ChoiceField(
-        choices=DeploymentRollout.Strategy.choices, default=DeploymentRollout.Strategy.ROLLING.value
+        choices=DeploymentRollout.Strategy.choices,
+        required=False,
+        help_text="canary, or rolling on SageMaker.",
     )
     policy = serializers.DictField(required=False, help_text="docs/rollouts.md")
 

@@ -115,7 +115,9 @@ def act(request: HttpRequest, optimization: int) -> HttpResponse:
             case "deploy":
                 deployment = deployment_get(name=request.POST.get("deployment", ""))
                 job_deploy(job=job, deployment=deployment)
-                messages.success(request, _("The rollout has begun: some copies first, and back by itself."))
+                messages.success(
+                    request, _("The rollout has begun: a few callers first, and back by itself.")
+                )
                 return redirect("console:staff-deployment", deployment=deployment.name)
             case _:
                 messages.error(request, _("choose what to do"))

@@ -84,8 +84,9 @@ def test_a_job_is_followed_to_its_deployment(open_page: Open, staffed: BaseModel
     fits(page, "running")
     jobs.update(percent=77.0)
     expect(page.get_by_test_id("percent")).to_have_text("77.0 %", timeout=10_000)
+    digest = "ab" * 32
     artifact = Artifact.objects.create(
-        pk="ab" * 32, state="stored", uri="file:///var/artifacts/optimized/" + "ab" * 32 + "/", size=162_000_000,
+        pk=digest, state="stored", uri=f"file:///var/artifacts/optimized/{digest}/", size=162_000_000,
         files={"checkpoint/model.safetensors": "cd" * 32},
     )  # fmt: skip
     variant = variant_create(base_model=staffed, name="int8", dtype="bfloat16", source="/models/int8")

@@ -131,7 +131,7 @@ def test_a_deployment_goes_over_to_the_variant_and_back(
     answer = staff.post(f"{STAFF}/{made.pk}/act", {"action": "deploy", "deployment": "tiny"})
     assert (answer.status_code, answer["Location"]) == (302, "/staff/deployments/tiny/")
     rollout = DeploymentRollout.objects.get()
-    assert (rollout.before["variant"], rollout.after["variant"]) == ("", "fast")
+    assert (rollout.strategy, rollout.before["variant"], rollout.after["variant"]) == ("canary", "", "fast")
     deployment.refresh_from_db()
     compiled = deployment.environment["GRAFTWORK_WORKER_CACHE_DIR"]
     assert deployment.environment == {
@@ -217,7 +217,7 @@ def test_ranks_frontiers_and_bars() -> None:
     best = {(point.arm, point.streams) for point in chart.points if point.best}
     # At one stream int8 is fastest; at four it is cheapest; the original is neither.
     assert best == {("int8", 1), ("int8", 4)}
-    assert all(0 <= point.x <= 640 and 0 <= point.y <= 320 for point in chart.points)
+    assert all(0 <= point.x <= 460 and 0 <= point.y <= 260 for point in chart.points)
     unpriced = frontier(result(hour=None))
     assert unpriced is not None
     assert not unpriced.priced
