@@ -1,8 +1,7 @@
-"""`python -m worker_engine.optimization run SPEC.json --output DIR`, or `compare SPEC.json --output
-RESULT.json`.
+"""`python -m worker_engine.optimization run|compare|presets ORDER.json --output PATH`.
 
-Events go to stdout, a line each (`progress`); what libraries print goes to stderr. SIGTERM and SIGINT
-cancel; the same command goes on from there.
+Events go to stdout, a line each (`progress`); what libraries print goes to stderr. SIGTERM and SIGINT cancel;
+the same command goes on from there.
 """
 
 from __future__ import annotations
@@ -29,7 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 with a result, else `EXIT_STATUS` of its code."""
     parser = argparse.ArgumentParser(prog="python -m worker_engine.optimization", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, what in (("run", "the folder to fill"), ("compare", "the file to write")):
+    for name, what in (
+        ("run", "the folder to fill"),
+        ("compare", "the file to write"),
+        ("presets", "the file to write"),
+    ):
         command = commands.add_parser(name)
         command.add_argument("spec", type=Path, help="the order, as JSON")
         command.add_argument("--output", type=Path, required=True, help=what)
@@ -73,6 +76,11 @@ def _prepare(command: str, spec: Path, output: Path) -> tuple[Sequence[Phase], W
         from worker_engine.optimization import job
 
         return job.PHASES, lambda reporter: job.run(order, output, reporter)
+    if command == "presets":
+        from worker_engine.optimization.measurement import presets
+
+        asked = presets.PresetsOrder(fields)
+        return presets.PHASES, lambda reporter: presets.measure_presets(asked, output, reporter)
     from worker_engine.optimization.measurement.comparison_order import ComparisonOrder
 
     comparison = ComparisonOrder.read(fields)

@@ -102,13 +102,14 @@ class Reporter:
         self._began, self._inherited = clock(), 0.0
 
     def phase(self, name: str) -> None:
-        """The phase `name` begins; those before it are done.
+        """The phase `name` begins, the next of that name where there are several; those before it are done.
 
         Raises:
             Cancelled: nobody reads.
             ValueError: the job has no such phase.
         """
-        self._at = [phase.name for phase in self._phases].index(name)
+        names = [phase.name for phase in self._phases]
+        self._at = names.index(name, self._at + 1 if name in names[self._at + 1 :] else 0)
         self._percent = max(self._percent, self._overall(0.0))
         self._write("phase", phase=name, step=self._at + 1, steps=len(self._phases))
 

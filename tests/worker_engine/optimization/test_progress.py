@@ -62,6 +62,14 @@ def test_work_of_an_earlier_run_does_not_shorten_the_eta() -> None:
     assert events(out)[-1]["eta_seconds"] == 60.0
 
 
+def test_phases_of_one_name_come_one_after_another() -> None:
+    out = io.StringIO()
+    reporter = Reporter(out, PHASES * 2)
+    for name in ("first", "first", "second"):
+        reporter.phase(name)
+    assert [event["step"] for event in events(out)] == [1, 3, 4]
+
+
 def test_percent_never_goes_back_and_lines_are_few() -> None:
     out, clock = io.StringIO(), Clock()
     reporter = Reporter(out, PHASES, clock)
