@@ -1,8 +1,8 @@
 """Comparisons of the demo model with itself: how often one shows a difference, and how large one it finds.
 
-Two arms are the same worker, a third has one thread. From one long run of real rounds a hundred comparisons
-are drawn, each of as many rounds as an order takes by default: rounds are exchangeable, since each draws its
-arms' order anew. What they share is the machine and the hour, so they are no hundred separate days.
+Two arms are the same worker, a third has weights of 32 bits. From one long run of real rounds a hundred
+comparisons are drawn, each of as many rounds as an order takes by default: rounds are exchangeable, for each
+draws its arms' order anew. What they share is the machine and the hour, so they are no hundred separate days.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ REPETITIONS: Final = 100
 GOAL: Final = 0.95
 ROUNDS: Final = 40
 CONCURRENCY: Final = (1, 2)
-THREADS: Final = len(os.sched_getaffinity(0))
 
 
 def figures() -> Iterator[Figure]:
-    """Share of A/A comparisons that show no difference (goal 0.95), and of those with one thread that do."""
+    """Share of A/A comparisons that show no difference (goal 0.95), and of float32's that do."""
     load = Load.read(SpecFields("load", {"concurrency": list(CONCURRENCY), "max_tokens": 16}))
     measured = _measured(load)
     rounds = least_rounds(len(JUDGED) * len(CONCURRENCY)) + 2
@@ -45,10 +44,9 @@ def figures() -> Iterator[Figure]:
         "comparison", "a_a_no_difference_shown", round(1 - same, 3), "share", goal=GOAL, met=1 - same >= GOAL,
         note=note,
     )  # fmt: skip
-    if THREADS > 1:
-        found = _share_shown(measured, "one_thread", rounds)
-        note = f"one thread beside {THREADS}; {_middle(measured, 'one_thread')}"
-        yield Figure("comparison", "difference_shown", round(found, 3), "share", note=note)
+    found = _share_shown(measured, "float32", rounds)
+    note = f"float32 beside bfloat16; {_middle(measured, 'float32')}"
+    yield Figure("comparison", "difference_shown", round(found, 3), "share", note=note)
 
 
 def run() -> Iterator[Figure]:
@@ -58,11 +56,10 @@ def run() -> Iterator[Figure]:
 
 def _measured(load: Load) -> Rounds:
     plain: Mapping[str, Any] = {"model": MODEL, "environment": {}, "price": None}
-    threads = ("--num-threads", str(THREADS))
     arms = [
-        Arm("original", flags=threads, **plain),
-        Arm("same", flags=threads, **plain),
-        Arm("one_thread", flags=("--num-threads", "1"), **plain),
+        Arm("original", flags=(), **plain),
+        Arm("same", flags=(), **plain),
+        Arm("float32", flags=("--dtype", "float32"), **plain),
     ]
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="graftwork-bench-")))

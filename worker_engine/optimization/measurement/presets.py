@@ -39,6 +39,8 @@ class PresetsOrder:
         fields.end()
         # Refused before hours of work rather than behind them.
         self.comparison({name: {"model": ".", "flags": [], "environment": {}} for name in Preset})
+        for name in Preset:
+            self.run(name)
 
     def run(self, name: Preset) -> RunOrder:
         order = {"version": 1, "source": str(self.source), "recipe": self.recipes[name].to_dict()}
