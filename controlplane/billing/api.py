@@ -7,11 +7,10 @@ from typing import Any, ClassVar, Final
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.billing.renderers import UsageCsvRenderer
+from controlplane.billing.renderers import UsageCsvRenderer, UsageJsonRenderer
 from controlplane.billing.selectors import (
     GROUPS,
     UsageReport,
@@ -61,7 +60,7 @@ _USAGE_SCHEMA: Final = extend_schema(
 
 class _ReportApi(generics.GenericAPIView[Any]):
     serializer_class = UsageReportSerializer
-    renderer_classes = (JSONRenderer, UsageCsvRenderer)
+    renderer_classes = (UsageJsonRenderer, UsageCsvRenderer)
     pagination_class = None
     group_by: ClassVar[str] = "day"
 

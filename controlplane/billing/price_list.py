@@ -53,7 +53,6 @@ class PriceList:
         columns = {
             "adapter": any(price.adapter for price in prices),
             "backend": any(price.backend for price in prices),
-            "status": any(price.request_nano for price in prices),
         }
         self._varies = frozenset(name for name, varies in columns.items() if varies)
         rows: list[Price | HostingPrice] = [*prices, *hosting]
@@ -118,7 +117,7 @@ class PriceList:
 
     def varies_by(self) -> frozenset[str]:
         """Columns of usage, besides the base model, that the price of some call depends on: over the others
-        usage can be added up before it is priced. Who failed pays no request, where those cost something."""
+        usage can be added up before it is priced."""
         return self._varies
 
     def spans(self, *, start: dt.date, end: dt.date) -> list[tuple[dt.date, dt.date]]:

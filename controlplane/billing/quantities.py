@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from django.db.models import Q, QuerySet, Sum
 
 from controlplane.billing import items
+from controlplane.billing.models import Price
 from controlplane.metering.models import HostingHour, HostingKind, UsageHour, UsageRollup
 from controlplane.metering.selectors import SummedUse, rollup_list
 from worker_engine.protocol import EngineName, ProtocolError
@@ -147,7 +148,19 @@ def call_items(rollup: UsageRollup | UsageHour | SummedUse) -> tuple[tuple[str, 
         (items.INPUT, rollup.prompt_tokens - rollup.cached_tokens),
         (items.CACHED_INPUT, rollup.cached_tokens),
         (items.OUTPUT, rollup.completion_tokens),
-        (items.REQUEST, 0 if rollup.status == "error" else rollup.requests),
+        (items.REQUEST, rollup.answered),
+    )
+
+
+def call_nano(rollup: UsageRollup | UsageHour | SummedUse, price: Price) -> int:
+    """What calls cost, to the nano-unit."""
+    (_, fresh), (_, cached), (_, output), (_, requests) = call_items(rollup)
+    # Written out: a third of the time of looking each item up, of which a report has tens of thousands.
+    return (
+        fresh * price.input_nano
+        + cached * price.cached_input_nano
+        + output * price.output_nano
+        + requests * price.request_nano
     )
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from django.db.models import QuerySet, Sum
 
 from controlplane.billing import items
 from controlplane.billing.ledger.selectors import balance
 from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm, UsagePosting
-from controlplane.billing.price_list import PriceList, call_unit
-from controlplane.billing.quantities import adapter_name, call_items
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.quantities import adapter_name, call_nano
 from controlplane.errors import InvalidInputError, NotFoundError
-from controlplane.metering.models import UsageRollup
 from controlplane.metering.selectors import SummedUse, hour_list, rollup_list, use_summed
 from controlplane.tenants.models import Tenant
 
@@ -27,19 +25,24 @@ GROUPS: Final = (
 )  # fmt: skip
 """What a report may be grouped by. `adapter` is the adapter's name, `version` its engine name."""
 _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
+_NANO: Final = 10**9
 _MAX_DAYS: Final = 366
 _MAX_DAYS_BY_HOUR: Final = 31
 _MOST_SPANS: Final = 4
 """Spans between changes of prices that are asked for one by one; of more, each day is."""
-_NANO: Final = Decimal(10) ** -9
 _UNBOOKED_DAYS: Final = 3
 """Days whose usage is booked every few minutes; what comes later is booked the night after."""
 _CALL_ITEMS: Final = frozenset(items.PER) - items.TIMED
+_GROUP_VALUE: Final[dict[str, Callable[[SummedUse], str]]] = {
+    **{name: attrgetter(_COLUMNS.get(name, name)) for name in GROUPS},
+    "day": lambda use: use.day.isoformat(),
+    "hour": lambda use: f"{use.day.isoformat()}T{use.hour:02}:00Z",
+    "adapter": lambda use: adapter_name(use.adapter),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """Usage of one group.
+class UsageRow(NamedTuple):
+    """Usage of one group. A tuple: a month by day and adapter has thousands.
 
     Attributes:
         group: value of each `group_by` name; days as YYYY-MM-DD, hours as YYYY-MM-DDTHH:00Z, "" for no
@@ -92,7 +95,8 @@ class _Sum:
         self.unpriced |= other.unpriced
 
     def row(self, group: dict[str, str]) -> UsageRow:
-        price = None if self.unpriced else f"{Decimal(self.nano) * _NANO:.9f}"
+        whole, rest = divmod(self.nano, _NANO)
+        price = None if self.unpriced else f"{whole}.{rest:09}"
         return UsageRow(
             group, self.requests, self.prompt_tokens, self.cached_tokens, self.completion_tokens, price
         )
@@ -166,14 +170,32 @@ def usage_report(
         )
     names = tuple(dict.fromkeys(group_by))
     prices = PriceList.load()
-    groups: dict[tuple[str, ...], _Sum] = defaultdict(_Sum)
+    groups = _grouped(_used(tenant.pk if tenant else None, start, end, project, names, prices), names, prices)
     total = _Sum()
-    for use in _used(tenant.pk if tenant else None, start, end, project, names, prices):
-        groups[tuple(_group_value(use, name) for name in names)].add(_priced(use, prices))
     for amount in groups.values():
         total.add(amount)
     rows = tuple(groups[values].row(dict(zip(names, values, strict=True))) for values in sorted(groups))
     return UsageReport(start, end, names, prices.currency(), rows, total.row({}))
+
+
+def _grouped(
+    used: Iterable[SummedUse], names: tuple[str, ...], prices: PriceList
+) -> dict[tuple[str, ...], _Sum]:
+    groups: dict[tuple[str, ...], _Sum] = {}
+    told = [_GROUP_VALUE[name] for name in names]
+    priced_by = attrgetter("tenant", "day", *_priced_by(prices))
+    units: dict[Any, Price | None] = {}
+    for use in used:
+        asked = priced_by(use)
+        # Thousands of rows have the same few prices.
+        if asked not in units:
+            units[asked] = _price(use, prices)
+        values, amount = tuple([value(use) for value in told]), _priced(use, units[asked])
+        if values in groups:
+            groups[values].add(amount)
+        else:
+            groups[values] = amount
+    return groups
 
 
 def _used(
@@ -216,7 +238,7 @@ def calls_nano(*, tenant: str, key_id: str | None, start: dt.date, end: dt.date,
     rollups = rollup_list(tenant=tenant, start=start, end=end)
     if key_id is not None:
         rollups = rollups.filter(key_id=key_id)
-    return sum(_priced(use, prices).nano for use in use_summed(rollups, by=_priced_by(prices)))
+    return sum(_priced(use, _price(use, prices)).nano for use in use_summed(rollups, by=_priced_by(prices)))
 
 
 def hosting_booked_nano(*, tenant: str, start: dt.date, end: dt.date) -> int:
@@ -242,33 +264,18 @@ def _booked_nano(tenant: str, start: dt.date, end: dt.date, of: Collection[str])
     return int(rows.aggregate(total=Sum("amount_nano"))["total"] or 0)
 
 
-def _priced(rollup: UsageRollup | SummedUse, prices: PriceList) -> _Sum:
-    amount = _Sum(rollup.requests, rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens)
-    price = prices.call(
-        tenant=rollup.tenant, day=rollup.day, base_model=rollup.base_model,
-        adapter=adapter_name(rollup.adapter), backend=rollup.backend,
+def _price(use: SummedUse, prices: PriceList) -> Price | None:
+    return prices.call(
+        tenant=use.tenant, day=use.day, base_model=use.base_model,
+        adapter=adapter_name(use.adapter), backend=use.backend,
     )  # fmt: skip
+
+
+def _priced(rollup: SummedUse, price: Price | None) -> _Sum:
+    amount = _Sum(rollup.requests, rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens)
     if price is None:
         # What used no token costs nothing at any price.
         amount.unpriced = bool(rollup.prompt_tokens or rollup.completion_tokens)
         return amount
-    amount.nano = sum(quantity * call_unit(price, item) for item, quantity in call_items(rollup))
+    amount.nano = call_nano(rollup, price)
     return amount
-
-
-def _group_value(rollup: SummedUse, name: str) -> str:
-    match name:
-        case "day":
-            return rollup.day.isoformat()
-        case "hour":
-            return f"{rollup.day.isoformat()}T{rollup.hour:02}:00Z"
-        case "adapter":
-            return adapter_name(rollup.adapter)
-        case "version":
-            return rollup.adapter
-        case "key":
-            return rollup.key_id
-        case "base":
-            return rollup.base_model
-        case _:
-            return str(getattr(rollup, name))

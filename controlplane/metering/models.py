@@ -97,6 +97,11 @@ class _Sums(models.Model):
     def __str__(self) -> str:
         return f"{self.day} {self.tenant} {self.adapter or self.base_model}"
 
+    @property
+    def answered(self) -> int:
+        """Requests that did not end in an error, which alone a price of requests is for."""
+        return 0 if self.status == "error" else self.requests
+
 
 class UsageRollup(_Sums):
     """A UTC day's sums. They stay when the events are dropped."""

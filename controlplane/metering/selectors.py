@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from django.db.models import QuerySet, Sum
-from django.db.models.functions import Coalesce
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import BigIntegerField, Q, QuerySet, Sum
+from django.db.models.functions import Cast, Coalesce
 
 from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
 
@@ -25,7 +27,8 @@ def hour_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[U
 
 
 class SummedUse(NamedTuple):
-    """Sums of the rows that agree in what was asked for; the rest of the names are empty."""
+    """Sums of the rows that agree in what was asked for; the rest of the names are empty. `answered` are the
+    requests that did not end in an error, which alone a price of requests is for."""
 
     day: dt.date
     tenant: str
@@ -39,12 +42,28 @@ class SummedUse(NamedTuple):
     backend: str = ""
     status: str = ""
     requests: int = 0
+    answered: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
 
 
-_SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+_SUMS = {
+    "requests": Sum("requests"),
+    # Counted here, so that nobody who prices requests has to ask for each status by itself.
+    "answered": Coalesce(Sum("requests", filter=~Q(status="error")), 0),
+    "prompt_tokens": Sum("prompt_tokens"),
+    "cached_tokens": Sum("cached_tokens"),
+    "completion_tokens": Sum("completion_tokens"),
+}
+
+
+class _Int(Cast):
+    """A sum as PostgreSQL has none: it adds up big integers as numeric, which comes as a Decimal. Cast there,
+    it is an int that nothing here has to convert, which was a third of a long report's time."""
+
+    def get_db_converters(self, connection: BaseDatabaseWrapper) -> list[Any]:
+        return []
 
 
 def use_summed(
@@ -57,15 +76,20 @@ def use_summed(
         on: the day that the sums are said to be of; None to add up each day for itself.
     """
     columns = list(dict.fromkeys((*(("day",) if on is None else ()), "tenant", *by)))
-    totals = {f"total_{name}": Sum(name) for name in _SUMS}
-    names = (*columns, *_SUMS)
+    totals = {f"total_{name}": _Int(total, BigIntegerField()) for name, total in _SUMS.items()}
     # A row is made once for each of tens of thousands: by place, which takes a third of the time by name.
     known = {**SummedUse._field_defaults, "day": on}
-    place = {name: names.index(name) if name in names else None for name in SummedUse._fields}
-    take = [(index, known.get(name)) for name, index in place.items()]
+    names = [*columns, *_SUMS]
+    rest = tuple(known.get(name) for name in SummedUse._fields)
+    place = [
+        names.index(name) if name in names else len(names) + index
+        for index, name in enumerate(SummedUse._fields)
+    ]
+    take = itemgetter(*place)
     rows = sums.order_by().values(*columns).annotate(**totals).values_list(*columns, *totals)
-    for row in rows.iterator(chunk_size=2000):
-        yield SummedUse._make([value if index is None else row[index] for index, value in take])
+    # Not by a cursor of the server, which would keep what it found and hand it out by parts.
+    for row in rows:
+        yield SummedUse._make(take(row + rest))
 
 
 def arm_attempts(*, tenant: str, alias: str, adapter: str, since: dt.datetime) -> QuerySet[UsageEventRow]:

@@ -21,7 +21,7 @@ _HOUR: Final = 3600
 _DAY: Final = 86_400
 _EPOCH: Final = dt.date(1970, 1, 1)
 _SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "requests")
-_PRICED: Final = ("adapter", "base_model", "backend", "status")
+_PRICED: Final = ("adapter", "base_model", "backend")
 """What a call's price hangs on, with its day and tenant."""
 
 Group = tuple[str, ...]
