@@ -12,6 +12,7 @@ from controlplane.billing import prices_api as prices
 from controlplane.billing.credit_notes import api as credit_notes
 from controlplane.billing.invoices import api as invoices
 from controlplane.billing.ledger import api as ledger
+from controlplane.billing.parties import api as parties
 from controlplane.billing.taxes import api as taxes
 from controlplane.catalog import api as catalog
 from controlplane.credentials import api as credentials
@@ -336,6 +337,19 @@ urlpatterns = [
         "fleet/credit-notes/<int:credit_note>/file",
         credit_notes.FleetCreditNoteFileApi.as_view(),
         name="fleet-credit-note-file",
+    ),
+    path("seller", parties.SellerApi.as_view(), name="seller"),
+    path("seller/<int:seller>", parties.SellerPlannedApi.as_view(), name="seller-planned"),
+    path("billing/details", parties.BillingDetailsApi.as_view(), name="billing-details"),
+    path(
+        "billing/details/<int:details>",
+        parties.BillingDetailsPlannedApi.as_view(),
+        name="billing-details-planned",
+    ),
+    path(
+        "tenants/<str:slug>/billing-details",
+        parties.TenantBillingDetailsApi.as_view(),
+        name="tenant-billing-details",
     ),
     path("billing/tax-treatments", taxes.TaxTreatmentsApi.as_view(), name="tax-treatments"),
     path(

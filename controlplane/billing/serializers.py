@@ -137,8 +137,8 @@ class InvoiceSerializer(serializers.ModelSerializer[Invoice]):
         fields = (
             "id", "tenant", "month", "number", "title", "status", "currency", "lines_nano", "carried_in_nano",
             "credits_nano", "net_nano", "tax_nano", "tax_kind", "tax_label", "tax_rate_percent", "tax_number",
-            "tax_text", "prepaid_nano", "due_nano", "carried_out_nano", "unpriced", "drafted_at",
-            "finalized_at",
+            "tax_text", "prepaid_nano", "due_nano", "carried_out_nano", "unpriced", "seller", "buyer",
+            "drafted_at", "finalized_at",
         )  # fmt: skip
 
 

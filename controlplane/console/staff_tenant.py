@@ -13,6 +13,7 @@ from controlplane.billing.taxes.selectors import treatment_list
 from controlplane.console.amounts import nano_shown
 from controlplane.console.limits_form import limits_shown
 from controlplane.console.seen import seen_tag
+from controlplane.console.views.parties import parties_context
 from controlplane.limits.selectors import tenant_limits_get
 from controlplane.operations.models import TenantDeletion
 from controlplane.tenants.models import Tenant
@@ -31,6 +32,7 @@ def tenant_context(found: Tenant) -> dict[str, Any]:
         "once": uuid.uuid4().hex,
         "treatments": treatment_list(tenant=found.pk),
         "tax_kinds": TaxKind.choices,
+        **parties_context(found.pk),
         "limits_form": {"values": limits_now, "seen": seen_tag(limits_now)},
         "quota_form": {"values": quota_now, "seen": seen_tag(quota_now), "use": quota_use(tenant=found)},
     }

@@ -44,6 +44,7 @@ NOBODYS: Final = {
 KEPT: Final = {
     "audit.AuditChain": "the audit log",
     "audit.AuditRecord": "the audit log",
+    "billing.BillingParty": "what bills were made from",
     "billing.BudgetNotice": "who was told of what was spent",
     "billing.CreditGrant": "the books",
     "billing.CreditNote": "the books",

@@ -15,7 +15,8 @@ STAFF_PAGES = {
     "staff-targets": "get", "staff-target-remove": "post", "staff-price-books": "get",
     "staff-price-book": "get", "staff-price-add": "post", "staff-invoices": "get",
     "staff-invoice-finalize": "post", "staff-invoice": "get", "staff-invoice-credit": "post",
-    "staff-tax": "post", "staff-tax-remove": "post",
+    "staff-tax": "post", "staff-billing-details": "post", "staff-seller": "get",
+    "staff-tax-remove": "post",
     "staff-hosting": "get", "staff-fleet-bill": "get", "staff-instance-prices": "get",
     "staff-savings": "get", "staff-blended-price": "get", "staff-prepaid": "post", "staff-top-up": "post",
     "staff-deployment-adapters": "get", "staff-deployment-adapter-act": "post",
@@ -31,6 +32,7 @@ STAFF_PAGES = {
 STAFF_LISTS = (
     "staff-tenants", "staff-base-models", "staff-deployments", "staff-deployment-new", "staff-targets",
     "staff-price-books", "staff-invoices", "staff-hosting", "staff-fleet-bill", "staff-instance-prices",
+    "staff-seller",
     "staff-savings", "staff-blended-price", "staff-audit", "staff-audit-export",
     "staff-optimizations", "staff-optimization-new", "staff-optimization-check", "staff-prompt-sets",
     "staff-comparison-new",

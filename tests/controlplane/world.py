@@ -15,6 +15,7 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.ledger.credits import payment_record
 from controlplane.billing.models import Invoice, LedgerHead
+from controlplane.billing.parties.services import party_set
 from controlplane.billing.services import price_book_create
 from controlplane.billing.taxes.services import treatment_set
 from controlplane.billing.terms import term_create
@@ -89,6 +90,10 @@ def world_make(folder: Path) -> World:
     payment_record(tenant=own, amount_nano=10**9)
     invoice = Invoice.objects.create(tenant=OWN, month=dt.date(2026, 1, 1), currency="USD", drafted_at=NOW)
     treatment = treatment_set(tenant=own, starts=dt.date(2099, 1, 1), kind="taxed", label="VAT")
+    seller, details = (
+        party_set(tenant=whose, values={"legal_name": "X", "address": "Y"}, starts=dt.date(2099, 1, 1))
+        for whose in ("", OWN)
+    )
     credit_note = credit_note_issue(invoice=_finalized(), reason="other", amount_nano=10**7)
     credential_create(tenant=own, name="hub", kind="huggingface", secret="hf_secret")
     keys = {
@@ -135,6 +140,7 @@ def world_make(folder: Path) -> World:
         "name": "pirate", "number": "1", "alias": "prod", "slug": OWN,
         "rollout": str(rollout.pk), "action": "pause", "variant": "int8",
         "public_id": keys[OWN, "inference"][0].pk,
+        "seller": str(seller.pk), "details": str(details.pk),
         "treatment": str(treatment.pk), "credit_note": str(credit_note.pk),
         "invoice": str(invoice.pk), "form": "csv", "term": str(book.terms.get(tenant="").pk),
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,

@@ -15,6 +15,7 @@ from controlplane.billing.credit_notes.selectors import note_line_list
 from controlplane.billing.invoices.currency import decimal_text
 from controlplane.billing.invoices.files import CONTENT_TYPES, Form, csv_line, csv_value
 from controlplane.billing.models import CreditNote
+from controlplane.billing.parties.selectors import PARTY_COLUMNS, flat_parties
 from controlplane.billing.pdfs import pdf_pieces
 from controlplane.errors import UnavailableError
 from controlplane.http.streaming import streamed
@@ -22,6 +23,7 @@ from controlplane.http.streaming import streamed
 _LINE_TEXTS: Final = ("project", "key_id", "adapter", "base_model", "backend", "item")
 COLUMNS: Final = (
     "position", "invoice_position", "month", *_LINE_TEXTS, "amount_nano", "amount", "currency",
+    *PARTY_COLUMNS,
 )  # fmt: skip
 
 
@@ -95,12 +97,15 @@ def header(note: CreditNote) -> dict[str, Any]:
         "tax_rate_percent": str(invoice.tax_rate_percent),
         "tax_number": invoice.tax_number,
         "tax_text": invoice.tax_text,
+        "seller": note.seller,
+        "buyer": note.buyer,
         "total": decimal_text(note.total_nano),
     }
 
 
 def rows(note: CreditNote) -> Iterator[dict[str, Any]]:
-    """The lines, by column."""
+    """The lines, by column; who sells and who is billed stand in each."""
+    parties = flat_parties(note)
     for line in note_line_list(credit_note=note).iterator(chunk_size=2000):
         of = line.invoice_line
         yield {
@@ -111,4 +116,5 @@ def rows(note: CreditNote) -> Iterator[dict[str, Any]]:
             "amount_nano": line.amount_nano,
             "amount": decimal_text(line.amount_nano),
             "currency": note.currency,
+            **parties,
         }

@@ -27,7 +27,7 @@ class CreditNoteSerializer(serializers.ModelSerializer[CreditNote]):
         fields = (
             "id", "tenant", "number", "title", "invoice", "invoice_title", "reason", "memo", "currency",
             "net_nano", "tax_nano", "total_nano", "pre_payment_nano", "post_payment_nano", "post_payment_as",
-            "issued_at",
+            "seller", "buyer", "issued_at",
         )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from controlplane.billing.models import (
     InvoiceLine,
     LedgerHead,
 )
+from controlplane.billing.parties.selectors import parties_named
 from controlplane.billing.taxes.amounts import tax_part
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.limits.services import PUBLISH_BUDGETS
@@ -68,6 +69,7 @@ def credit_note_issue(
     note = _note(head, invoice, left, sum(part for _, part in parts))
     note.reason, note.memo, note.post_payment_as = reason, memo.strip()[:500], post_payment_as
     _check_post_payment(note, invoice)
+    parties_named(note, day=note.issued_at.date())
     note.save()
     CreditNoteLine.objects.bulk_create(
         [

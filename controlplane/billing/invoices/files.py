@@ -13,6 +13,7 @@ from controlplane.billing import items
 from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.selectors import line_list
 from controlplane.billing.models import Invoice
+from controlplane.billing.parties.selectors import PARTY_COLUMNS, flat_parties
 from controlplane.billing.renderers import cell
 
 Form = Literal["csv", "json", "parquet", "pdf"]
@@ -24,7 +25,9 @@ CONTENT_TYPES: Final[dict[Form, str]] = {
 }
 _TEXTS: Final = ("month", "project", "key_id", "adapter", "base_model", "backend", "item")
 _NUMBERS: Final = ("quantity", "unit_nano", "per", "amount_nano")
-COLUMNS: Final = ("position", *_TEXTS, *_NUMBERS, "amount", "currency", "adjusts", "unpriced")
+COLUMNS: Final = (
+    "position", *_TEXTS, *_NUMBERS, "amount", "currency", "adjusts", "unpriced", *PARTY_COLUMNS,
+)  # fmt: skip
 
 
 def file_name(invoice: Invoice, form: Form) -> str:
@@ -55,6 +58,7 @@ def invoice_parquet(invoice: Invoice) -> bytes:
     fields += [(name, pa.string()) for name in _TEXTS] + [(name, pa.int64()) for name in _NUMBERS]
     fields += [("amount", pa.decimal128(38, 9)), ("currency", pa.string())]
     fields += [("adjusts", pa.bool_()), ("unpriced", pa.bool_())]
+    fields += [(name, pa.string()) for name in PARTY_COLUMNS]
     schema = pa.schema(fields, metadata={"graftwork.invoice": json.dumps(header(invoice))})
     table = [
         {**row, "amount": None if row["amount"] is None else Decimal(row["amount"])} for row in rows(invoice)
@@ -82,12 +86,15 @@ def header(invoice: Invoice) -> dict[str, Any]:
         "tax_rate_percent": str(invoice.tax_rate_percent),
         "tax_number": invoice.tax_number,
         "tax_text": invoice.tax_text,
+        "seller": invoice.seller,
+        "buyer": invoice.buyer,
         "due": minor_text(invoice.due_nano, invoice.currency).replace(",", ""),
     }
 
 
 def rows(invoice: Invoice) -> Iterator[dict[str, Any]]:
-    """The lines, by column."""
+    """The lines, by column; who sells and who is billed stand in each."""
+    parties = flat_parties(invoice)
     for line in line_list(invoice=invoice).iterator(chunk_size=2000):
         amount = line.amount_nano
         yield {
@@ -98,6 +105,7 @@ def rows(invoice: Invoice) -> Iterator[dict[str, Any]]:
             "currency": invoice.currency,
             "adjusts": line.adjusts,
             "unpriced": amount is None,
+            **parties,
         }
 
 

@@ -27,6 +27,7 @@ from controlplane.billing.models import (
     InvoicePdf,
     LedgerHead,
 )
+from controlplane.billing.parties.selectors import parties_named
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.amounts import asked
 from controlplane.billing.taxes.services import treatment_copy
@@ -182,6 +183,7 @@ def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
     )
     invoice.tax_nano, invoice.prepaid_nano, invoice.due_nano = found.tax, found.prepaid, found.due
     invoice.carried_out_nano = found.carried_out
+    parties_named(invoice, day=timezone.now().date())
     invoice.save()
     invoice.lines.all().delete()
     InvoiceLine.objects.bulk_create(lines, batch_size=1000)

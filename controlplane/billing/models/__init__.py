@@ -17,12 +17,14 @@ from controlplane.billing.models.ledger import (
     PostedDay,
     UsagePosting,
 )
+from controlplane.billing.models.parties import BillingParty
 from controlplane.billing.models.prices import HostingPrice, Price, PriceBook, PriceBookTerm
 from controlplane.billing.models.taxes import TaxKind, TaxTreatment
 
 __all__ = [
     "TOP_UPS",
     "Account",
+    "BillingParty",
     "BudgetNotice",
     "CreditGrant",
     "CreditNote",

@@ -6,9 +6,10 @@ from django.db import models
 
 from controlplane.billing.models.documents import StoredPdf
 from controlplane.billing.models.invoices import Invoice, InvoiceLine
+from controlplane.billing.models.parties import PartiesNamed
 
 
-class CreditNote(models.Model):
+class CreditNote(PartiesNamed):
     """Takes back part of a finalized invoice, or all of it. Amounts in nano-units.
 
     net + tax = pre-payment + post-payment, to the nano-unit (a check of the table).

@@ -7,10 +7,11 @@ from decimal import Decimal
 from django.db import models
 
 from controlplane.billing.models.documents import StoredPdf
+from controlplane.billing.models.parties import PartiesNamed
 from controlplane.billing.models.taxes import TaxKind
 
 
-class Invoice(models.Model):
+class Invoice(PartiesNamed):
     """One tenant's UTC month. Amounts in nano-units, save what is due: whole minor units of the currency.
 
     lines + carried in + tax = credits + prepaid + due + carried out, to the nano-unit.

@@ -20,6 +20,7 @@ from controlplane.billing.models import BudgetNotice
 from controlplane.billing.taxes.selectors import tax_title, treatment_list
 from controlplane.console.pages import tenant_page
 from controlplane.console.views.credit_notes import notes_of
+from controlplane.console.views.parties import parties_context
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from controlplane.limits.models import ScopeLimits
 from controlplane.limits.selectors import tenant_limits_get
@@ -57,6 +58,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
             (note, decimal_text(note.total_nano)) for note in credit_note_list(tenant=tenant.pk)[:SHOWN]
         ],
         "treatments": treatment_list(tenant=tenant.pk)[:SHOWN],
+        **parties_context(tenant.pk),
     }
     return render(request, "console/billing.html", context)
 

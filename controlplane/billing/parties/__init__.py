@@ -1,0 +1,1 @@
+"""Who sells and who is billed: dated records, of which documents keep copies."""

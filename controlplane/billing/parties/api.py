@@ -1,0 +1,153 @@
+"""REST of who sells and who is billed: staff states both, a tenant its own details."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.models import BillingParty
+from controlplane.billing.parties.selectors import (
+    BUYER_FIELDS,
+    SELLER,
+    SELLER_FIELDS,
+    party_get,
+    party_list,
+)
+from controlplane.billing.parties.services import party_remove, party_set
+from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.http.strict import StrictSerializer
+from controlplane.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import tenant_get
+
+_MAY: Final = tenant_may(Permission.BILLING_READ, Permission.BILLING_WRITE)
+
+
+class _PartySerializer(StrictSerializer, serializers.ModelSerializer[BillingParty]):
+    starts = serializers.DateField(required=False, help_text="First UTC day; today unless told.")
+    # As letters have it: lines are kept.
+    address = serializers.CharField(max_length=500, help_text="As on letters, line by line.")
+
+
+class SellerSerializer(_PartySerializer):
+    class Meta:
+        model = BillingParty
+        fields = ("id", "starts", *SELLER_FIELDS)
+
+
+class BillingDetailsSerializer(_PartySerializer):
+    class Meta:
+        model = BillingParty
+        fields = ("id", "starts", *BUYER_FIELDS)
+
+
+class _PartiesApi(generics.ListAPIView[BillingParty]):
+    serializer_class: type[serializers.BaseSerializer[BillingParty]] | None = BillingDetailsSerializer
+    queryset = BillingParty.objects.none()  # tells the schema the model
+
+    def party_of(self, request: Request) -> str:
+        """The tenant's id, or ""."""
+        raise NotImplementedError(f"{type(self).__name__} must say whose details it is about")
+
+    def get_queryset(self) -> QuerySet[BillingParty]:
+        return party_list(tenant=self.party_of(self.request))
+
+    def _set(self, request: Request) -> Response:
+        tenant = self.party_of(request)
+        data = self.get_serializer(data=request.data)
+        data.is_valid(raise_exception=True)
+        values: dict[str, Any] = dict(data.validated_data)
+        made = party_set(tenant=tenant, starts=values.pop("starts", None), values=values)
+        return Response(self.get_serializer(made).data, status.HTTP_201_CREATED)
+
+
+class SellerApi(_PartiesApi):
+    """Who sells, as documents name it, and from which day on; the newest first."""
+
+    permission_classes = (Staff,)
+    serializer_class = SellerSerializer
+
+    def party_of(self, request: Request) -> str:
+        return SELLER
+
+    @idempotent()
+    @extend_schema(request=SellerSerializer, responses={201: SellerSerializer})
+    def post(self, request: Request) -> Response:
+        """States who sells from a UTC day on, in the place of what starts on the same day."""
+        return self._set(request)
+
+
+class BillingDetailsApi(_PartiesApi):
+    """How documents name the tenant, and from which day on; the newest first."""
+
+    permission_classes = (_MAY,)
+
+    def party_of(self, request: Request) -> str:
+        return request_tenant(request).pk
+
+    @idempotent()
+    @extend_schema(request=BillingDetailsSerializer, responses={201: BillingDetailsSerializer})
+    def post(self, request: Request) -> Response:
+        """States how documents name the tenant from a UTC day on, in the place of what starts on that day."""
+        return self._set(request)
+
+
+class TenantBillingDetailsApi(_PartiesApi):
+    """How documents name a tenant, and from which day on; the newest first."""
+
+    permission_classes = (Staff,)
+
+    def party_of(self, request: Request) -> str:
+        return tenant_get(slug=self.kwargs["slug"]).pk
+
+    @idempotent()
+    @extend_schema(request=BillingDetailsSerializer, responses={201: BillingDetailsSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """States how documents name a tenant from a UTC day on, in the place of what starts on that day."""
+        return self._set(request)
+
+
+class _PlannedApi(ObjectApi[BillingParty]):
+    def _remove(self) -> Response:
+        party_remove(party=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class SellerPlannedApi(_PlannedApi):
+    permission_classes = (Staff,)
+    serializer_class = SellerSerializer
+
+    def get_object(self) -> BillingParty:
+        return party_get(tenant=SELLER, party_id=self.kwargs["seller"])
+
+    @conditional()
+    def get(self, request: Request, seller: int) -> Response:
+        return Response(SellerSerializer(self.get_object()).data)
+
+    @conditional()
+    def delete(self, request: Request, seller: int) -> Response:
+        """Takes away what is planned from a later day on."""
+        return self._remove()
+
+
+class BillingDetailsPlannedApi(_PlannedApi):
+    permission_classes = (_MAY,)
+    serializer_class = BillingDetailsSerializer
+
+    def get_object(self) -> BillingParty:
+        return party_get(tenant=request_tenant(self.request).pk, party_id=self.kwargs["details"])
+
+    @conditional()
+    def get(self, request: Request, details: int) -> Response:
+        return Response(BillingDetailsSerializer(self.get_object()).data)
+
+    @conditional()
+    def delete(self, request: Request, details: int) -> Response:
+        """Takes away what is planned from a later day on."""
+        return self._remove()

@@ -1,0 +1,78 @@
+"""States who sells and who is billed. Documents that are out keep what they said."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import locked_snapshot, snapshot
+from controlplane.billing.models import BillingParty
+from controlplane.billing.parties.selectors import fields_of
+from controlplane.errors import ConflictError, InvalidInputError
+
+
+@transaction.atomic
+def party_set(*, tenant: str, values: Mapping[str, str], starts: dt.date | None = None) -> BillingParty:
+    """Puts details in force from `starts` (a UTC day; None: today) until later ones, in the place of those
+    that start on the same day. Invoices take those of the day on which they are finalized, credit notes those
+    of the day on which they are issued.
+
+    Args:
+        tenant: its id, or "" for the operator, who sells.
+        values: texts by name, of `fields_of(tenant)`; what is left out is empty.
+
+    Raises:
+        InvalidInputError: no name or address, a field that the party does not have, or a text too long.
+    """
+    checked = _checked(tenant, values)
+    starts = starts or timezone.now().date()
+    # Not a row's lock: of two who state the same day at once the database lets one make the row.
+    row, made = BillingParty.objects.get_or_create(tenant=tenant, starts=starts, defaults=checked)
+    before = None if made else locked_snapshot(row)
+    if not made:
+        for name, text in checked.items():
+            setattr(row, name, text)
+        row.save()
+    audit_record(tenant=tenant, action="billing_details.set", target=row, before=before, after=snapshot(row))
+    return row
+
+
+@transaction.atomic
+def party_remove(*, party: BillingParty, today: dt.date | None = None) -> None:
+    """Takes away details that are planned: those before them go on.
+
+    Raises ConflictError: they are in force, or were.
+    """
+    if party.starts <= (today or timezone.now().date()):
+        raise ConflictError(
+            f"these details hold since {party.starts}: state others from today or a later day on"
+        )
+    audit_record(tenant=party.tenant, action="billing_details.remove", target=party, before=snapshot(party))
+    party.delete()
+
+
+def _checked(tenant: str, values: Mapping[str, str]) -> dict[str, str]:
+    known = fields_of(tenant)
+    if unknown := sorted(set(values) - set(known)):
+        raise InvalidInputError(
+            f"there is no {unknown[0][:64]!r} here: fields are {', '.join(known)}", field=unknown[0][:64]
+        )
+    checked = {name: _lines(values.get(name, "")) for name in known}
+    lengths = {field.name: field.max_length or 0 for field in BillingParty._meta.concrete_fields}
+    for name, text in checked.items():
+        most = lengths[name]
+        if len(text) > most:
+            raise InvalidInputError(f"{name} has {len(text)} characters; {most} is the most", field=name)
+    for name in ("legal_name", "address"):
+        if not checked[name]:
+            raise InvalidInputError(f"documents need {name}: state it", field=name)
+    return checked
+
+
+def _lines(text: str) -> str:
+    """Line by line without blanks at the ends, whatever a form ends its lines with."""
+    return "\n".join(line.strip() for line in text.strip().splitlines())

@@ -1,0 +1,184 @@
+"""Who sells and who is billed, as documents name them: frozen when they are made."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from django.db import IntegrityError, transaction
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.audit.models import AuditRecord
+from controlplane.billing.credit_notes.files import credit_note_csv, credit_note_json
+from controlplane.billing.credit_notes.rendering import html as note_html
+from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.invoices.files import invoice_csv, invoice_json, invoice_parquet
+from controlplane.billing.invoices.rendering import html
+from controlplane.billing.invoices.services import invoice_draft
+from controlplane.billing.models import BillingParty, CreditNote, Invoice
+from controlplane.billing.parties.services import party_remove, party_set
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Role
+from controlplane.tenants.services import user_create
+from tests.controlplane.billing.test_invoices import CENT, JANUARY, finalized, priced, use
+
+__all__ = ["priced"]
+pytestmark = pytest.mark.django_db(transaction=True)
+SELLER = {
+    "legal_name": "Graft & Söhne GmbH", "address": "Kiefernweg 1\r\n 80331 München \n", "tax_number": "DE811",
+    "contact": "rechnung@graft.test", "registration": "HRB 4711", "payment_text": "IBAN DE02 1203",
+}  # fmt: skip
+BUYER = {
+    "legal_name": "=Acme Ltd",
+    "address": "1 Main St\nLeeds",
+    "reference": "PO 77",
+    "contact": "ap@acme.test",
+}
+
+
+def test_documents_name_both_and_keep_what_they_said(priced: Tenant) -> None:
+    party_set(tenant="", values=SELLER, starts=dt.date(2026, 1, 1))
+    party_set(tenant="acme", values=BUYER, starts=dt.date(2026, 1, 1))
+    use("2026-01-05", 100_000)
+    invoice = finalized(JANUARY)
+    party_set(tenant="", values={**SELLER, "legal_name": "Graft SE"})
+    note = credit_note_issue(invoice=invoice, reason="other", lines={1: 5 * CENT})
+    invoice.refresh_from_db()
+    assert invoice.seller == {**SELLER, "address": "Kiefernweg 1\n80331 München"}
+    assert invoice.buyer == BUYER
+    told = json.loads(invoice_json(invoice))
+    assert (told["seller"]["tax_number"], told["buyer"]["reference"]) == ("DE811", "PO 77")
+    (row,) = csv.DictReader(io.StringIO(b"".join(invoice_csv(invoice)).decode()))
+    assert (row["seller_name"], row["buyer_name"]) == (SELLER["legal_name"], "'=Acme Ltd")
+    table = pq.read_table(io.BytesIO(invoice_parquet(invoice)))
+    assert table["seller_tax_number"].to_pylist() == ["DE811"]
+    text = html(invoice)
+    for part in (
+        "Graft &amp; Söhne GmbH", "Kiefernweg 1<br>80331 München", "Tax no. DE811", "HRB 4711", "=Acme Ltd",
+        "PO 77", "IBAN DE02 1203", "rechnung@graft.test", "ap@acme.test",
+    ):  # fmt: skip
+        assert part in text, part
+    # The note is of another day's seller.
+    assert json.loads(credit_note_json(note))["seller"]["legal_name"] == "Graft SE"
+    (row,) = csv.DictReader(io.StringIO(b"".join(credit_note_csv(note)).decode()))
+    assert (row["seller_name"], row["buyer_reference"]) == ("Graft SE", "PO 77")
+    assert "Graft SE" in note_html(note)
+    assert "=Acme Ltd" in note_html(note)
+
+
+def test_what_documents_say_of_them_is_refused_every_change(priced: Tenant) -> None:
+    party_set(tenant="", values=SELLER, starts=dt.date(2026, 1, 1))
+    use("2026-01-05", 100_000)
+    invoice = finalized(JANUARY)
+    note = credit_note_issue(invoice=invoice, reason="other", lines={1: CENT})
+    for model, row in ((Invoice, invoice), (CreditNote, note)):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            model.objects.filter(pk=row.pk).update(seller={"legal_name": "Somebody else"})
+
+
+def test_a_draft_follows_and_what_is_planned_comes_on_its_day(priced: Tenant) -> None:
+    today = timezone.now().date()
+    use("2026-01-05", 100_000)
+    draft = invoice_draft(tenant="acme", month=JANUARY)
+    assert (draft.seller, draft.buyer) == (None, None)
+    assert "<section" not in html(draft)
+    first = party_set(tenant="", values=SELLER)
+    again = party_set(tenant="", values={**SELLER, "legal_name": "Graft SE"})
+    planned = party_set(tenant="", values=SELLER, starts=today + dt.timedelta(days=1))
+    assert (first.pk, BillingParty.objects.filter(tenant="").count()) == (again.pk, 2)
+    found = invoice_draft(tenant="acme", month=JANUARY).seller
+    assert found is not None
+    assert found["legal_name"] == "Graft SE"
+    with pytest.raises(ConflictError, match="state others"):
+        party_remove(party=again)
+    party_remove(party=planned)
+    actions = AuditRecord.objects.filter(tenant="", action__startswith="billing_details").order_by("id")
+    assert [row.action.rpartition(".")[2] for row in actions] == ["set", "set", "set", "remove"]
+
+
+@pytest.mark.parametrize(
+    ("tenant", "values", "text"),
+    [
+        ("", {"legal_name": "X"}, "documents need address"),
+        ("", {"legal_name": " ", "address": "Y"}, "documents need legal_name"),
+        ("", {"legal_name": "X" * 201, "address": "Y"}, "201 characters; 200 is the most"),
+        ("", {"legal_name": "X", "address": "Y", "reference": "1"}, "there is no 'reference'"),
+        ("acme", {"legal_name": "X", "address": "Y", "tax_number": "1"}, "there is no 'tax_number'"),
+    ],
+)
+def test_what_no_document_can_say_is_refused(
+    tenant_row: None, tenant: str, values: dict[str, str], text: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=text):
+        party_set(tenant=tenant, values=values)
+    assert not BillingParty.objects.exists()
+
+
+@pytest.fixture
+def tenant_row(tenant: Tenant) -> None:
+    """`acme` is there."""
+
+
+def test_by_rest_and_by_the_pages(priced: Tenant, other_tenant: Tenant) -> None:
+    staff, member, reader, stranger = (
+        _signed_in(email, **options)
+        for email, options in (
+            ("staff@x.test", {"is_staff": True}),
+            ("m@acme.test", {"tenant": priced, "role": Role.BILLING}),
+            ("v@acme.test", {"tenant": priced, "role": Role.VIEWER}),
+            ("them@globex.test", {"tenant": other_tenant, "role": Role.OWNER}),
+        )
+    )
+    api, own = "/api/v1", "/api/v1/billing/details"
+    assert staff.post(f"{api}/seller", SELLER, "application/json").status_code == 201
+    assert member.get(f"{api}/seller").status_code == 403
+    made = member.post(own, BUYER, "application/json")
+    assert (made.status_code, made.json()["starts"]) == (201, timezone.now().date().isoformat())
+    unknown = member.post(own, {**BUYER, "tax_number": "1"}, "application/json")
+    assert (unknown.status_code, unknown.json()["errors"][0]["attr"]) == (400, "tax_number")
+    assert reader.post(own, BUYER, "application/json").status_code == 403
+    assert [row["reference"] for row in member.get(own).json()["results"]] == ["PO 77"]
+    assert stranger.get(own).json()["results"] == []
+    later = {**BUYER, "starts": "2099-01-01", "reference": "PO 78"}
+    planned = staff.post(f"{api}/tenants/acme/billing-details", later, "application/json").json()
+    assert stranger.delete(f"{own}/{planned['id']}").status_code == 404
+    assert member.delete(f"{own}/{planned['id']}").status_code == 204
+    assert member.delete(f"{own}/{made.json()['id']}").status_code == 409
+    page = staff.post("/staff/seller/", SELLER | {"legal_name": ""}).content.decode()
+    assert "documents need legal_name" in page
+    assert "Kiefernweg" in page, "what was entered is not lost"
+    page = staff.post("/staff/seller/", SELLER | {"starts": "soon"}).content.decode()
+    assert "YYYY-MM-DD" in page
+    page = staff.post("/staff/seller/", SELLER | {"legal_name": "Graft SE"}, follow=True).content.decode()
+    assert "name you so" in page
+    page = member.post(
+        "/t/acme/billing/details", BUYER | {"reference": "PO 80"}, follow=True
+    ).content.decode()
+    assert "PO 80" in page
+    page = staff.post(
+        "/staff/tenants/acme/billing-details", {"legal_name": "Acme"}, follow=True
+    ).content.decode()
+    assert "documents need address" in page
+    use("2026-01-05", 100_000)
+    invoice = finalized(JANUARY)
+    assert member.get(f"{api}/invoices/{invoice.pk}").json()["seller"]["legal_name"] == "Graft SE"
+    for client, path in (
+        (member, f"/t/acme/billing/invoices/{invoice.pk}/"),
+        (staff, f"/staff/invoices/{invoice.pk}/"),
+    ):
+        shown = client.get(path).content.decode()
+        assert "Graft SE" in shown
+        assert "PO 80" in shown
+
+
+def _signed_in(email: str, **options: Any) -> Client:
+    client = Client(raise_request_exception=False)
+    client.force_login(user_create(email=email, password="long-enough-7", **options))
+    return client
