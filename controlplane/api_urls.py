@@ -334,6 +334,16 @@ urlpatterns = [
     ),
     path("fleet/credit-notes", credit_notes.FleetCreditNotesApi.as_view(), name="fleet-credit-notes"),
     path(
+        "fleet/credit-notes/<int:credit_note>",
+        credit_notes.FleetCreditNoteApi.as_view(),
+        name="fleet-credit-note",
+    ),
+    path(
+        "fleet/credit-notes/<int:credit_note>/void",
+        credit_notes.CreditNoteVoidApi.as_view(),
+        name="credit-note-void",
+    ),
+    path(
         "fleet/credit-notes/<int:credit_note>/file",
         credit_notes.FleetCreditNoteFileApi.as_view(),
         name="fleet-credit-note-file",

@@ -73,7 +73,9 @@ class BalanceSerializer(serializers.Serializer[Balance]):
     currency = serializers.CharField()
     unbilled = serializers.IntegerField(help_text="Used, and on no finalized invoice yet.")
     receivable = serializers.IntegerField(help_text="Invoiced and not paid.")
-    prepaid = serializers.IntegerField(help_text="Paid in advance and not drawn yet.")
+    prepaid = serializers.IntegerField(
+        help_text="Paid in advance and not drawn yet; below 0 where the bank took back what was used."
+    )
     credit = serializers.IntegerField(help_text="Granted, usable today and not drawn yet.")
     available = serializers.IntegerField(help_text="Usage that prepaid, less its tax, and credit still pay.")
 

@@ -21,6 +21,7 @@ EVENTS: Final = {
     "invoice.drafted": "A month's invoice was drafted; it follows late usage until it is finalized.",
     "invoice.finalized": "An invoice was numbered and is never changed again.",
     "credit_note.issued": "A credit note took back part of an invoice, or all of it; it never changes.",
+    "credit_note.voided": "A credit note was cancelled by another one, which this is; it never changes.",
     DISABLED: "Another endpoint was disabled after failing for long.",
     TEST: "Somebody asked for a test; sent to that endpoint alone, whatever it chose.",
 }

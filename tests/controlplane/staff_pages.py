@@ -16,6 +16,7 @@ STAFF_PAGES = {
     "staff-price-book": "get", "staff-price-add": "post", "staff-invoices": "get",
     "staff-invoice-finalize": "post", "staff-invoice": "get", "staff-invoice-credit": "post",
     "staff-tax": "post", "staff-billing-details": "post", "staff-seller": "get",
+    "staff-credit-note": "get", "staff-credit-note-void": "post",
     "staff-tax-remove": "post",
     "staff-hosting": "get", "staff-fleet-bill": "get", "staff-instance-prices": "get",
     "staff-savings": "get", "staff-blended-price": "get", "staff-prepaid": "post", "staff-top-up": "post",
@@ -43,6 +44,8 @@ def staff_thing(world: World, name: str) -> str:
     """What a staff page's address names."""
     if name.startswith("staff-invoice") and name != "staff-invoices":
         return world.values["invoice"]
+    if name.startswith("staff-credit-note"):
+        return world.values["credit_note"]
     if name == "staff-tax-remove":
         return world.values["treatment"]
     kinds = {

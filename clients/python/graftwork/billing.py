@@ -6,7 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from graftwork.models import Balance, CreditNote, CreditNoteLine, Invoice, InvoiceLine, TaxTreatment
+from graftwork.models import (
+    Balance,
+    BillingDetails,
+    CreditNote,
+    CreditNoteLine,
+    Invoice,
+    InvoiceLine,
+    TaxTreatment,
+)
 from graftwork.pages import pages
 from graftwork.transport import Transport
 
@@ -58,6 +66,10 @@ class Billing:
     def tax_treatments(self) -> Iterator[TaxTreatment]:
         """How its invoices are taxed, and from which day on; newest first."""
         return pages(self._transport, TaxTreatment, "/billing/tax-treatments")
+
+    def details(self) -> Iterator[BillingDetails]:
+        """How documents name the tenant, and from which day on; newest first."""
+        return pages(self._transport, BillingDetails, "/billing/details")
 
     def _file(self, path: str, to: Path, form: Form) -> Path:
         to.write_bytes(self._transport.send("GET", path, params={"form": form}).content)

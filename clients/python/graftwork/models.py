@@ -171,6 +171,8 @@ class Invoice(msgspec.Struct, frozen=True):
     due_nano: int = 0
     carried_out_nano: int = 0
     unpriced: bool = False
+    seller: dict[str, str] | None = None
+    buyer: dict[str, str] | None = None
     finalized_at: datetime | None = None
 
 
@@ -193,7 +195,10 @@ class InvoiceLine(msgspec.Struct, frozen=True):
 
 
 class CreditNote(msgspec.Struct, frozen=True):
-    """What was taken back of an invoice: net + tax = pre-payment + post-payment, in nano-units."""
+    """What was taken back of an invoice: net + tax = pre-payment + post-payment, in nano-units.
+
+    One that voids another has its amounts, and takes them the other way.
+    """
 
     id: int
     tenant: str
@@ -210,6 +215,10 @@ class CreditNote(msgspec.Struct, frozen=True):
     post_payment_nano: int
     post_payment_as: str
     memo: str = ""
+    voids: int | None = None
+    voided_by: int | None = None
+    seller: dict[str, str] | None = None
+    buyer: dict[str, str] | None = None
     issued_at: datetime | None = None
 
 
@@ -223,6 +232,17 @@ class CreditNoteLine(msgspec.Struct, frozen=True):
     adapter: str = ""
     base_model: str = ""
     key_id: str = ""
+
+
+class BillingDetails(msgspec.Struct, frozen=True):
+    """How documents name the tenant, in force from a UTC day until a later one."""
+
+    id: int
+    starts: date
+    legal_name: str
+    address: str
+    contact: str = ""
+    reference: str = ""
 
 
 class TaxTreatment(msgspec.Struct, frozen=True):

@@ -17,8 +17,9 @@ from controlplane.billing.credit_notes.serializers import (
     CreditNoteInput,
     CreditNoteLineSerializer,
     CreditNoteSerializer,
+    VoidInput,
 )
-from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
 from controlplane.billing.filters import CreditNoteFilter, FleetCreditNoteFilter
 from controlplane.billing.invoices.api import FILE, ByForm, form_asked
 from controlplane.billing.invoices.selectors import invoice_get
@@ -94,6 +95,35 @@ class FleetCreditNotesApi(generics.ListAPIView[CreditNote]):
 
     def get_queryset(self) -> QuerySet[CreditNote]:
         return credit_note_list(tenant=None)
+
+
+class FleetCreditNoteApi(ObjectApi[CreditNote]):
+    permission_classes = (Staff,)
+    serializer_class = CreditNoteSerializer
+
+    def get_object(self) -> CreditNote:
+        return credit_note_get(credit_note_id=self.kwargs["credit_note"])
+
+    @conditional()
+    def get(self, request: Request, credit_note: int) -> Response:
+        """Anybody's credit note."""
+        return Response(CreditNoteSerializer(self.get_object()).data)
+
+
+class CreditNoteVoidApi(generics.GenericAPIView[CreditNote]):
+    permission_classes = (Staff,)
+    serializer_class = CreditNoteSerializer
+
+    @idempotent()
+    @extend_schema(request=VoidInput, responses={201: CreditNoteSerializer})
+    def post(self, request: Request, credit_note: int) -> Response:
+        """Takes a credit note back, whole, by another one, which is answered; both keep their numbers."""
+        data = VoidInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        made = credit_note_void(
+            credit_note=credit_note_get(credit_note_id=credit_note), **data.validated_data
+        )
+        return Response(CreditNoteSerializer(made).data, status.HTTP_201_CREATED)
 
 
 class FleetCreditNoteFileApi(generics.GenericAPIView[CreditNote]):

@@ -23,7 +23,7 @@ from controlplane.http.streaming import streamed
 _LINE_TEXTS: Final = ("project", "key_id", "adapter", "base_model", "backend", "item")
 COLUMNS: Final = (
     "position", "invoice_position", "month", *_LINE_TEXTS, "amount_nano", "amount", "currency",
-    *PARTY_COLUMNS,
+    "voids", *PARTY_COLUMNS,
 )  # fmt: skip
 
 
@@ -90,6 +90,7 @@ def header(note: CreditNote) -> dict[str, Any]:
         "memo": note.memo,
         "currency": note.currency,
         "issued_at": note.issued_at.isoformat(),
+        "voids": note.voids.title if note.voids else None,
         **{f"{name}_nano": getattr(note, f"{name}_nano") for name in amounts},
         "post_payment_as": note.post_payment_as,
         "tax_kind": invoice.tax_kind,
@@ -116,5 +117,6 @@ def rows(note: CreditNote) -> Iterator[dict[str, Any]]:
             "amount_nano": line.amount_nano,
             "amount": decimal_text(line.amount_nano),
             "currency": note.currency,
+            "voids": note.voids.title if note.voids else "",
             **parties,
         }

@@ -23,7 +23,7 @@ class Left:
 
 def credit_note_list(*, tenant: str | None) -> QuerySet[CreditNote]:
     """A tenant's credit notes, or (None) everybody's, newest first."""
-    notes = CreditNote.objects.select_related("invoice").order_by("-id")
+    notes = CreditNote.objects.select_related("invoice", "voids").prefetch_related("voidings").order_by("-id")
     return notes if tenant is None else notes.filter(tenant=tenant)
 
 
@@ -41,17 +41,25 @@ def note_line_list(*, credit_note: CreditNote) -> QuerySet[CreditNoteLine]:
     return lines.select_related("invoice_line").order_by("position")
 
 
+def in_force(*, invoice: Invoice) -> QuerySet[CreditNote]:
+    """Those of an invoice that are not voided, and void none."""
+    return CreditNote.objects.filter(invoice=invoice, voids=None, voidings=None)
+
+
 def left_of(*, invoice: Invoice) -> Left:
     """What is left of a finalized invoice."""
-    sums = CreditNote.objects.filter(invoice=invoice).aggregate(net=Sum("net_nano"), tax=Sum("tax_nano"))
+    sums = in_force(invoice=invoice).aggregate(net=Sum("net_nano"), tax=Sum("tax_nano"))
     return Left(invoice.net_nano - (sums["net"] or 0), invoice.tax_nano - (sums["tax"] or 0))
 
 
 def line_left(*, lines: Iterable[InvoiceLine]) -> dict[int, int]:
     """What is left of lines, by id, in nano-units; 0 of one without a price, below 0 of a correction."""
     amounts = {line.pk: line.amount_nano or 0 for line in lines}
-    taken = CreditNoteLine.objects.filter(invoice_line__in=list(amounts)).order_by().values("invoice_line")
-    for row in taken.annotate(total=Sum("amount_nano")):
+    taken = CreditNoteLine.objects.filter(
+        invoice_line__in=list(amounts), credit_note__voids=None, credit_note__voidings=None
+    )
+    taken = taken.order_by()
+    for row in taken.values("invoice_line").annotate(total=Sum("amount_nano")):
         amounts[row["invoice_line"]] -= row["total"]
     return amounts
 
@@ -71,4 +79,5 @@ def credit_note_told(note: CreditNote, invoice: Invoice) -> dict[str, Any]:
         "pre_payment": decimal_text(note.pre_payment_nano),
         "post_payment": decimal_text(note.post_payment_nano),
         "post_payment_as": note.post_payment_as,
+        "voids": note.voids_id,
     }

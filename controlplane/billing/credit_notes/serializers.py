@@ -20,6 +20,15 @@ class CreditNoteSerializer(serializers.ModelSerializer[CreditNote]):
     invoice = serializers.IntegerField(source="invoice_id", help_text="Its id.")
     invoice_title = serializers.CharField(source="invoice.title")
     total_nano = serializers.IntegerField(help_text="Net and tax.")
+    voids = serializers.IntegerField(
+        source="voids_id", allow_null=True, help_text="Id of the credit note that this one takes back, whole."
+    )
+    voided_by = serializers.IntegerField(
+        source="voided_by.pk",
+        allow_null=True,
+        default=None,
+        help_text="Id of the one that took this one back.",
+    )
     post_payment_as = serializers.CharField(help_text=", ".join(CreditNote.PostPayment.values))
 
     class Meta:
@@ -27,7 +36,7 @@ class CreditNoteSerializer(serializers.ModelSerializer[CreditNote]):
         fields = (
             "id", "tenant", "number", "title", "invoice", "invoice_title", "reason", "memo", "currency",
             "net_nano", "tax_nano", "total_nano", "pre_payment_nano", "post_payment_nano", "post_payment_as",
-            "seller", "buyer", "issued_at",
+            "voids", "voided_by", "seller", "buyer", "issued_at",
         )  # fmt: skip
 
 
@@ -59,6 +68,10 @@ class CreditedLineInput(StrictSerializer):
         default=None,
         help_text="Without tax; null: all that is left.",
     )
+
+
+class VoidInput(StrictSerializer):
+    memo = serializers.CharField(max_length=500, help_text="Why: it stands on the document.")
 
 
 class CreditNoteInput(StrictSerializer):

@@ -1,8 +1,9 @@
-"""Issues credit notes. They are booked when they are made, and never change."""
+"""Issues credit notes, and voids them by others. They are booked when they are made, and never change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from django.db import transaction
 from django.utils import timezone
@@ -13,7 +14,7 @@ from controlplane.billing.credit_notes.rendering import RENDER_TASK
 from controlplane.billing.credit_notes.selectors import Left, credit_note_told, left_of, line_left
 from controlplane.billing.invoices.currency import whole_minor
 from controlplane.billing.ledger.journal import Draft, entries_write, head_lock
-from controlplane.billing.ledger.selectors import invoice_open_nano
+from controlplane.billing.ledger.selectors import balances, grants_left, invoice_open_nano
 from controlplane.billing.models import (
     Account,
     CreditGrant,
@@ -23,15 +24,24 @@ from controlplane.billing.models import (
     EntryKind,
     Invoice,
     InvoiceLine,
+    JournalEntry,
     LedgerHead,
 )
 from controlplane.billing.parties.selectors import parties_named
 from controlplane.billing.taxes.amounts import tax_part
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.lengths import checked_text
 from controlplane.limits.services import PUBLISH_BUDGETS
 from controlplane.queue import enqueue
 from controlplane.webhooks.outbox import event_emit
 
+MEMO: Final = 500
+"""Longest note of a credit note."""
+_VOIDED: Final = (
+    "tenant", "invoice", "reason", "currency", "net_nano", "tax_nano", "pre_payment_nano",
+    "post_payment_nano", "post_payment_as",
+)  # fmt: skip
+"""What a note that voids another has of it."""
 _GIVEN_BACK = {
     CreditNote.PostPayment.BALANCE: Account.PREPAID,
     CreditNote.PostPayment.CREDIT: Account.CREDIT,
@@ -67,8 +77,62 @@ def credit_note_issue(
     left = left_of(invoice=invoice)
     parts = _parts(invoice, left, amount_nano, lines)
     note = _note(head, invoice, left, sum(part for _, part in parts))
-    note.reason, note.memo, note.post_payment_as = reason, memo.strip()[:500], post_payment_as
+    note.reason, note.memo, note.post_payment_as = (
+        reason,
+        checked_text(memo, field="memo", most=MEMO),
+        post_payment_as,
+    )
     _check_post_payment(note, invoice)
+    _keep(note, parts, head)
+    entries_write(head=head, drafts=list(_drafts(note, invoice)), currency=note.currency)
+    _tell(note, "issue")
+    return note
+
+
+@transaction.atomic
+def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
+    """Takes a credit note back, whole, by another one with the next number: what it booked is reversed entry
+    by entry, and what it took back can be taken back anew.
+
+    A refund counts as never paid, or as come back.
+
+    Raises:
+        InvalidInputError: no reason is given, or a longer one than a document has room for.
+        ConflictError: it voids another one, is voided already, or what it gave is used by now.
+    """
+    if not memo.strip():
+        raise InvalidInputError("say why, as memo", field="memo")
+    head = head_lock(tenant=credit_note.tenant)
+    note = CreditNote.objects.select_related("invoice", "voids").get(pk=credit_note.pk)
+    if note.voids is not None:
+        raise ConflictError(f"{note.title} voids {note.voids.title} itself: issue that one anew")
+    if (other := note.voided_by) is not None:
+        raise ConflictError(f"{note.title} is voided already, by {other.title}")
+    entries = list(
+        JournalEntry.objects.filter(invoice=note.invoice, credit_note=note).select_related("grant")
+    )
+    _check_unused(note, entries)
+    void = CreditNote(
+        **{name: getattr(note, name) for name in _VOIDED}, number=head.credit_notes + 1, voids=note,
+        memo=checked_text(memo, field="memo", most=MEMO), issued_at=timezone.now(),
+    )  # fmt: skip
+    lines = note.lines.select_related("invoice_line").order_by("position")
+    _keep(void, [(line.invoice_line, line.amount_nano) for line in lines], head)
+    drafts = [
+        Draft(
+            void.issued_at.date(), EntryKind.REVERSAL, Account(entry.credit), Account(entry.debit),
+            entry.amount_nano, reverses=entry, grant=entry.grant, invoice=note.invoice, credit_note=void,
+            memo=void.title,
+        )
+        for entry in entries
+    ]  # fmt: skip
+    entries_write(head=head, drafts=drafts, currency=void.currency)
+    _tell(void, "void")
+    return void
+
+
+def _keep(note: CreditNote, parts: list[tuple[InvoiceLine | None, int]], head: LedgerHead) -> None:
+    """Saves a note with its lines, and that its PDF is due."""
     parties_named(note, day=note.issued_at.date())
     note.save()
     CreditNoteLine.objects.bulk_create(
@@ -80,13 +144,30 @@ def credit_note_issue(
     )
     head.credit_notes = note.number
     head.save(update_fields=["credit_notes"])
-    entries_write(head=head, drafts=list(_drafts(note, invoice)), currency=note.currency)
     CreditNotePdf.objects.create(credit_note=note, render_at=timezone.now())
     enqueue(RENDER_TASK, credit_note_id=note.pk)
+
+
+def _tell(note: CreditNote, verb: str) -> None:
     enqueue(PUBLISH_BUDGETS, tenant=note.tenant)
-    event_emit(tenant=note.tenant, type="credit_note.issued", data=credit_note_told(note, invoice))
-    audit_record(tenant=note.tenant, action="credit_note.issue", target=note, after=snapshot(note))
-    return note
+    kind = "credit_note.voided" if note.voids_id else "credit_note.issued"
+    event_emit(tenant=note.tenant, type=kind, data=credit_note_told(note, note.invoice))
+    audit_record(tenant=note.tenant, action=f"credit_note.{verb}", target=note, after=snapshot(note))
+
+
+def _check_unused(note: CreditNote, entries: list[JournalEntry]) -> None:
+    """What it added to what is prepaid, or granted, is there to be taken back."""
+    left = note.post_payment_nano
+    if note.post_payment_as == CreditNote.PostPayment.BALANCE:
+        left = -balances(tenant=note.tenant).get(Account.PREPAID, 0)
+    elif note.post_payment_as == CreditNote.PostPayment.CREDIT:
+        grants = {entry.grant_id for entry in entries} - {None}
+        left = sum(rest for grant, rest in grants_left(tenant=note.tenant) if grant.pk in grants)
+    if left < note.post_payment_nano:
+        raise ConflictError(
+            f"of {note.post_payment_nano} nano-units that {note.title} gave only {max(0, left)} are left:"
+            " what is used cannot be taken back"
+        )
 
 
 def _check(
@@ -149,7 +230,8 @@ def _note(head: LedgerHead, invoice: Invoice, left: Left, net: int) -> CreditNot
         invoice.tax_nano, part_nano=before + net, of_nano=invoice.net_nano, currency=invoice.currency
     )
     # Of the sum of all so far, so that the last one takes back the rest to the unit.
-    tax = through - (invoice.tax_nano - left.tax)
+    # Below 0 where a voided note leaves others' roundings behind.
+    tax = max(0, through - (invoice.tax_nano - left.tax))
     total = net + tax
     # To the nano-unit: to round it down would give back money that nobody paid.
     pre_payment = min(total, invoice_open_nano(invoice=invoice))
@@ -192,5 +274,5 @@ def _drafts(note: CreditNote, invoice: Invoice) -> Iterator[Draft]:
             if moved:
                 yield Draft(
                     day, EntryKind.CREDIT_NOTE, debit, credit, moved, invoice=invoice, credit_note=note,
-                    grant=grant if credit == Account.CREDIT else None, memo=note.memo,
+                    grant=grant if credit == Account.CREDIT else None, memo=note.title,
                 )  # fmt: skip

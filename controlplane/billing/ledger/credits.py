@@ -7,29 +7,30 @@ import logging
 from typing import Final
 
 from django.db import transaction
-from django.db.models import Sum
 from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.billing.ledger.journal import MAX_NANO, Draft, entries_write, head_lock, month_after
-from controlplane.billing.ledger.selectors import balances, grants_left, invoice_open_nano
+from controlplane.billing.ledger.selectors import grants_left, invoice_open_nano
 from controlplane.billing.models import (
     Account,
     CreditGrant,
-    CreditNote,
     EntryKind,
     Invoice,
     JournalEntry,
     LedgerHead,
 )
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.lengths import checked_text
 from controlplane.limits.services import PUBLISH_BUDGETS
 from controlplane.queue import enqueue
 from controlplane.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)
 
+MEMO: Final = 200
+"""Longest text that an entry, or a credit, has room for."""
 _REVERSIBLE: Final = (EntryKind.DEPOSIT, EntryKind.PAYMENT, EntryKind.GRANT)
 
 
@@ -45,9 +46,10 @@ def credit_grant(
     """Grants a credit, which pays usage of the UTC days `starts` (today) to `expires_on` (None: no end).
 
     Raises:
-        InvalidInputError: the amount is not positive, or it ends before it starts.
+        InvalidInputError: the amount is not positive, the note too long, or it ends before it starts.
         ConflictError: it would pay usage of months that are invoiced already, and none after them.
     """
+    note = checked_text(note, field="note", most=MEMO)
     _check(amount_nano)
     starts = starts or timezone.now().date()
     if expires_on is not None and expires_on < starts:
@@ -58,7 +60,7 @@ def credit_grant(
             f"{tenant.pk} is invoiced through {head.closed_through:%Y-%m}: let the credit end later"
         )
     grant = CreditGrant.objects.create(
-        tenant=tenant.pk, amount_nano=amount_nano, starts=starts, expires_on=expires_on, note=note[:200]
+        tenant=tenant.pk, amount_nano=amount_nano, starts=starts, expires_on=expires_on, note=note
     )
     draft = Draft(
         starts, EntryKind.GRANT, Account.PROMOTION, Account.CREDIT, amount_nano, grant=grant, memo=note
@@ -76,9 +78,10 @@ def payment_record(
     """Books money that came in: for a finalized invoice, or (None) in advance.
 
     Raises:
-        InvalidInputError: the amount is not positive.
+        InvalidInputError: the amount is not positive, or the memo too long.
         ConflictError: the invoice is a draft, or less is open of it.
     """
+    memo = checked_text(memo, field="memo", most=MEMO)
     _check(amount_nano)
     head = head_lock(tenant=tenant.pk)
     kind, account = EntryKind.DEPOSIT, Account.PREPAID
@@ -101,12 +104,13 @@ def payment_record(
 def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
     """Undoes a deposit, a payment or a grant by an entry the other way round.
 
-    Usage is corrected by its prices, an invoice by what the next one adjusts.
+    Usage is corrected by its prices, an invoice by what the next one adjusts. Money that the bank took back
+    is no longer there, whatever became of it: an invoice is open again, also for what credit notes gave back
+    of it, and what is prepaid falls below 0 by what of a deposit is used, until the next one.
 
     Raises:
-        InvalidInputError: no reason is given.
-        ConflictError: it is another kind of entry, reversed already, what it gave is used by now, or credit
-            notes gave back what it paid.
+        InvalidInputError: no reason is given, or a longer one than an entry has room for.
+        ConflictError: it is another kind of entry, reversed already, or part of a credit is used by now.
     """
     if not memo.strip():
         raise InvalidInputError("say why, as memo", field="memo")
@@ -118,13 +122,14 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
         )
     if JournalEntry.objects.filter(reverses=entry).exists():
         raise ConflictError(f"entry {entry.number} is reversed already")
-    if entry.kind != EntryKind.PAYMENT and _left(entry) < entry.amount_nano:
-        raise ConflictError(f"part of entry {entry.number} is used by now: it cannot be taken back")
-    if entry.kind == EntryKind.PAYMENT and entry.invoice is not None:
-        _check_kept(entry, entry.invoice)
+    if entry.kind == EntryKind.GRANT and _left(entry) < entry.amount_nano:
+        raise ConflictError(
+            f"part of the credit of entry {entry.number} is used by now: it cannot be taken back"
+        )
     draft = Draft(
         timezone.now().date(), EntryKind.REVERSAL, Account(entry.credit), Account(entry.debit),
-        entry.amount_nano, reverses=entry, grant=entry.grant, invoice=entry.invoice, memo=memo.strip(),
+        entry.amount_nano, reverses=entry, grant=entry.grant, invoice=entry.invoice,
+        memo=checked_text(memo, field="memo", most=MEMO),
     )  # fmt: skip
     (undone,) = entries_write(head=head, drafts=[draft])
     enqueue(PUBLISH_BUDGETS, tenant=entry.tenant)
@@ -132,25 +137,8 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
     return undone
 
 
-def _check_kept(entry: JournalEntry, invoice: Invoice) -> None:
-    """What notes gave back of an invoice was paid: without the entry it must still be."""
-    sums = CreditNote.objects.filter(invoice=invoice).aggregate(
-        pre=Sum("pre_payment_nano"), post=Sum("post_payment_nano")
-    )
-    asked, back = invoice.prepaid_nano + invoice.due_nano - (sums["pre"] or 0), sums["post"] or 0
-    kept = asked - invoice_open_nano(invoice=invoice) - entry.amount_nano
-    if back > kept:
-        raise ConflictError(
-            f"credit notes gave back {back} nano-units of {invoice}, of which only {kept} would be paid"
-            f" without entry {entry.number}: leave it, have the tenant pay that amount again, and book"
-            " nothing for it"
-        )
-
-
 def _left(entry: JournalEntry) -> int:
-    if entry.kind == EntryKind.GRANT:
-        return next((left for grant, left in grants_left(tenant=entry.tenant) if grant == entry.grant), 0)
-    return -balances(tenant=entry.tenant).get(Account.PREPAID, 0)
+    return next((left for grant, left in grants_left(tenant=entry.tenant) if grant == entry.grant), 0)
 
 
 def _check(amount_nano: int) -> None:

@@ -76,7 +76,7 @@ def entries_write(
             grant=draft.grant,
             invoice=draft.invoice,
             credit_note=draft.credit_note,
-            memo=draft.memo[:200],
+            memo=draft.memo,
         )
         for number, draft in enumerate(drafts, start=head.entries + 1)
     ]

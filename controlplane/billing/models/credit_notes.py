@@ -10,7 +10,9 @@ from controlplane.billing.models.parties import PartiesNamed
 
 
 class CreditNote(PartiesNamed):
-    """Takes back part of a finalized invoice, or all of it. Amounts in nano-units.
+    """Takes back part of a finalized invoice, or all of it; or voids a note that did. Amounts in nano-units.
+
+    One that voids another has its amounts, and takes them the other way.
 
     net + tax = pre-payment + post-payment, to the nano-unit (a check of the table).
     """
@@ -44,6 +46,11 @@ class CreditNote(PartiesNamed):
     post_payment_as = models.CharField(
         max_length=10, choices=PostPayment.choices, default=PostPayment.BALANCE
     )
+    # Unique below, which is the index.
+    voids = models.ForeignKey(
+        "self", models.PROTECT, null=True, blank=True, related_name="voidings", db_index=False,
+        help_text="The credit note that this one takes back, whole; null of most.",
+    )  # fmt: skip
     issued_at = models.DateTimeField()
 
     class Meta:
@@ -51,6 +58,9 @@ class CreditNote(PartiesNamed):
         indexes = [models.Index(fields=["tenant", "-id"], name="credit_note_list")]
         constraints = [
             models.UniqueConstraint(fields=["tenant", "number"], name="credit_note_number_once"),
+            models.UniqueConstraint(
+                fields=["voids"], condition=models.Q(voids__isnull=False), name="credit_note_voided_once"
+            ),
             models.CheckConstraint(
                 condition=models.Q(
                     number__gte=1, net_nano__gt=0, tax_nano__gte=0, pre_payment_nano__gte=0,
@@ -74,6 +84,11 @@ class CreditNote(PartiesNamed):
     def title(self) -> str:
         """What people call it: `ACME-CN000003`, which no invoice is called."""
         return f"{self.tenant.upper()}-CN{self.number:06}"
+
+    @property
+    def voided_by(self) -> CreditNote | None:
+        """The note that took this one back."""
+        return next(iter(self.voidings.all()), None)
 
     @property
     def total_nano(self) -> int:

@@ -13,6 +13,7 @@ from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.billing.models import BillingParty
 from controlplane.billing.parties.selectors import fields_of
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.lengths import checked_text
 
 
 @transaction.atomic
@@ -61,12 +62,10 @@ def _checked(tenant: str, values: Mapping[str, str]) -> dict[str, str]:
         raise InvalidInputError(
             f"there is no {unknown[0][:64]!r} here: fields are {', '.join(known)}", field=unknown[0][:64]
         )
-    checked = {name: _lines(values.get(name, "")) for name in known}
     lengths = {field.name: field.max_length or 0 for field in BillingParty._meta.concrete_fields}
-    for name, text in checked.items():
-        most = lengths[name]
-        if len(text) > most:
-            raise InvalidInputError(f"{name} has {len(text)} characters; {most} is the most", field=name)
+    checked = {
+        name: checked_text(_lines(values.get(name, "")), field=name, most=lengths[name]) for name in known
+    }
     for name in ("legal_name", "address"):
         if not checked[name]:
             raise InvalidInputError(f"documents need {name}: state it", field=name)

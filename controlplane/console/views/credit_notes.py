@@ -21,7 +21,7 @@ from controlplane.billing.credit_notes.selectors import (
     line_left,
     note_line_list,
 )
-from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
 from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
 from controlplane.billing.invoices.selectors import invoice_get, line_list
@@ -43,8 +43,37 @@ LINES: Final = 500
 def detail(request: HttpRequest, tenant: Tenant, credit_note: int) -> HttpResponse:
     """One credit note, by its id."""
     note = credit_note_get(credit_note_id=credit_note, tenant=tenant.pk)
+    return render(request, "console/credit_note.html", _shown(note))
+
+
+@require_GET
+@staff_page
+def staff_detail(request: HttpRequest, credit_note: int) -> HttpResponse:
+    """One of anybody's, with the form that cancels it."""
+    context = _shown(credit_note_get(credit_note_id=credit_note)) | {"once": uuid.uuid4().hex}
+    return render(request, "staff/credit_note.html", context)
+
+
+@require_POST
+@staff_page
+def void(request: HttpRequest, credit_note: int) -> HttpResponse:
+    """Cancels it by another one; one form that is sent twice, once."""
+    note, memo = credit_note_get(credit_note_id=credit_note), request.POST.get("memo", "")
+    try:
+        booked_once(
+            request, what="credit-note-void", parts=(str(note.pk), memo),
+            book=lambda: credit_note_void(credit_note=note, memo=memo),
+        )  # fmt: skip
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("The credit note is cancelled."))
+    return redirect("console:staff-credit-note", credit_note=credit_note)
+
+
+def _shown(note: CreditNote) -> dict[str, Any]:
     lines = note_line_list(credit_note=note)
-    context = {
+    return {
         "note": note,
         "sums": note_sums(note),
         "tax_title": tax_title(note.invoice),
@@ -59,7 +88,6 @@ def detail(request: HttpRequest, tenant: Tenant, credit_note: int) -> HttpRespon
         "left_out": max(0, lines.count() - LINES),
         "forms": list(CONTENT_TYPES),
     }
-    return render(request, "console/credit_note.html", context)
 
 
 @require_GET
@@ -133,7 +161,7 @@ def _values(request: HttpRequest) -> dict[str, Any]:
     nano = nano_entered(amount, field="amount") if amount else None
     return {
         "reason": request.POST.get("reason", ""),
-        "memo": request.POST.get("memo", "")[:500],
+        "memo": request.POST.get("memo", ""),
         "post_payment_as": request.POST.get("post_payment_as", ""),
         "amount_nano": None if line else nano,
         "lines": {int(line): nano} if line else None,

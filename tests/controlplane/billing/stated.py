@@ -33,6 +33,8 @@ BILLING_ROUTES: dict[str, dict[str, str]] = {
     "credit-note-lines": {"get": "billing.read"},
     "credit-note-file": {"get": "billing.read"},
     "fleet-credit-notes": {"get": STAFF},
+    "fleet-credit-note": {"get": STAFF},
+    "credit-note-void": {"post": STAFF},
     "fleet-credit-note-file": {"get": STAFF},
     "invoice-credit-notes": {"post": STAFF},
     "seller": {"get": STAFF, "post": STAFF},

@@ -19,7 +19,7 @@ from controlplane.billing.credit_notes.rendering import credit_note_render, cred
 from controlplane.billing.credit_notes.selectors import left_of
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.invoices.services import invoice_draft
-from controlplane.billing.ledger.credits import credit_grant, entry_reverse, payment_record
+from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.billing.ledger.selectors import balance, balances, grants_left, invoice_open_nano
 from controlplane.billing.models import (
     CreditNote,
@@ -81,25 +81,6 @@ def test_of_an_invoice_that_nobody_paid_nothing_is_given_back(priced: Tenant) ->
     assert [note.post_payment_nano for note in notes] == [0, 0, 0]
     accounts = balances(tenant="acme")
     assert (accounts.get("receivable"), accounts.get("prepaid", 0)) == (0, 0)  # type: ignore[call-overload]
-
-
-def test_a_payment_that_was_given_back_stays(priced: Tenant) -> None:
-    payment_record(tenant=priced, amount_nano=2 * CENT)
-    use("2026-01-05", 120_000)
-    invoice = finalized(JANUARY)
-    first, second = (payment_record(tenant=priced, amount_nano=5 * CENT, invoice=invoice) for _ in range(2))
-    give(invoice, amount_nano=7 * CENT)
-    # Of 12 that were paid 7 went back: 5 and the 2 that were prepaid are still there for them.
-    entry_reverse(entry=first, memo="bounced")
-    assert invoice_open_nano(invoice=invoice) == 5 * CENT
-    with pytest.raises(ConflictError, match=f"only {2 * CENT} would be paid .* have the tenant pay"):
-        entry_reverse(entry=second, memo="bounced")
-    # What was taken off before anybody paid was given to nobody.
-    use("2026-02-05", 120_000)
-    other = finalized(FEBRUARY, today=MARCH)
-    give(other, amount_nano=CENT)
-    paid = payment_record(tenant=priced, amount_nano=2 * CENT, invoice=other)
-    entry_reverse(entry=paid, memo="bounced")
 
 
 def test_no_more_is_taken_back_than_was_asked_for_nor_than_a_line_has(priced: Tenant) -> None:

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.billing.ledger import append_only
-from controlplane.billing.migrations import _triggers_0003, _triggers_0004
+from controlplane.billing.migrations import _triggers_0003, _triggers_0004, _triggers_0009
 from controlplane.billing.models import JournalEntry
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -147,13 +147,14 @@ def test_migrations_make_the_triggers_of_today() -> None:
     of_today = triggers()
     append_only.remove(connection)
     names = {f"{name} {table}" for name, table in append_only._POSTGRESQL_TRIGGERS}
-    assert of_today.keys() == (names if connection.vendor == "postgresql" else _triggers_0004.SQLITE.keys())
+    sqlite = _triggers_0004.SQLITE | _triggers_0009.SQLITE
+    assert of_today.keys() == (names if connection.vendor == "postgresql" else sqlite.keys())
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            for statement in _triggers_0004.POSTGRESQL:
+            for statement in (*_triggers_0004.POSTGRESQL, *_triggers_0009.POSTGRESQL):
                 cursor.execute(statement)
         else:
-            for name, body in _triggers_0004.SQLITE.items():
+            for name, body in sqlite.items():
                 cursor.execute(f"CREATE TRIGGER {name} {body}")
     assert triggers() == of_today
     assert _triggers_0003.SQLITE.keys() < _triggers_0004.SQLITE.keys()
