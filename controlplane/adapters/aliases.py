@@ -13,10 +13,13 @@ from controlplane.adapters.services import adapter_locked, adapter_publish
 from controlplane.audit.origin import current_origin
 from controlplane.audit.services import audit_record
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.lengths import checked_text
 from controlplane.webhooks.outbox import event_emit
 from worker_engine.protocol import SLUG_PATTERN
 
 MAX_ARMS: Final = 10
+_REASON: Final = 1000
+"""Longest reason of a change."""
 MAX_FALLBACKS: Final = 4
 
 
@@ -204,7 +207,7 @@ def _record(
         before=before,
         after=after,
         by=(actor.name or f"{actor.kind} {actor.id}").strip()[:200],
-        reason=reason[:1000],
+        reason=checked_text(reason, field="reason", most=_REASON),
     )
     told = after if after is None or not reason else after | {"reason": reason}
     audit_record(tenant=adapter.tenant_id, action=action, target=alias, before=before, after=told)

@@ -17,6 +17,7 @@ from controlplane.billing.models import (
     PriceBook,
     PriceBookTerm,
 )
+from controlplane.billing.parties.serializers import PartiesSerializer
 from controlplane.http.strict import StrictSerializer
 
 _NANO: dict[str, Any] = {"min_value": 0, "max_value": (1 << 62) - 1}
@@ -128,7 +129,7 @@ class ReversalInput(StrictSerializer):
     memo = serializers.CharField(max_length=200, help_text="Why.")
 
 
-class InvoiceSerializer(serializers.ModelSerializer[Invoice]):
+class InvoiceSerializer(PartiesSerializer, serializers.ModelSerializer[Invoice]):
     title = serializers.CharField(read_only=True)
     status = serializers.CharField()
     net_nano = serializers.IntegerField(help_text="What it asks for, without tax.")

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.lengths import checked_text
 from controlplane.reports.models import InstancePrice
 
 _TYPE: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
@@ -49,7 +50,11 @@ def instance_price_set(
     if not source.strip():
         raise InvalidInputError("say where the price stands", field="source")
     key = {"instance_type": instance_type, "region": region, "effective_from": effective_from}
-    values = {"hour_nano": hour_nano, "currency": currency, "source": source.strip()}
+    values = {
+        "hour_nano": hour_nano,
+        "currency": currency,
+        "source": checked_text(source, field="source", most=300),
+    }
     try:
         with transaction.atomic():
             price = InstancePrice.objects.create(**key, **values)

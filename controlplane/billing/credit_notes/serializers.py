@@ -7,6 +7,7 @@ from typing import Any, Final
 from rest_framework import serializers
 
 from controlplane.billing.models import CreditNote, CreditNoteLine
+from controlplane.billing.parties.serializers import PartiesSerializer
 from controlplane.http.strict import StrictSerializer
 
 MOST_LINES: Final = 1000
@@ -14,7 +15,7 @@ MOST_LINES: Final = 1000
 _NANO: dict[str, Any] = {"min_value": 1, "max_value": (1 << 62) - 1}
 
 
-class CreditNoteSerializer(serializers.ModelSerializer[CreditNote]):
+class CreditNoteSerializer(PartiesSerializer, serializers.ModelSerializer[CreditNote]):
     title = serializers.CharField(read_only=True)
     reason = serializers.CharField(help_text=", ".join(CreditNote.Reason.values))
     invoice = serializers.IntegerField(source="invoice_id", help_text="Its id.")

@@ -52,12 +52,10 @@ class Migration(migrations.Migration):
                 to="billing.creditnote",
             ),
         ),
-        migrations.AddConstraint(
+        migrations.AddIndex(
             model_name="creditnote",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("voids__isnull", False)),
-                fields=("voids",),
-                name="credit_note_voided_once",
+            index=models.Index(
+                condition=models.Q(("voids__isnull", False)), fields=["voids"], name="credit_note_voids"
             ),
         ),
         migrations.RunPython(protect, unprotect, elidable=False),

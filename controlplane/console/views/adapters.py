@@ -42,10 +42,12 @@ from controlplane.console.snippets import snippets
 from controlplane.console.traffic_form import fallback_context
 from controlplane.credentials.selectors import credential_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.lengths import checked_text
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Permission
 from controlplane.uploads.selectors import upload_list
 
+NOTES: Final = LINEAGE["notes"]
 DELETED_SHOWN: Final = 50
 
 
@@ -264,11 +266,12 @@ def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     """Replaces labels and notes."""
     adapter = adapter_get(tenant=tenant, name=name)
-    text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")[:10_000]
+    text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")
     try:
         with unchanged(request, row=adapter, shown=lambda: _about(adapter_get(tenant=tenant, name=name))):
             labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
-            adapter_update(adapter=adapter, labels=labels, notes=notes)
+            kept = checked_text(notes, field="notes", most=NOTES)
+            adapter_update(adapter=adapter, labels=labels, notes=kept)
     except ControlPlaneError as error:
         context = detail_context(tenant, name)
         context |= {"labels_error": str(error), "labels_text": text, "notes_text": notes}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -19,6 +19,7 @@ from controlplane.catalog.services import (
     variant_create,
     variant_remove,
 )
+from controlplane.console.entered import entered, fitting
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_get
@@ -29,19 +30,22 @@ BY_URL = (Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP)
 """Kinds of copies that an address is enough for; SageMaker's come by deployments, or by REST."""
 BUSY = (BaseModel.Digest.PENDING, BaseModel.Digest.RUNNING)
 
+_MOST: Final = {"name": 63, "source": 500, "served_name": 200, "licence": 100}
+_VARIANT_MOST: Final = {"name": 63, "dtype": 20, "quantization": 40, "source": 500}
+
 
 @require_http_methods(["GET", "POST"])
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
     """The catalogue, and the form that adds to it."""
-    fields = ("name", "source", "served_name", "licence")
-    values = {field: request.POST.get(field, "").strip() for field in fields}
+    values = {field: request.POST.get(field, "").strip() for field in _MOST}
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
+            fits = fitting(values, _MOST)
             base_model = base_model_register(
-                name=values["name"], source=values["source"], licence=values["licence"][:100],
-                served_name=values["served_name"][:200] or None,
+                name=fits["name"], source=fits["source"], licence=fits["licence"],
+                served_name=fits["served_name"] or None,
             )  # fmt: skip
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="name")
@@ -61,7 +65,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
             rank = request.POST.get("max_lora_rank", "")
             if not (rank.isascii() and rank.isdigit() and len(rank) < 6):
                 raise InvalidInputError(_("a rank is a whole number"), field="max_lora_rank")
-            licence = request.POST.get("licence", "").strip()[:100]
+            licence = entered(request, "licence", most=_MOST["licence"])
             base_model_update(base_model=base_model, licence=licence, max_lora_rank=int(rank))
         except ControlPlaneError as error:
             return _page(request, base_model, {"errors": field_errors(error, conflict_field="form")}, 422)
@@ -88,14 +92,14 @@ def variants(request: HttpRequest, name: str) -> HttpResponse:
     """Adds a variant, or removes the one that `remove` names."""
     base_model = base_model_get(name=name)
     fields = ("name", "dtype", "quantization", "source")
-    values = {field: request.POST.get(field, "").strip()[:500] for field in fields}
+    values = {field: request.POST.get(field, "").strip() for field in fields}
     try:
         if removed := request.POST.get("remove"):
             variant_remove(variant=variant_get(base_model=base_model, name=removed))
         else:
             if not values["dtype"] or len(values["dtype"]) > 20 or len(values["quantization"]) > 40:
                 raise InvalidInputError(_("give the dtype, such as int8"), field="dtype")
-            variant_create(base_model=base_model, **values)
+            variant_create(base_model=base_model, **fitting(values, _VARIANT_MOST))
     except ControlPlaneError as error:
         return _page(request, base_model, {"variant_error": str(error), "values": values}, 422)
     return redirect("console:staff-base-model", name=name)
@@ -106,7 +110,7 @@ def variants(request: HttpRequest, name: str) -> HttpResponse:
 def copies(request: HttpRequest, name: str) -> HttpResponse:
     """Tells the gateways of a server for the model by its URL, or takes the copy out that `remove` names."""
     base_model = base_model_get(name=name)
-    values = {"kind": request.POST.get("kind", ""), "url": request.POST.get("url", "").strip()[:500]}
+    values = {"kind": request.POST.get("kind", ""), "url": request.POST.get("url", "").strip()}
     loads = request.POST.get("loads_adapters") == "on"
     try:
         if removed := request.POST.get("remove"):
@@ -114,7 +118,8 @@ def copies(request: HttpRequest, name: str) -> HttpResponse:
         else:
             if values["kind"] not in BY_URL:
                 raise InvalidInputError(_("choose the kind of server"), field="kind")
-            copy_register(base_model=base_model, kind=values["kind"], url=values["url"], loads_adapters=loads)
+            url = entered(request, "url", most=500)
+            copy_register(base_model=base_model, kind=values["kind"], url=url, loads_adapters=loads)
     except NotFoundError:
         raise
     except ControlPlaneError as error:

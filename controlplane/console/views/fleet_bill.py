@@ -29,7 +29,7 @@ def attribution(request: HttpRequest) -> HttpResponse:
     """The bill of a range of days, divided among the tenants to the nano-unit."""
     values = {
         "by": request.GET.get("by") or BY[0],
-        "region": request.GET.get("region", "").strip()[:30] or REGION,
+        "region": request.GET.get("region", "").strip() or REGION,
     }
     error, found = "", None
     start, end = last_days(_DAYS)
@@ -50,7 +50,7 @@ def attribution(request: HttpRequest) -> HttpResponse:
 def prices(request: HttpRequest) -> HttpResponse:
     """What an hour of each machine costs, and the form that adds a price."""
     names = ("instance_type", "region", "effective_from", "hour", "currency", "source")
-    values = {name: request.POST.get(name, "").strip()[:200] for name in names}
+    values = {name: request.POST.get(name, "").strip() for name in names}
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:

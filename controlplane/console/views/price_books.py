@@ -24,6 +24,7 @@ from controlplane.billing.selectors import (
 )
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.billing.terms import term_create
+from controlplane.console.entered import entered
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.tenants.selectors import tenant_get
@@ -40,7 +41,9 @@ def index(request: HttpRequest) -> HttpResponse:
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
-            book = price_book_create(name=values["name"][:63], currency=values["currency"] or "USD")
+            book = price_book_create(
+                name=entered(request, "name", most=63), currency=values["currency"] or "USD"
+            )
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="name")
         else:
@@ -127,7 +130,7 @@ def _add_price(request: HttpRequest, book: PriceBook) -> None:
 
 def _subject(request: HttpRequest) -> dict[str, str]:
     most = {"base_model": 63, "adapter": 130, "backend": 63}
-    return {name: request.POST.get(name, "").strip()[:length] for name, length in most.items()}
+    return {name: entered(request, name, most=length) for name, length in most.items()}
 
 
 def _nano(request: HttpRequest, name: str) -> int:

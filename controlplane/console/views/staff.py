@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.billing.ledger.credits import credit_grant, payment_record
 from controlplane.console.amounts import nano_entered
+from controlplane.console.entered import entered
 from controlplane.console.once import booked_once
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.staff_tenant import tenant_context
@@ -109,7 +110,7 @@ def top_up(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _book_once(request: HttpRequest, found: Tenant) -> None:
     nano = nano_entered(request.POST.get("amount", ""), field="amount")
-    note, credit = request.POST.get("note", "")[:200], request.POST.get("what") == "credit"
+    note, credit = entered(request, "note", most=200), request.POST.get("what") == "credit"
 
     def book() -> None:
         if credit:

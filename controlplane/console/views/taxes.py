@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST
 
 from controlplane.billing.taxes.selectors import treatment_get
 from controlplane.billing.taxes.services import treatment_remove, treatment_set
+from controlplane.console.entered import entered
 from controlplane.console.pages import staff_page
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Tenant
@@ -49,7 +50,7 @@ def remove(request: HttpRequest, treatment: int) -> HttpResponse:
 
 def _add(request: HttpRequest, found: Tenant) -> None:
     def text(name: str, most: int) -> str:
-        return request.POST.get(name, "").strip()[:most]
+        return entered(request, name, most=most)
 
     try:
         starts = dt.date.fromisoformat(text("starts", 10))

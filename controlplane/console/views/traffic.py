@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 
 from controlplane.adapters.aliases import alias_move, alias_split, fallback_set
 from controlplane.adapters.selectors import adapter_get, alias_get
+from controlplane.console.entered import entered
 from controlplane.console.pages import tenant_page
 from controlplane.console.seen import seen_again, unchanged
 from controlplane.console.traffic_form import fallback_shown, split_arms, split_shown
@@ -28,8 +29,8 @@ def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
     """Gives versions their shares of the alias's callers; all to one version ends the split."""
     adapter = adapter_get(tenant=tenant, name=name)
     alias_get(adapter=adapter, name=alias)
-    reason = request.POST.get("reason", "").strip()[:1000]
     try:
+        reason = entered(request, "reason", most=1000)
         with unchanged(
             request, row=adapter, shown=lambda: split_shown(alias_get(adapter=adapter, name=alias))
         ):
@@ -85,7 +86,7 @@ def adapter_fallback(request: HttpRequest, tenant: Tenant, name: str) -> HttpRes
 
 def _models(request: HttpRequest) -> list[str]:
     """In the order of the inputs, without those left empty."""
-    return [model.strip()[:200] for model in request.POST.getlist("models") if model.strip()]
+    return [model.strip() for model in request.POST.getlist("models") if model.strip()]
 
 
 def _refused(request: HttpRequest, models: list[str], error: ControlPlaneError) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from controlplane.adapters.lifecycle import version_delete, version_restore, ver
 from controlplane.adapters.lineage import FIELDS
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.selectors import adapter_get, version_get
+from controlplane.console.entered import fitting
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError
@@ -36,14 +37,14 @@ def update(request: HttpRequest, tenant: Tenant, name: str, number: int) -> Http
     """Replaces lineage and notes."""
     adapter = adapter_get(tenant=tenant, name=name)
     version = version_get(adapter=adapter, number=number)
-    values = {field: request.POST.get(field, "").strip()[:most] for field, most in FIELDS.items()}
+    values = {field: request.POST.get(field, "").strip() for field in FIELDS}
 
     def shown() -> dict[str, str]:
         return _lineage(version_get(adapter=adapter, number=number))
 
     try:
         with unchanged(request, row=adapter, shown=shown):
-            version_update(version=version, **values)
+            version_update(version=version, **fitting(values, FIELDS))
     except ControlPlaneError as error:
         errors = field_errors(error, conflict_field="notes")
         context = {"adapter": adapter, "version": version, "values": values, "errors": errors}
