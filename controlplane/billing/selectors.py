@@ -28,6 +28,10 @@ _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
 _NANO: Final = 10**9
 _MAX_DAYS: Final = 366
 _MAX_DAYS_BY_HOUR: Final = 31
+MOST_ROWS: Final = 100_000
+"""Of one report: some 17 MB of JSON."""
+_MOST_READ: Final = 500_000
+"""Sums that are read for one, where prices keep the database from adding them up: some seconds."""
 _MOST_SPANS: Final = 4
 """Spans between changes of prices that are asked for one by one; of more, each day is."""
 _UNBOOKED_DAYS: Final = 3
@@ -158,12 +162,14 @@ def usage_report(
         project: slug of the one whose usage alone counts; None for all.
 
     Raises:
-        InvalidInputError: days in the wrong order or more than a year apart (a month by the hour), or an
-            unknown group.
+        InvalidInputError: days in the wrong order or more than a year apart (a month by the hour), an
+            unknown group, or more than `MOST_ROWS` rows.
     """
     most = _MAX_DAYS_BY_HOUR if "hour" in group_by else _MAX_DAYS
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=most):
-        raise InvalidInputError(f"end must be 0 to {most - 1} days after start", field="end")
+        raise InvalidInputError(
+            f"end must be 0 to {most - 1} days after start: ask for a longer time in parts", field="end"
+        )
     if unknown := [name for name in group_by if name not in GROUPS]:
         raise InvalidInputError(
             f"cannot group by {unknown[0]!r}; groups are {', '.join(GROUPS)}", field="group_by"
@@ -185,7 +191,9 @@ def _grouped(
     told = [_GROUP_VALUE[name] for name in names]
     priced_by = attrgetter("tenant", "day", *_priced_by(prices))
     units: dict[Any, Price | None] = {}
-    for use in used:
+    for count, use in enumerate(used):
+        if count == _MOST_READ:
+            raise _too_long(names)
         asked = priced_by(use)
         # Thousands of rows have the same few prices.
         if asked not in units:
@@ -193,9 +201,19 @@ def _grouped(
         values, amount = tuple([value(use) for value in told]), _priced(use, units[asked])
         if values in groups:
             groups[values].add(amount)
+        elif len(groups) == MOST_ROWS:
+            raise _too_long(names)
         else:
             groups[values] = amount
     return groups
+
+
+def _too_long(names: tuple[str, ...]) -> InvalidInputError:
+    return InvalidInputError(
+        f"a report has {MOST_ROWS} rows at most, of {_MOST_READ} sums: ask for fewer days at once"
+        + (f", or for fewer of {', '.join(names)}" if names else ""),
+        field="group_by",
+    )
 
 
 def _used(
@@ -212,7 +230,7 @@ def _used(
         rollups = sums(tenant=tenant, start=first, end=last)
         if project is not None:
             rollups = rollups.filter(project=project)
-        yield from use_summed(rollups, by=columns, on=None if by_day else first)
+        yield from use_summed(rollups, by=columns, on=None if by_day else first, most=_MOST_READ + 1)
 
 
 def _priced_by(prices: PriceList) -> tuple[str, ...]:

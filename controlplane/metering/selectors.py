@@ -67,13 +67,18 @@ class _Int(Cast):
 
 
 def use_summed(
-    sums: QuerySet[UsageRollup] | QuerySet[UsageHour], *, by: Iterable[str], on: dt.date | None = None
+    sums: QuerySet[UsageRollup] | QuerySet[UsageHour],
+    *,
+    by: Iterable[str],
+    on: dt.date | None = None,
+    most: int | None = None,
 ) -> Iterator[SummedUse]:
     """`sums` added up by the database, by tenant and the columns `by`: a report of a few columns reads a
     part of the rows, and none of them as a model's object.
 
     Args:
         on: the day that the sums are said to be of; None to add up each day for itself.
+        most: rows that are read, any of those that there are; None for all.
     """
     columns = list(dict.fromkeys((*(("day",) if on is None else ()), "tenant", *by)))
     totals = {f"total_{name}": _Int(total, BigIntegerField()) for name, total in _SUMS.items()}
@@ -88,7 +93,7 @@ def use_summed(
     take = itemgetter(*place)
     rows = sums.order_by().values(*columns).annotate(**totals).values_list(*columns, *totals)
     # Not by a cursor of the server, which would keep what it found and hand it out by parts.
-    for row in rows:
+    for row in rows[:most]:
         yield SummedUse._make(take(row + rest))
 
 

@@ -23,7 +23,8 @@ HOUR: Final = 3600
 BY: Final = ("tokens", "time", "memory")
 NOBODY: Final = ""
 """Whose part is what ran on a day on which no tenant has a claim."""
-_MOST_DAYS: Final = 366
+_MOST_DAYS: Final = 92
+"""A quarter, as of time of hosting, which it is made of; whole days are divided, so parts add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,11 @@ def fleet_attribution(*, start: dt.date, end: dt.date, region: str, by: str) -> 
     currencies.
     """
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
-        raise InvalidInputError(f"end must be 0 to {_MOST_DAYS - 1} days after start", field="end")
+        raise InvalidInputError(
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts, and"
+            " add them up",
+            field="end",
+        )
     if by not in BY:
         raise InvalidInputError(f"by must be one of {', '.join(BY)}", field="by")
     bill = fleet_bill(start=start, end=end, region=region)

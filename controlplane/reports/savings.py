@@ -85,7 +85,11 @@ def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region
     prices of several currencies.
     """
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
-        raise InvalidInputError(f"end must be 0 to {_MOST_DAYS - 1} days after start", field="end")
+        raise InvalidInputError(
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts, and"
+            " add them up",
+            field="end",
+        )
     if tier not in TIERS:
         raise InvalidInputError(f"tier must be one of {', '.join(TIERS)}", field="tier")
     prices = InstancePrices()

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from controlplane.billing import selectors
 from controlplane.billing.models import PriceBook
 from controlplane.billing.price_list import PriceList, call_unit
 from controlplane.billing.quantities import adapter_name, call_items
@@ -133,6 +134,23 @@ def test_bad_ranges_groups_and_amounts_are_refused(tenant: Tenant) -> None:
     set_price(book=book)
     with pytest.raises(ConflictError, match="another day"):
         set_price(book=book)
+
+
+def test_a_report_of_too_many_rows_is_refused_and_says_what_to_ask_for(
+    usage: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_price(book=price_book_create(name="standard"))
+    whole = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter"))
+    assert len(whole.rows) == 3
+    for bound in ("MOST_ROWS", "_MOST_READ"):
+        monkeypatch.setattr(selectors, bound, 3)
+        assert usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter")) == whole
+        monkeypatch.setattr(selectors, bound, 2)
+        with pytest.raises(InvalidInputError, match="fewer days at once, or for fewer of day, adapter"):
+            usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter"))
+        one = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("key",))
+        assert one.total == whole.total
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("by", ["key", "day", "hour"])

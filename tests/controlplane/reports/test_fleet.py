@@ -132,6 +132,10 @@ def test_parts_of_the_bill_are_the_bill_by_each_measure() -> None:
         assert found.parts["globex"] == found.parts["initech"] == 505_000_000, by
         assert found.parts["acme"] == 505_000_000 + (420_833 if by == "tokens" else 0)
         assert found.parts[NOBODY] == 2_945_833 + (0 if by == "tokens" else 420_833)
+    last = DAY + dt.timedelta(days=91)
+    assert fleet_attribution(start=DAY, end=last, region=REGION, by="tokens").bill.total == bill.total
+    with pytest.raises(InvalidInputError, match="0 to 91 days after start: ask for a longer time in parts"):
+        fleet_attribution(start=DAY, end=last + dt.timedelta(days=1), region=REGION, by="tokens")
 
 
 @pytest.mark.django_db
