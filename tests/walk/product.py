@@ -63,9 +63,11 @@ class Product:
     worker: str = ""
     fleet_token: str = ""
     operator_password: str = ""
+    hooks_port: int = 0
+    """Of this machine, which webhooks may call."""
 
     @classmethod
-    def from_description(cls, path: Path, **extra: str) -> Product:
+    def from_description(cls, path: Path, **extra: Any) -> Product:
         value = json.loads(path.read_text())
         tenants = tuple(
             TenantAccess(**{**tenant, "adapters": tuple(tenant["adapters"])}) for tenant in value["tenants"]
@@ -111,9 +113,24 @@ class Product:
 
 
 @contextmanager
+def logged_in(product: Product, email: str, password: str) -> Iterator[httpx.Client]:
+    """A session of the web UI, which REST takes too."""
+    with httpx.Client(base_url=product.web, timeout=60, trust_env=False, follow_redirects=True) as session:
+        page = session.get("/login").text
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert token
+        form = {"csrfmiddlewaretoken": token[1], "login": email, "password": password}
+        assert session.post("/login", data=form, headers={"Referer": f"{product.web}/login"}).is_success
+        session.headers["X-CSRFToken"] = session.cookies["graftwork_csrf"]
+        session.headers["Referer"] = product.web
+        yield session
+
+
+@contextmanager
 def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
     """Starts `python -m demo` on free ports in `var` and ends it."""
-    base = _free_port_base()
+    base, hooks_port = _free_port_base(), free_port()
+    environment = {**environment, "GRAFTWORK_OUTGOING_ALLOW": f"127.0.0.1:{hooks_port}"}
     command = [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(var)]
     with (var / "supervisor.log").open("wb") as log:
         process = subprocess.Popen(
@@ -131,6 +148,7 @@ def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
             worker=f"http://127.0.0.1:{base + 2}",
             fleet_token=credentials["fleet_token"],
             operator_password=credentials["passwords"][OPERATOR],
+            hooks_port=hooks_port,
         )
     finally:
         stop(process, grace=60)

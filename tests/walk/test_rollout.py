@@ -18,7 +18,7 @@ import pytest
 
 from demo.credentials import OPERATOR
 from demo.effects import ADAPTERS
-from tests.walk.product import Product, TenantAccess
+from tests.walk.product import Product, TenantAccess, logged_in
 from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
@@ -91,23 +91,9 @@ def faulty_copy(worker: str) -> Iterator[FaultyCopy]:
 
 
 @contextmanager
-def operator(product: Product) -> Iterator[httpx.Client]:
-    """Who may say where models are served."""
-    with httpx.Client(base_url=product.web, timeout=60, trust_env=False, follow_redirects=True) as session:
-        page = session.get("/login").text
-        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
-        assert token
-        form = {"csrfmiddlewaretoken": token[1], "login": OPERATOR, "password": product.operator_password}
-        assert session.post("/login", data=form, headers={"Referer": f"{product.web}/login"}).is_success
-        session.headers["X-CSRFToken"] = session.cookies["graftwork_csrf"]
-        session.headers["Referer"] = product.web
-        yield session
-
-
-@contextmanager
 def served_by(product: Product, copy: FaultyCopy, base_model: str) -> Iterator[None]:
     """The base model's only copy is the faulty one for a while."""
-    with operator(product) as staff:
+    with logged_in(product, OPERATOR, product.operator_password) as staff:
         (old,) = staff.get("/api/v1/copies", params={"base_model": base_model}).json()["results"]
         made = {"base_model": base_model, "kind": "worker"}
         new = staff.post("/api/v1/copies", json={**made, "url": copy.url})

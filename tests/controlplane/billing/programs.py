@@ -13,13 +13,15 @@ from unittest.mock import patch
 from django.db import transaction
 from hypothesis import strategies as st
 
-from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger import posting
-from controlplane.billing.ledger.credits import payment_record
+from controlplane.billing.ledger.credits import entry_reverse, payment_record
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import (
+    CreditNote,
     Invoice,
+    JournalEntry,
 )
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.billing.taxes.services import treatment_set
@@ -100,6 +102,8 @@ invoices = st.tuples(st.just("invoice"), st.sampled_from([MONTHS[0], *MONTHS]))
 notes = st.tuples(st.just("note"), st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(1, 10**7))))
 treatments = st.tuples(st.just("tax"), st.tuples(st.sampled_from(DAYS), st.integers(0, 300_000)))
 deposits = st.tuples(st.just("deposit"), st.integers(1, 10**9))
+voids = st.tuples(st.just("void"), st.integers(0, 5))
+bounces = st.tuples(st.just("bounce"), st.integers(0, 3))
 drafts = st.tuples(st.just("draft"), st.sampled_from(MONTHS))
 finals = st.tuples(st.just("finalize"), st.sampled_from(MONTHS))
 steps = st.one_of(
@@ -116,6 +120,8 @@ steps = st.one_of(
     notes,
     treatments,
     deposits,
+    voids,
+    bounces,
 )
 
 
@@ -191,12 +197,30 @@ def money(tenant: Tenant, kind: str, value: Any) -> None:
             take_back(*value)
         case "deposit":
             payment_record(tenant=tenant, amount_nano=value)
+        case "void" | "bounce":
+            undo(kind, value)
         case "tax":
             with contextlib.suppress(ConflictError):
                 treatment_set(
                     tenant=tenant, starts=value[0], kind="taxed", label="VAT",
                     rate_percent=Decimal(value[1]).scaleb(-4),
                 )  # fmt: skip
+
+
+def undo(kind: str, which: int) -> None:
+    """A credit note that was issued, or a deposit that the bank took back, used or not."""
+    notes = CreditNote.objects.filter(tenant="acme").order_by("number")
+    deposits = JournalEntry.objects.filter(tenant="acme", kind="deposit").order_by("number")
+    found = list(notes if kind == "void" else deposits)
+    if not found:
+        return
+    chosen = found[which % len(found)]
+    # Undone before, or what the note gave is used.
+    with contextlib.suppress(ConflictError):
+        if isinstance(chosen, CreditNote):
+            credit_note_void(credit_note=chosen, memo="meant another")
+        else:
+            entry_reverse(entry=chosen, memo="bounced")
 
 
 def close(month: dt.date) -> None:
