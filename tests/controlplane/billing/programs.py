@@ -211,16 +211,12 @@ def undo(kind: str, which: int) -> None:
     """A credit note that was issued, or a deposit that the bank took back, used or not."""
     notes = CreditNote.objects.filter(tenant="acme").order_by("number")
     deposits = JournalEntry.objects.filter(tenant="acme", kind="deposit").order_by("number")
-    found = list(notes if kind == "void" else deposits)
-    if not found:
-        return
-    chosen = found[which % len(found)]
     # Undone before, or what the note gave is used.
     with contextlib.suppress(ConflictError):
-        if isinstance(chosen, CreditNote):
-            credit_note_void(credit_note=chosen, memo="meant another")
-        else:
-            entry_reverse(entry=chosen, memo="bounced")
+        if kind == "void" and notes:
+            credit_note_void(credit_note=notes[which % len(notes)], memo="meant another")
+        elif kind == "bounce" and deposits:
+            entry_reverse(entry=deposits[which % len(deposits)], memo="bounced")
 
 
 def close(month: dt.date) -> None:
