@@ -228,7 +228,7 @@ def test_credits_pay_first_by_their_days_then_what_is_prepaid(priced: Tenant) ->
     with pytest.raises(ConflictError, match="reversed already"):
         entry_reverse(entry=paid, memo="bounced")
     with pytest.raises(ConflictError, match="is used by now"):
-        entry_reverse(entry=JournalEntry.objects.get(kind="deposit"), memo="mistake")
+        entry_reverse(entry=JournalEntry.objects.get(kind="grant", grant=late), memo="mistake")
     with pytest.raises(ConflictError, match="of kind usage"):
         entry_reverse(entry=JournalEntry.objects.filter(kind="usage").first(), memo="x")  # type: ignore[arg-type]
 
