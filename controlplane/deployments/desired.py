@@ -82,7 +82,8 @@ def requirements_of(deployment: Deployment) -> Requirements:
         InvalidInputError: the type is unknown, or a copy does not fit; the text says what would.
     """
     image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
-    options = LmiOptions.of(deployment.options, image)
+    fused = deployment.hosting == Deployment.Hosting.FUSED
+    options = LmiOptions.of(deployment.options, image, fused=fused)
     return requirements(_shape(deployment), deployment.instance_type, _load(deployment, options))
 
 

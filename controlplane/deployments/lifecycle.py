@@ -237,7 +237,7 @@ def _check_variant(deployment: Deployment) -> None:
 def _check_sagemaker(deployment: Deployment) -> None:
     image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     deployment.image, deployment.image_family = image.name, image.family.value
-    options = LmiOptions.of(deployment.options, image)
+    options = LmiOptions.of(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER:
         worker_options_check(options, checkpoint=deployment.base_model.source)
     if deployment.hosting != Hosting.FUSED and not (image.lora and options.enable_lora):

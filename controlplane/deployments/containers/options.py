@@ -49,8 +49,11 @@ class LmiOptions:
     trust_remote_code: bool = False
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], image: Image) -> Self:
+    def of(cls, values: Mapping[str, Any], image: Image, *, fused: bool = False) -> Self:
         """
+        Args:
+            fused: no adapters are served, whatever the image could.
+
         Raises:
             InvalidInputError: an option is unknown, out of its bounds, or not for this image.
         """
@@ -62,7 +65,7 @@ class LmiOptions:
             wanted = (int, float) if kinds[name] is float else kinds[name]
             if not isinstance(value, wanted) or (isinstance(value, bool) and kinds[name] is not bool):
                 raise _wrong(name, f"must be of type {kinds[name].__name__}, got {value!r}")
-        made = cls(**values)
+        made = cls(**{**values, "enable_lora": False} if fused else values)
         made._check(image)
         return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
@@ -58,9 +58,7 @@ class Specs:
     @classmethod
     def of(cls, target: Target, desired: Desired, store: Store) -> Specs:
         image = Image.of(desired.image or DEFAULT_IMAGE, family=desired.image_family)
-        options = LmiOptions.of(desired.options, image)
-        if desired.hosting == Hosting.FUSED:
-            options = replace(options, enable_lora=False)
+        options = LmiOptions.of(desired.options, image, fused=desired.hosting == Hosting.FUSED)
         folder = ""
         if desired.checkpoint.startswith("/"):
             folder = f"checkpoints/{desired.deployment}/{desired.checkpoint_digest[:12] or 'unread'}"

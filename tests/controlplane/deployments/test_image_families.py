@@ -1,0 +1,53 @@
+"""Images of every family as components of the local SageMaker, through the same path as LMI's."""
+
+from __future__ import annotations
+
+import pytest
+
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.lifecycle import deployment_remove
+from tests.controlplane.deployments.conftest import drive, removed, serving
+from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
+    NOTHING,
+    credentials,
+    deploy,
+    pause,
+    stand,
+    there,
+)
+from tests.sagemaker_local.stand import Stand
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+]
+OWN = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/graftwork-worker:1"
+
+
+@pytest.mark.parametrize(
+    ("image", "family", "hosting"),
+    [
+        ("tgi-3.3.6", "", "fused"),
+        ("triton-26.05", "", "fused"),
+        ("pytorch-2.6.0", "", "fused"),
+        (OWN, "worker", "on_demand"),
+    ],
+)
+def test_it_serves_as_a_component_and_goes(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    image: str,
+    family: str,
+    hosting: str,
+) -> None:
+    deployment = deploy(stand, tiny, hosting=hosting, image=image, image_family=family, options={})
+    drive(deployment, serving, pause=pause)
+    client = stand.client("sagemaker")
+    (name,) = there(stand)["models"]
+    container = client.describe_model(ModelName=name)["PrimaryContainer"]
+    assert container["Image"] == OWN if family else image.partition("-")[0] in container["Image"]
+    assert stand.ask("gw-tiny", "gw-tiny")
+    assert deployment.copies.count() == 1
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
+    assert there(stand) == NOTHING
