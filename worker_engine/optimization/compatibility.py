@@ -140,11 +140,6 @@ OURS: Final = (
         "the worker speculates by ngram or draft; EAGLE heads are trained and served by SageMaker",
     ),
     Rule(
-        "packed_form_is_of_plain_bf16",
-        lambda stack: stack.recipe.compilation.packed and stack.quantizes,
-        "the packed form holds bf16 weights: leave compilation.packed out, or quantization at none",
-    ),
-    Rule(
         "packed_form_is_the_cpus",
         lambda stack: (
             stack.recipe.compilation.packed
