@@ -14,6 +14,8 @@ import aiohttp
 from worker_engine.optimization.measurement.arm_process import ArmProcess
 from worker_engine.optimization.progress import Code, JobError
 
+BURST: Final = 0.001
+"""Seconds within which messages count as one: less than a step takes, more than lies between two writes."""
 _PATIENCE: Final = 900.0
 """Seconds for one answer."""
 
@@ -32,7 +34,7 @@ class Stream:
 
     Attributes:
         sent, ended: seconds on `time.perf_counter`.
-        arrivals: when, and how many tokens there were by then, as the worker counts.
+        arrivals: when, and how many tokens there were by then, as the worker counts; a burst is one.
     """
 
     sent: float
@@ -40,6 +42,13 @@ class Stream:
     ended: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+
+    def arrive(self, at: float, tokens: int) -> None:
+        """There are `tokens` now. What a step made of several comes in messages one right after another."""
+        if self.arrivals and at - self.arrivals[-1][0] < BURST:
+            self.arrivals[-1] = (self.arrivals[-1][0], tokens)
+        else:
+            self.arrivals.append((at, tokens))
 
     @property
     def tokens(self) -> int:
@@ -52,8 +61,8 @@ class Stream:
 
     @property
     def itl(self) -> list[float]:
-        """Seconds between tokens. Of several that came together each has its part of the wait for them, so
-        that an arm that speculates is compared by tokens, not by messages."""
+        """Seconds between tokens. Of several that came together each has its part of the wait for them: else
+        most tokens of an arm that speculates would seem to take no time."""
         told: list[float] = []
         for (before, had), (after, have) in zip(self.arrivals, self.arrivals[1:], strict=False):
             told += [(after - before) / (have - had)] * (have - had)
@@ -133,4 +142,4 @@ def _take(stream: Stream, event: Mapping[str, Any]) -> None:
     stream.prompt_tokens = usage["prompt_tokens"]
     stream.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     if usage["completion_tokens"] > stream.tokens:
-        stream.arrivals.append((time.perf_counter(), usage["completion_tokens"]))
+        stream.arrive(time.perf_counter(), usage["completion_tokens"])

@@ -16,6 +16,14 @@ def test_several_tokens_at_once_share_the_wait() -> None:
     assert stream.tokens == 5
 
 
+def test_messages_right_after_another_are_one_step() -> None:
+    stream = Stream(0.0)
+    for at, tokens in ((1.0, 1), (1.2, 2), (1.2003, 3), (1.2006, 4), (1.5, 5)):
+        stream.arrive(at, tokens)
+    assert stream.arrivals == [(1.0, 1), (1.2, 4), (1.5, 5)]
+    assert stream.itl == pytest.approx([0.2 / 3] * 3 + [0.3])
+
+
 def test_an_answer_of_one_message_has_no_speed() -> None:
     stream = Stream(0.0, [(1.0, 3)], 1.0)
     assert (stream.itl, stream.otps) == ([], None)
