@@ -29,8 +29,9 @@ NAMES: Final = (
     "metering",
     "deployments",
     "uploads",
+    "optimization",
 )
-QUICK: Final = ("gateway", "engine", "adapters", "uploads")
+QUICK: Final = ("gateway", "engine", "adapters", "uploads", "optimization")
 """Benchmarks that have a shorter form."""
 
 

@@ -63,7 +63,7 @@ class Checkpoint:
         self.packed: Final = PackedWeights.of(folder, list(weight_files(folder)), packed_in)
         self._quantized: QuantizedTensors | None = None
         if quantization is not None:
-            self._quantized = QuantizedTensors(quantization, self._by_name, self._stored)
+            self._quantized = QuantizedTensors(quantization, self._by_name, self.stored)
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +84,7 @@ class Checkpoint:
         """
         if self._is_quantized(name) and len(shape) == 2:
             return self.quantized(name, *shape).dequantize().to(self._device, self._dtype)
-        tensor, path = self._stored(name), self._by_name[name][0]
+        tensor, path = self.stored(name), self._by_name[name][0]
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{path}: tensor {name} has shape {list(tensor.shape)}, expected {list(shape)}"
@@ -157,7 +157,7 @@ class Checkpoint:
     def _is_quantized(self, name: str) -> bool:
         return self._quantized is not None and name in self._quantized
 
-    def _stored(self, name: str) -> torch.Tensor:
+    def stored(self, name: str) -> torch.Tensor:
         """A tensor as it lies in its file. Raises CheckpointError."""
         if name not in self._by_name:
             raise CheckpointError(f"{self._folder} has no tensor {name}")

@@ -3,6 +3,7 @@
 WorkerError
 ├── ConfigError              the process cannot start like this
 │   └── CheckpointError      the model folder is not a checkpoint that we serve
+├── OptimizationError        a checkpoint cannot be made smaller or faster like this
 └── RequestError             reaches the caller in OpenAI's form
     ├── InvalidRequest       400
     │   ├── ContextLengthExceeded
@@ -38,6 +39,18 @@ class ConfigError(WorkerError):
 
 class CheckpointError(ConfigError):
     """The model folder lacks a file, or holds a model that this worker does not serve."""
+
+
+class OptimizationError(WorkerError):
+    """Work on a checkpoint cannot be done, or not now; the text says what to do.
+
+    Attributes:
+        code: unsupported_model, bad_data, output_exists or out_of_disk.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class RequestError(WorkerError):

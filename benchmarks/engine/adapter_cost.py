@@ -52,11 +52,11 @@ def adapter_cost(model: Path) -> Iterator[Figure]:
 
 def _step_ms(process: InProcess, base: Sequence[None], adapters: Sequence[Adapter]) -> tuple[float, float]:
     mixed = [adapters[index % len(adapters)] for index in range(len(base))]
-    rounds = [(_decode(process, base), _decode(process, mixed)) for _ in range(ROUNDS + 1)][1:]
+    rounds = [(decode_ms(process, base), decode_ms(process, mixed)) for _ in range(ROUNDS + 1)][1:]
     return statistics.median(item[0] for item in rounds), statistics.median(item[1] for item in rounds)
 
 
-def _decode(process: InProcess, adapters: Sequence[Adapter | None]) -> float:
+def decode_ms(process: InProcess, adapters: Sequence[Adapter | None]) -> float:
     """Milliseconds of a step in which every stream decodes, the median of `STEPS`."""
     engine = process.engine
     sampling = SamplingParams(PROMPT, temperature=0.0, ignore_eos=True)

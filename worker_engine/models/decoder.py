@@ -58,12 +58,14 @@ class LayerWeights:
 
     Attributes:
         root: the part of the prefix that adapters' paths lack.
+        kind: of the linear layers.
     """
 
     config: ModelConfig
     checkpoint: Checkpoint
     prefix: str
     root: str = ""
+    kind: type[LoraLinear] = LoraLinear
 
     def linear(self, name: str) -> LoraLinear:
         """The packed layer of `PACKED_MODULES`."""
@@ -73,7 +75,7 @@ class LayerWeights:
         if name in self.config.biased:
             bias = torch.cat([get(f"{path}.bias", shape[0]) for path, shape in parts])
         weights = [(f"{path}.weight", shape) for path, shape in parts]
-        return load_linear(LoraLinear, self.checkpoint, f"{self.prefix}{name}", weights, bias)
+        return load_linear(self.kind, self.checkpoint, f"{self.prefix}{name}", weights, bias)
 
     def norm(self, name: str, *, offset: float = 0.0) -> RMSNorm:
         weight = self.checkpoint.get(f"{self.prefix}{name}.weight", self.config.hidden_size)

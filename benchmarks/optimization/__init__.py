@@ -1,0 +1,20 @@
+"""What optimizing the demo model gains and costs on the CPU: sizes, perplexity on held-out text, speed.
+
+Perplexities and sizes do not depend on the machine's load; speeds are ratios of runs in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from benchmarks.figure import Figure
+from benchmarks.optimization.quantization import quantization
+
+MODEL: Final = Path(__file__).resolve().parents[2] / "var" / "models" / "smollm2-135m-instruct"
+
+
+def run(*, quick: bool = False) -> Iterator[Figure]:
+    """Yields each part's figures; `quick` leaves out AWQ's group of 128 and the many streams."""
+    yield from quantization(MODEL, quick=quick)

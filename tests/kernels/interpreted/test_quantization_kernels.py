@@ -1,0 +1,75 @@
+"""The W4A16 kernel against the specification in float64; what surrounds rows and results is NaN.
+
+The interpreter's bf16 products are wrong, so they are float32's (`wide`) on float16 and float32 inputs; twice
+torch's error in the same dtype is allowed, and one rounding of the largest value.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.quantization import QuantizedWeight, gpu, reference
+
+CPU = torch.device("cpu")
+
+
+def draw(out: int, inner: int, group: int, *, zeros: bool, dtype: torch.dtype) -> QuantizedWeight:
+    lines = (out, inner // group)
+    return QuantizedWeight(
+        torch.randint(0, 16, (out, inner)).to(torch.uint8),
+        ((torch.rand(lines) + 0.5) * inner**-0.5).to(dtype),
+        torch.randint(0, 16, lines).to(torch.uint8) if zeros else None,
+        4,
+    )
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("rows", "out", "inner", "group"),
+    [(1, 64, 128, 128), (6, 42, 96, 32), (17, 123, 128, 64), (3, 200, 64, 64), (70, 65, 64, 32)],
+)
+def test_matches_the_specification(
+    rows: int, out: int, inner: int, group: int, dtype: torch.dtype, zeros: bool
+) -> None:
+    torch.manual_seed(inner + rows)
+    weight = draw(out, inner, group, zeros=zeros, dtype=dtype)
+    wide = torch.full((rows, inner + 5), float("nan"), dtype=dtype)
+    wide[:, 2:-3] = torch.randn(rows, inner).to(dtype)
+    x, bias, residual = wide[:, 2:-3], torch.randn(out).to(dtype), torch.randn(rows, out).to(dtype)
+    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    for extras in ((None, None), (bias, None), (bias, residual)):
+        exact = reference.linear(x.double(), weight, *extras)
+        theirs = reference.linear(x, weight, *extras)
+        found = gpu.linear(x, matrix, *extras, wide=True)
+        floor = torch.finfo(dtype).eps * exact.abs().max()
+        assert found.isfinite().all()
+        assert (found.double() - exact).abs().max() <= 2 * (theirs.double() - exact).abs().max() + floor
+
+
+def test_products_in_xs_own_dtype() -> None:
+    """What the GPU takes; in float16 the interpreter computes it rightly."""
+    weight = draw(48, 128, 64, zeros=True, dtype=torch.float16)
+    x = torch.randn(5, 128).half()
+    exact = reference.linear(x.double(), weight)
+    found = gpu.linear(x, gpu.DeviceMatrix.of(weight, CPU))
+    assert (found.double() - exact).abs().max() <= 2e-3 * exact.abs().max()
+
+
+def test_no_rows() -> None:
+    weight = draw(16, 32, 32, zeros=False, dtype=torch.float32)
+    assert gpu.linear(torch.ones(0, 32), gpu.DeviceMatrix.of(weight, CPU)).shape == (0, 16)
+
+
+def test_what_does_not_fit_is_named() -> None:
+    weight = draw(16, 64, 32, zeros=False, dtype=torch.float32)
+    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    with pytest.raises(ValueError, match=r"x has shape \[2, 32\]"):
+        gpu.linear(torch.ones(2, 32), matrix)
+    with pytest.raises(ValueError, match=r"bias has shape \[15\]"):
+        gpu.linear(torch.ones(2, 64), matrix, torch.ones(15))
+    with pytest.raises(ValueError, match=r"residual has shape \[1, 16\]"):
+        gpu.linear(torch.ones(2, 64), matrix, None, torch.ones(1, 16))
+    with pytest.raises(ValueError, match="8 bits in groups of 64"):
+        gpu.DeviceMatrix.of(QuantizedWeight(weight.codes, torch.ones(16, 1), None, 8), CPU)

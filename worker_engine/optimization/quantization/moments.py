@@ -1,0 +1,55 @@
+"""What a linear layer is given, as far as a search for scales must know: enough to tell any error exactly."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.lora import Segments
+from worker_engine.layers.linear import LinearLora, LoraLinear
+
+
+class Moments:
+    """Sums over all rows x of a layer's input.
+
+    The squared error of its output is, of weights that differ by D, the trace of D H D^T with H the mean of
+    x x^T: no row need be kept.
+    """
+
+    def __init__(self, inner: int) -> None:
+        self._rows = 0
+        self._squares, self._sizes = torch.zeros(inner, inner), torch.zeros(inner)
+
+    def add(self, x: torch.Tensor) -> None:
+        """x: [rows, in]."""
+        wide = x.float()
+        self._squares.addmm_(wide.T, wide)
+        self._sizes += wide.abs().sum(0)
+        self._rows += len(x)
+
+    @property
+    def second(self) -> torch.Tensor:
+        """H, float32 [in, in]."""
+        return self._squares / max(self._rows, 1)
+
+    @property
+    def size(self) -> torch.Tensor:
+        """Mean of |x|, float32 [in]."""
+        return self._sizes / max(self._rows, 1)
+
+
+class ObservedLinear(LoraLinear):
+    """A linear layer that notes what it is given."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        super().__init__(weight, bias)
+        self.moments = Moments(weight.shape[1])
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        lora: LinearLora | None,
+        segments: Segments,
+        residual: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        self.moments.add(x)
+        return super().forward(x, lora, segments, residual)

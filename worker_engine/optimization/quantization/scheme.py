@@ -1,0 +1,36 @@
+"""Which forms of weights there are to choose from."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+GROUPS: Final = (128, 64, 32)
+
+
+class Scheme(enum.StrEnum):
+    """How linear layers' weights are stored; embeddings, head and norms stay as they are."""
+
+    INT8 = "int8"
+    AWQ_INT4_G128 = "awq_int4_g128"
+    AWQ_INT4_G64 = "awq_int4_g64"
+    RTN_INT4_G128 = "rtn_int4_g128"
+
+    @property
+    def bits(self) -> int:
+        return 8 if self is Scheme.INT8 else 4
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether it looks at what the layers are given."""
+        return self in (Scheme.AWQ_INT4_G128, Scheme.AWQ_INT4_G64)
+
+    def group(self, inner: int) -> int:
+        """Inputs that share a scale in a layer of `inner`; 0 for all of a channel's, -1 where none fits.
+
+        Where the scheme's own does not divide them it is the next smaller one that does.
+        """
+        if self is Scheme.INT8:
+            return 0
+        largest = 64 if self is Scheme.AWQ_INT4_G64 else 128
+        return next((size for size in GROUPS if size <= largest and inner % size == 0), -1)
