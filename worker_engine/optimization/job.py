@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from worker_engine.errors import OptimizationError
 from worker_engine.optimization import compilation
 from worker_engine.optimization.compatibility import reasons
 from worker_engine.optimization.model_facts import Checkpoint, checkpoint_files, sha256_of
@@ -151,7 +152,10 @@ def _make_checkpoint(
     # It appears whole, by being renamed: a run that was killed before it could be recorded has made it.
     if not target.exists():
         scheme = quantization.Scheme(order.recipe.quantization.value)
-        quantization.quantize(order.source, target, scheme, texts, told)
+        try:
+            quantization.quantize(order.source, target, scheme, texts, told)
+        except OptimizationError as error:
+            raise JobError(Code(error.code), str(error)) from error
     for name, (_, sha256) in source.files.items():
         if sha256_of(order.source / name) != sha256:
             raise _changed(order.source / name)

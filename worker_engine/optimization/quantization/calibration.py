@@ -21,7 +21,8 @@ from worker_engine.tokenizer import ChatTokenizer
 
 LENGTH: Final = 512
 """Tokens that attend to each other."""
-LEAST_TOKENS: Final = 4096
+LEAST_TOKENS: Final = 1024
+"""Fewer say little of the widest layer's inputs."""
 MOST_TOKENS: Final = 8192
 """Time grows with them; AWQ needs few, since it learns a size for each input and no more."""
 _SHORTEST: Final = 8

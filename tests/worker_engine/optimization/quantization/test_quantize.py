@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from worker_engine.models import load_config
 from worker_engine.optimization.quantization import Scheme, awq, job, layer, quantize
 from worker_engine.optimization.quantization.work import WorkFolder
 
-SIZES: Final = {
+SIZES: Final[dict[str, Any]] = {
     "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
     "initializer_range": 0.06, "tie_word_embeddings": False,
@@ -202,9 +202,11 @@ def test_another_orders_work_is_not_taken_up(plain: Path, texts: list[str], tmp_
     assert not any(phase.endswith("which is there") for phase in phases)
 
 
-def refused(code: str, message: str, *arguments: Any) -> None:
+def refused(
+    code: str, message: str, source: Path, output: Path, scheme: Scheme, texts: Sequence[str]
+) -> None:
     with pytest.raises(OptimizationError, match=message) as told:
-        quantize(*arguments, silent)
+        quantize(source, output, scheme, texts, silent)
     assert told.value.code == code
 
 
