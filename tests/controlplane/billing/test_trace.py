@@ -36,10 +36,12 @@ DEAR = 20
 @pytest.fixture
 def trace() -> pd.DataFrame:
     """Arrival, prompt and completion tokens, and, by a seeded Zipf draw, whose adapter and key."""
-    folder = Path(os.environ.get("GRAFTWORK_TEST_TRACES", ROOT / "var" / "traces"))
-    if not (folder / NAME).exists():
+    given = os.environ.get("GRAFTWORK_TEST_TRACES")
+    folders = [Path(given)] if given else [ROOT / "var" / "traces", ROOT.parent / "shared" / "data"]
+    found = next((folder / NAME for folder in folders if (folder / NAME).exists()), None)
+    if found is None:
         pytest.skip(f"no {NAME} (Azure Public Dataset): put it into var/traces or set GRAFTWORK_TEST_TRACES")
-    frame = pd.read_csv(folder / NAME, parse_dates=["TIMESTAMP"])
+    frame = pd.read_csv(found, parse_dates=["TIMESTAMP"])
     draw = np.random.default_rng(7)
     frame["adapter"] = (draw.zipf(1.3, len(frame)) - 1) % ADAPTERS
     frame["key"] = draw.integers(0, KEYS, len(frame))
