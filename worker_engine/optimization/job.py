@@ -7,7 +7,6 @@ named by its content.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -141,19 +140,16 @@ def _make_checkpoint(
         _copy(order.source, source, target, reporter)
         return
     # Imported late: torch takes seconds, and a wrong order is told before.
-    try:
-        quantization = importlib.import_module("worker_engine.optimization.quantization")
-    except ModuleNotFoundError as error:
-        raise JobError(Code.UNSUPPORTED_MACHINE, "this build has no quantizer") from error
+    from worker_engine.optimization.quantization import Scheme, quantize
 
     def told(phase: str, fraction: float) -> None:
         reporter.progress(fraction, phase)
 
     # It appears whole, by being renamed: a run that was killed before it could be recorded has made it.
     if not target.exists():
-        scheme = quantization.Scheme(order.recipe.quantization.value)
+        scheme = Scheme(order.recipe.quantization.value)
         try:
-            quantization.quantize(order.source, target, scheme, texts, told)
+            quantize(order.source, target, scheme, texts, told)
         except OptimizationError as error:
             raise JobError(Code(error.code), str(error)) from error
     for name, (_, sha256) in source.files.items():

@@ -97,6 +97,19 @@ def test_killed_anywhere_it_goes_on_to_the_same_output(seed: int, model: Path, t
     assert files_of(output) == files_of(tmp_path / "whole")
 
 
+def test_a_killed_quantization_comes_out_the_same(model: Path, tmp_path: Path) -> None:
+    spec = order(tmp_path / "order.json", model, recipe={"version": 1, "quantization": "int8"})
+    whole = carry_out("run", spec, tmp_path / "whole")
+    assert whole.status == 0, whole.stderr
+    draw, output = random.Random(7), tmp_path / "out"
+    for _ in range(2):
+        killed_at(spec, output, draw)
+    ended = carry_out("run", spec, output)
+    assert ended.status == 0, ended.stderr
+    assert ended.last["digest"] == whole.last["digest"]
+    assert files_of(output) == files_of(tmp_path / "whole")
+
+
 def test_finished_steps_are_not_done_again(model: Path, tmp_path: Path) -> None:
     spec, output = order(tmp_path / "order.json", model), tmp_path / "out"
     process = start("run", spec, output)
