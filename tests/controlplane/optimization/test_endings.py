@@ -28,7 +28,7 @@ from controlplane.optimization.models import Artifact, Attempt, OptimizationJob
 from controlplane.optimization.queueing import works_sweep
 from controlplane.optimization.selectors import event_list
 from controlplane.optimization.services import work_cancel
-from controlplane.optimization.workspace import FileLock, work_folder
+from controlplane.optimization.workspace import FileLock, HeldError, work_folder
 from tests.controlplane.optimization.conftest import Ask
 
 STANDIN = """
@@ -212,6 +212,32 @@ def test_gpus_are_chosen_by_kind_memory_and_who_is_on_them(
     monkeypatch.setattr(admission, "gpus", list)
     with pytest.raises(admission.NoRoomYetError, match="no GPU that nvidia-smi tells of"):
         admission.seat_take(needs)
+
+
+def test_a_lock_is_held_by_whom_it_was_handed_to(act: Act, tmp_path: Path) -> None:
+    """As by the process of a Celery worker that was killed."""
+    act("time.sleep(120)\n")
+    lock = FileLock(tmp_path / "lock")
+    arguments = ["run", "order", "--output", str(tmp_path / "output")]
+    optimizer = subprocesses.Optimizer.start(arguments, log=tmp_path / "said", environment={}, fds=(lock.fd,))
+    lock.close()
+    with pytest.raises(HeldError):
+        FileLock(tmp_path / "lock")
+    optimizer.stop(grace=5.0)
+    FileLock(tmp_path / "lock").close()
+
+
+def test_a_process_is_told_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "GRAFTWORK_SECRET_KEY",
+        "GRAFTWORK_DATABASE_URL",
+        "GRAFTWORK_FLEET_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+    ):
+        monkeypatch.setenv(name, "kept")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert "kept" not in subprocesses.child_environment().values()
+    assert subprocesses.child_environment()["OMP_NUM_THREADS"] == "2"
 
 
 @pytest.mark.django_db
