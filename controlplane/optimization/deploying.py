@@ -40,6 +40,9 @@ def job_deploy(
         raise ConflictError(
             f"{job} is {job.status} and has no variant in the catalogue: there is nothing to deploy"
         )
+    # As it is now: what the variant before brought along must be told from what people have set since.
+    rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
+    deployment = rows.get(pk=deployment.pk)
     if deployment.base_model_id != job.base_model_id:
         raise InvalidInputError(
             f"{deployment.name} serves {deployment.base_model.name}; the variant is of {job.base_model.name}",
