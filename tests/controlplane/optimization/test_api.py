@@ -116,13 +116,14 @@ def test_a_check_tells_every_reason_and_starts_nothing(staff: Client, base: Base
         "speculation": {"method": "eagle"},
         "compilation": {"packed": True},
         "tensor_parallel": {"degree": 2},
+        "target": {"hardware": "sm80"},
     }
     body = {"base_model": base.name, "recipe": recipe, "situation": {"merge_adapter": True}}
     told = post(staff, "optimization-checks", body).json()
     assert told["accepted"] is False
     assert {reason["code"] for reason in told["reasons"]} == {
         "fp8_hardware", "fp8_is_not_written_here", "merged_adapter_on_quantized_base",
-        "eagle_is_not_served_here", "packed_form_is_of_plain_bf16", "one_device",
+        "eagle_is_not_served_here", "packed_form_is_the_cpus", "one_device",
     }  # fmt: skip
     fine = post(staff, "optimization-checks", {"base_model": base.name, "preset": "lowest_cost"}).json()
     assert (fine["accepted"], fine["reasons"], fine["recipe"]["quantization"]) == (True, [], "int8")

@@ -46,3 +46,16 @@ def test_a_job_becomes_a_variant_with_its_lineage(demo_base: BaseModel, ask: Ask
     assert attempt.ended_at is not None
     assert AuditRecord.objects.filter(action="optimizationjob.done").exists()
     assert "phase 4/4: verification" in job.log_tail
+
+
+def test_an_int8_variant_is_smaller_and_says_what_it_is(demo_base: BaseModel, ask: Ask) -> None:
+    job = finished(ask(demo_base, {"quantization": "int8"}, variant="int8"))
+    assert job.status == "done", (job.reason, job.log_tail)
+    assert job.variant is not None
+    assert (job.variant.quantization, job.variant.notes) == ("int8", f"by optimization {job.pk}")
+    assert job.artifact is not None
+    weights = demo_base.files.get(name="model.safetensors").size
+    made = sum(path.stat().st_size for path in Path(job.variant.source).glob("*.safetensors"))
+    assert made < 0.75 * weights
+    config = json.loads((Path(job.variant.source) / "config.json").read_text())
+    assert config["quantization_config"]["quant_method"] == "compressed-tensors"

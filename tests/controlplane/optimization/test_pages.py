@@ -77,9 +77,9 @@ def test_refusals_are_shown_before_anything_is_asked_for(staff: Client, tiny_bas
     page = staff.get(f"{STAFF}/new").content.decode()
     assert 'hx-get="/staff/optimizations/check"' in page
     assert 'data-testid="preset-lowest_cost"' in page
-    wrong = form(quantization="fp8", packed="1", speculation="eagle")
+    wrong = form(quantization="fp8", hardware="sm80", packed="1", speculation="eagle")
     told = staff.get(f"{STAFF}/check", wrong).content.decode()
-    for code in ("fp8_hardware", "packed_form_is_of_plain_bf16", "eagle_is_not_served_here"):
+    for code in ("fp8_hardware", "packed_form_is_the_cpus", "eagle_is_not_served_here"):
         assert code in told
     assert "This goes together." in staff.get(f"{STAFF}/check", form()).content.decode()
     assert "choose a technique" in staff.get(f"{STAFF}/check", form(quantization="none")).content.decode()
