@@ -21,11 +21,15 @@ tokens, 265 against 510 ms for 1,024; in total 307 against 314 and 1,650 against
 tokens with four adapters pay for it: 478 against 369 ms. A GPU needs more rows to be busy; its figure is a
 guess that nothing has measured.
 """
+VERIFIED_ROWS: Final = 128
+"""Rows of a step that a token is chosen for where guesses are verified, unless more sequences decode: each
+has logits over the vocabulary in memory."""
 CHOICES: Final = {
     "device": ("auto", "cpu", "cuda"),
     "dtype": ("auto", "float32", "bfloat16"),
     "cuda_graphs": ("start", "lazy", "off"),
     "overlap": ("auto", "on", "off"),
+    "speculation": ("off", "ngram", "draft"),
 }
 
 
@@ -54,7 +58,13 @@ class EngineConfig:
             folder, "auto" for `weights` in the native loops' cache folder, or "off".
         cuda_graphs: when decode steps are recorded on CUDA: "start" before the first request, "lazy" when
             a size of batch first comes, "off" never.
-        overlap: whether a step is launched before the tokens of the one before it are read; "auto" on CUDA.
+        overlap: whether a step is launched before the tokens of the one before it are read; "auto" on CUDA
+            without speculation.
+        speculation: what guesses tokens that a step verifies beside choosing the next one: "ngram" where a
+            sequence repeats itself, "draft" a smaller model.
+        speculation_tokens: guesses of one sequence that a step verifies at most.
+        draft_model: the smaller model's checkpoint, of the same vocabulary.
+        draft_memory_gib: the KV pages of the smaller model.
         num_threads: CPU threads of the model; 0 takes all cores that this process may use.
     """
 
@@ -81,6 +91,10 @@ class EngineConfig:
     weights_cache: str = "auto"
     cuda_graphs: str = "start"
     overlap: str = "auto"
+    speculation: str = "off"
+    speculation_tokens: int = 8
+    draft_model: Path | None = None
+    draft_memory_gib: float = 0.25
     num_threads: int = 0
     fleet_token: str = field(default="", repr=False)
     s3_endpoint_url: str | None = None
@@ -96,7 +110,10 @@ class EngineConfig:
             raise ConfigError(
                 f"--merge-adapter must be off, auto or 64 lower-case hex digits, got {self.merge_adapter!r}"
             )
-        for name in ("max_num_seqs", "max_adapter_mib", "memory_gib", "max_adapters_per_batch"):
+        for name in (
+            "max_num_seqs", "max_adapter_mib", "memory_gib", "max_adapters_per_batch", "speculation_tokens",
+            "draft_memory_gib",
+        ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be positive, got {getattr(self, name)}")
         for name in (
@@ -109,8 +126,20 @@ class EngineConfig:
             raise ConfigError("--max-num-batched-tokens must be at least --max-num-seqs")
         if self.adapters_dir is not None and not self.adapters_dir.is_dir():
             raise ConfigError(f"--adapters-dir {self.adapters_dir} is not a folder")
+        self._check_speculation()
         if not 0 <= self.port < 65536:
             raise ConfigError(f"--port must be 0 to 65535, got {self.port}")
+
+    def _check_speculation(self) -> None:
+        if (self.speculation == "draft") != (self.draft_model is not None):
+            raise ConfigError("--speculation draft and --draft-model need each other")
+        if self.speculation != "off" and self.overlap == "on":
+            raise ConfigError("--overlap on and --speculation exclude each other: guesses follow tokens read")
+
+    @property
+    def sampled_rows(self) -> int:
+        """Most rows of a step that a token is chosen for."""
+        return self.max_num_seqs if self.speculation == "off" else max(self.max_num_seqs, VERIFIED_ROWS)
 
     @property
     def packed_dir(self) -> Path | None:

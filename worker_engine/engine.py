@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import torch
@@ -27,9 +28,12 @@ from worker_engine.readers.base import Findings, Reader
 from worker_engine.readers.pooling import Pooler
 from worker_engine.readers.prompt_logprobs import PromptLogprobs
 from worker_engine.sampler import Sampled, SampledRows, Sampler
-from worker_engine.sampling.row import SamplingRow
+from worker_engine.sampling.row import Drawn, SamplingRow
 from worker_engine.scheduler import Chunk, MustDrain, Scheduler
 from worker_engine.sequence import Sequence
+from worker_engine.speculation.build import build_speculator
+from worker_engine.speculation.draft import Draft
+from worker_engine.speculation.speculator import Speculator
 from worker_engine.structured_output import GrammarCompiler, MaskBatch
 from worker_engine.tokenizer import ChatTokenizer, Detokenizer
 
@@ -43,12 +47,16 @@ class Launched:
     Attributes:
         sampled: sequences that get a token, in the order of `tokens`.
         read: sequences without tokens to generate that end with this step.
+        drafts: guesses whose rows follow those of their sequences in `tokens`.
+        began: when it was thought of, by `time.perf_counter`; 0 where nobody asks.
     """
 
     chunks: Items[Chunk]
     sampled: Items[Sequence]
     read: Items[Sequence]
     tokens: SampledRows | None
+    drafts: Mapping[Sequence, Items[Draft]]
+    began: float
 
     @property
     def unread(self) -> Unread | None:
@@ -95,7 +103,10 @@ class Engine:
         self.grammars = GrammarCompiler(config.model, model.vocab_size, model.eos_token_ids)
         self._sampler = Sampler(MaskBatch())
         self._sequences: dict[str, Sequence] = {}
-        ahead = config.overlap == "on" or (config.overlap == "auto" and device.type == "cuda")
+        self.speculator = build_speculator(config, model, tokenizer, dtype=dtype, device=device)
+        # A guess follows tokens that have been read.
+        auto = config.overlap == "auto" and device.type == "cuda" and self.speculator is None
+        ahead = config.overlap == "on" or auto
         self._depth, self.device = 1 if ahead else 0, device
         self._in_flight: deque[Launched] = deque()
         self.latencies = Latencies()
@@ -154,10 +165,15 @@ class Engine:
         if sequence is not None:
             sequence.finish_reason = sequence.finish_reason or FinishReason.CANCELLED
             self.scheduler.finish(sequence)
+            if self.speculator is not None:
+                self.speculator.forget(sequence)
 
     def close(self) -> None:
         """Lets go of weights, recordings and the pool's pages; nothing can be computed after this."""
         self._in_flight.clear()
+        if self.speculator is not None:
+            self.speculator.close()
+            self.speculator = None
         self._runner.close()
         del self._runner
 
@@ -194,6 +210,7 @@ class Engine:
         any of them is in flight, nothing else is launched. Nor is it when a sequence in flight must give its
         pages back. A sequence that ends unforeseen has one row too many, which `_collect` drops.
         """
+        began = 0.0 if self.speculator is None else time.perf_counter()
         last = self._in_flight[-1] if self._in_flight else None
         if last is not None and any(sequence.sampling.follows for sequence in last.sampled):
             return None
@@ -203,16 +220,20 @@ class Engine:
             return None
         if not chunks:
             return None
+        drafts: dict[Sequence, Items[Draft]] = {}
+        if self.speculator is not None:
+            chunks = self.speculator.extend(chunks, self.scheduler)
+            drafts = {chunk.sequence: chunk.drafts for chunk in chunks if chunk.drafts}
         unread = None if last is None else last.unread
         logits, sampled = self._runner.run(chunks, self.pool.take_fresh(), unread)
         self.scheduler.commit(chunks)
         read = [c.sequence for c in chunks if not (c.sequence.generates or c.sequence.num_remaining)]
-        tokens = self._sampler.launch(logits, sampled) if sampled else None
+        tokens = self._sampler.launch(logits, _drawn(sampled, drafts)) if sampled else None
         for chunk in chunks:
             chunk.sequence.num_launched += 1
         for sequence in sampled:
             sequence.num_unread += 1
-        return Launched(chunks, sampled, read, tokens)
+        return Launched(chunks, sampled, read, tokens, drafts, began)
 
     def _collect(self) -> list[TokenDelta]:
         """Reads the oldest step's tokens; those of sequences that ended meanwhile are dropped."""
@@ -221,6 +242,8 @@ class Engine:
         self._in_flight.popleft()
         self._settle(launched)
         self.scheduler.commit(chunk for chunk in launched.chunks if chunk.sequence in self.scheduler.running)
+        if self.speculator is not None:
+            return self._postprocess_speculated(self.speculator, launched, tokens)
         chosen = [
             (sequence, token)
             for sequence, token in zip(launched.sampled, tokens, strict=True)
@@ -262,6 +285,36 @@ class Engine:
             self._append(sequence, token) if token is not None else self._fail(sequence, NON_FINITE)
             for sequence, token in chosen
         ]
+
+    def _postprocess_speculated(
+        self, speculator: Speculator, launched: Launched, tokens: Items[Sampled | None]
+    ) -> list[TokenDelta]:
+        """`_postprocess` of rows in which guesses may have been right: a sequence gets a token and more."""
+        rows, now = iter(tokens), self._clock()
+        deltas = self._postprocess(launched, [])
+        for sequence in launched.sampled:
+            drafts = launched.drafts.get(sequence, ())
+            own = list(islice(rows, 1 + len(drafts)))
+            if sequence.finish_reason is None:
+                deltas += self._give(sequence, speculator.settle(sequence, drafts, own), now)
+                if drafts and sequence.finish_reason is None:
+                    self.scheduler.take_back(sequence)
+        if all(chunk.count == 1 and chunk.samples for chunk in launched.chunks):
+            speculator.observe(len(tokens), time.perf_counter() - launched.began)
+        return deltas
+
+    def _give(self, sequence: Sequence, taken: Items[Sampled | None], now: float) -> Iterator[TokenDelta]:
+        """Deltas of the tokens up to one that ends the sequence, each as if it had come alone."""
+        for place, token in enumerate(taken):
+            if place:
+                # The guess before this token was right: its keys and values stand, and it is paid for.
+                sequence.num_computed += 1
+                sequence.account.charge_output()
+            self.latencies.record((sequence,), now)
+            self.num_generated_tokens += token is not None
+            yield self._fail(sequence, NON_FINITE) if token is None else self._append(sequence, token)
+            if sequence.finish_reason is not None:
+                return
 
     def _end_prompt(self, sequence: Sequence) -> TokenDelta:
         """The only delta of a request that generates nothing."""
@@ -328,6 +381,16 @@ class Engine:
             embedding=found.embedding,
             queued=0.0 if sequence.admitted is None else sequence.admitted - sequence.arrived,
         )
+
+
+def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[Drawn]:
+    """The rows that a token is chosen for: each sequence's, and behind it those of its guesses."""
+    if not drafts:
+        return sampled
+    rows: list[Drawn] = []
+    for sequence in sampled:
+        rows += (sequence, *drafts.get(sequence, ()))
+    return rows
 
 
 def _reader(request: GenerateRequest) -> Reader | None:

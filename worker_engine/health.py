@@ -21,5 +21,6 @@ def report(service: Service) -> dict[str, object]:
         "kernels": {op: "triton" if state == TRITON else "pytorch" for op, state in engine.kernels.items()},
         "decode_graphs": graphs,
         "overlap": engine.overlaps,
+        "speculation": service.config.speculation,
         "startup": service.startup.report(),
     }

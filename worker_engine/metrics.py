@@ -19,7 +19,7 @@ OTHERS: Final = "_others"
 
 def render(service: Service) -> str:
     """All figures, read without a lock: each is one object that the engine's thread replaces."""
-    rooms = (_single, _startup, _kernels, _tenants, _adapters, _latencies)
+    rooms = (_single, _startup, _kernels, _tenants, _adapters, _latencies, _speculation)
     return "".join(family for room in rooms for family in room(service))
 
 
@@ -125,6 +125,25 @@ def _latencies(service: Service) -> Iterator[str]:
         ("itl_seconds", "From one token of a request to its next.", latencies.itl),
     ):
         yield _family(name, "histogram", text, histogram.lines(PREFIX + name))
+
+
+def _speculation(service: Service) -> Iterator[str]:
+    speculator = service.engine.speculator
+    if speculator is None:
+        return
+    counts = speculator.counts.by_adapter()
+    for place, name, text in (
+        (0, "proposed", "Guessed tokens that were verified."),
+        (1, "accepted", "Guessed tokens that were right."),
+    ):
+        metric = f"speculation_{name}_tokens_total"
+        lines = [
+            f'{PREFIX}{metric}{{adapter="{escape(adapter)}"}} {count[place]}'
+            for adapter, count in counts.items()
+        ]
+        yield _family(metric, "counter", f"{text} By adapter.", lines)
+    length = f"{PREFIX}speculation_length {speculator.counts.length:.6f}"
+    yield _family("speculation_length", "gauge", "Guesses verified a token, lately.", [length])
 
 
 def _family(name: str, kind: str, text: str, lines: list[str]) -> str:

@@ -168,7 +168,7 @@ class ModelRunner:
         beside = beside_pool(
             model,
             rows=step_tokens(engine, self._device.type),
-            sequences=engine.max_num_seqs,
+            sequences=engine.sampled_rows,
             adapters=engine.max_adapters_per_batch,
             recordings=2 * len(buckets(engine.max_num_seqs)) if recorded else 0,
             merges=engine.merge_adapter != "off",
@@ -221,7 +221,8 @@ class ModelRunner:
             unread: tokens of sequences with `num_unread`, which are this step's input.
 
         Returns:
-            Float32 logits [n, vocab], and the n sequences that they belong to.
+            Float32 logits [n, vocab], and the sequences that they belong to: a row of each, and behind it one
+            for each of its chunk's drafts.
         """
         self._cache.zero(fresh_pages)
         owners = [chunk.sequence.adapter for chunk in chunks]
@@ -248,13 +249,13 @@ class ModelRunner:
         """
         if self.graphs is None or not all(_decodes(chunk) for chunk, _ in rows):
             return None
-        sequences = [chunk.sequence for chunk, _ in rows]
+        _, contexts, pages = _queries([chunk for chunk, _ in rows])
         step = DecodeStep(
             token_ids=inputs,
-            positions=self._tensor([sequence.num_computed for sequence in sequences]),
-            contexts=[sequence.num_computed + 1 for sequence in sequences],
-            pages=[sequence.pages for sequence in sequences],
-            row_adapter=[adapter for _, adapter in rows],
+            positions=self._tensor([context - 1 for context in contexts]),
+            contexts=contexts,
+            pages=pages,
+            row_adapter=_sampled_adapters(rows),
             layers=self.adapters.layers,
         )
         return self.graphs.run(step)
@@ -272,6 +273,7 @@ class ModelRunner:
                 places.append(len(token_ids))
                 sources.append(unread.rows[sequence])
                 token_ids.append(0)
+            token_ids += [draft.token_id for draft in chunk.drafts]
         inputs = self._tensor(token_ids)
         if unread is not None and places:
             # A row without finite logits ends once it is read; until then any token will do.
@@ -287,7 +289,7 @@ class ModelRunner:
         if reads:
             self._read(reads, hidden[num_sampled:])
             hidden = hidden[:num_sampled]
-            batch = replace(batch, tops=self._tops(batch.segments, [a for c, a in rows if c.samples]))
+            batch = replace(batch, tops=self._tops(batch.segments, _sampled_adapters(rows)))
         return self._model.predict(hidden, batch.tops)
 
     def _batch(self, rows: Items[tuple[Chunk, int]], inputs: torch.Tensor) -> tuple[Batch, list[Read]]:
@@ -298,27 +300,21 @@ class ModelRunner:
         reads: list[Read] = []
         for chunk, adapter in rows:
             start = chunk.sequence.num_computed
-            span = range(start, start + chunk.count)
+            span = range(start, start + chunk.count + len(chunk.drafts))
             if (read := _read_of(chunk, adapter, len(positions))) is not None:
                 reads.append(read)
             positions += span
-            row_adapter += [adapter] * chunk.count
+            row_adapter += [adapter] * len(span)
             if chunk.samples:
-                output_rows.append(len(positions) - 1)
+                output_rows += range(len(positions) - 1 - len(chunk.drafts), len(positions))
         output_rows += [row for read in reads for row in read.rows]
-        chunks = [chunk for chunk, _ in rows]
+        query_lens, contexts, pages = _queries([chunk for chunk, _ in rows])
         segments = self._segments(row_adapter)
         every_row = output_rows == list(range(len(positions)))
         batch = Batch(
             token_ids=inputs,
             positions=self._tensor(positions),
-            attention=AttentionPlan.of(
-                [chunk.count for chunk in chunks],
-                [chunk.sequence.num_computed + chunk.count for chunk in chunks],
-                [chunk.sequence.pages for chunk in chunks],
-                page_size=PAGE_SIZE,
-                device=self._device,
-            ),
+            attention=AttentionPlan.of(query_lens, contexts, pages, page_size=PAGE_SIZE, device=self._device),
             output_rows=None if every_row else self._tensor(output_rows),
             lora=() if segments.empty else self.adapters.layers,
             segments=segments,
@@ -359,6 +355,32 @@ class ModelRunner:
 
     def _tensor(self, values: Items[int]) -> torch.Tensor:
         return to_device(np.array(values, dtype=np.int64), self._device)
+
+
+def _queries(chunks: Items[Chunk]) -> tuple[list[int], list[int], list[Items[int]]]:
+    """Query lengths, context lengths and pages for attention.
+
+    A draft is a query of its own, as the decode row is that it stands for: its logits have the same bits
+    then, and a recorded decode step takes it. As one chunk's queries they would be summed in another order.
+    """
+    lens: list[int] = []
+    contexts: list[int] = []
+    pages: list[Items[int]] = []
+    for chunk in chunks:
+        end, held = chunk.sequence.num_computed + chunk.count, chunk.sequence.pages
+        lens.append(chunk.count)
+        contexts.append(end)
+        pages.append(held)
+        for place in range(1, len(chunk.drafts) + 1):
+            lens.append(1)
+            contexts.append(end + place)
+            pages.append(held)
+    return lens, contexts, pages
+
+
+def _sampled_adapters(rows: Items[tuple[Chunk, int]]) -> list[int]:
+    """The adapter of each row that a token is chosen for."""
+    return [adapter for chunk, adapter in rows if chunk.samples for _ in range(1 + len(chunk.drafts))]
 
 
 def _decodes(chunk: Chunk) -> bool:

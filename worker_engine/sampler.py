@@ -12,6 +12,7 @@ from kernels.transfer import HostCopy, to_device
 from worker_engine.protocol import TokenLogprobs
 from worker_engine.sampling.edits import edit
 from worker_engine.sampling.logprobs import Reporter
+from worker_engine.sampling.row import Drawn
 from worker_engine.sampling.truncation import (
     Draws,
     draw,
@@ -20,7 +21,6 @@ from worker_engine.sampling.truncation import (
     truncate,
     truncates,
 )
-from worker_engine.sequence import Sequence
 from worker_engine.structured_output import MaskBatch
 
 
@@ -68,7 +68,7 @@ class Sampler:
         self._masks = masks
 
     @torch.inference_mode()
-    def launch(self, logits: torch.Tensor, sequences: Rows[Sequence]) -> SampledRows:
+    def launch(self, logits: torch.Tensor, sequences: Rows[Drawn]) -> SampledRows:
         """Chooses one token per row; on CUDA it does not wait for the device.
 
         Args:
@@ -91,7 +91,7 @@ class Sampler:
         return SampledRows(ids, HostCopy.start(told), reporter)
 
 
-def _choose(logits: torch.Tensor, sequences: Rows[Sequence]) -> torch.Tensor:
+def _choose(logits: torch.Tensor, sequences: Rows[Drawn]) -> torch.Tensor:
     params = [sequence.sampling.params for sequence in sequences]
     random = [row for row, item in enumerate(params) if not item.greedy]
     if not random:

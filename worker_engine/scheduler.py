@@ -17,6 +17,7 @@ from worker_engine.memory_pool import MemoryPool, pages_for
 from worker_engine.pending_pages import PendingPages
 from worker_engine.prefix_cache import PrefixCache
 from worker_engine.sequence import Sequence
+from worker_engine.speculation.draft import Draft
 from worker_engine.waiting_queue import WaitingQueue, rank
 
 MAX_BYPASSED = 16
@@ -38,10 +39,16 @@ class MustDrain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`count` tokens of `sequence`, from its `num_computed` on."""
+    """`count` tokens of `sequence`, from its `num_computed` on.
+
+    Attributes:
+        drafts: of a decode row, guesses that are computed behind it; they count for nothing until they are
+            found right.
+    """
 
     sequence: Sequence
     count: int
+    drafts: tuple[Draft, ...] = ()
 
     @property
     def samples(self) -> bool:
@@ -76,7 +83,7 @@ class Scheduler:
     ) -> None:
         """`adapters` None bounds neither their number nor their memory."""
         self._pool, self._clock = pool, clock
-        self._max_num_seqs, self._max_tokens = max_num_seqs, max_num_batched_tokens
+        self._max_num_seqs, self.max_tokens = max_num_seqs, max_num_batched_tokens
         self.adapters = adapters or AdapterMemory(pool, page_bytes=0, max_adapters=max_num_seqs)
         self.prefixes = PrefixCache(pool)
         self._pending = PendingPages(self.prefixes)
@@ -131,7 +138,7 @@ class Scheduler:
         if self.waiting:
             self._give_way(now)
         chunks = self._schedule_decodes(now)
-        chunks += self._schedule_prefills(self._max_tokens - len(chunks), now)
+        chunks += self._schedule_prefills(self.max_tokens - len(chunks), now)
         for _, sequence in itertools.islice(self.waiting.in_turn(now), AHEAD):
             self.adapters.prefetch(sequence.adapter)
         for chunk in chunks:
@@ -150,6 +157,21 @@ class Scheduler:
                     self.prefixes.insert(hashes[index], sequence.pages[index])
                 self._pending.drop(sequence, hashes[sequence.num_known_pages :])
                 sequence.num_known_pages = full
+
+    def lend(self, sequence: Sequence, drafts: int) -> int:
+        """How many guesses behind a scheduled decode row find pages; what it holds too many, it gives back in
+        `take_back`.
+        """
+        missing = pages_for(sequence.num_tokens + drafts) - len(sequence.pages)
+        given = min(max(missing, 0), self._pool.num_free)
+        sequence.pages += self._pool.allocate(given)
+        return min(drafts, len(sequence.pages) * PAGE_SIZE - sequence.num_tokens)
+
+    def take_back(self, sequence: Sequence) -> None:
+        """Frees the pages of guesses that turned out wrong."""
+        needed = pages_for(sequence.num_tokens)
+        self.prefixes.release(sequence.pages[needed:])
+        del sequence.pages[needed:]
 
     def finish(self, sequence: Sequence) -> None:
         """Takes a sequence out, wherever it stands, and frees its pages: at once where no launched step has

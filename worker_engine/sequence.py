@@ -92,6 +92,11 @@ class Sequence:
         return self.num_unread > 0 and self.next_index >= self.request.sampling.max_tokens
 
     @property
+    def num_tokens_left(self) -> int:
+        """Tokens that it may still be given, by `max_tokens`."""
+        return self.request.sampling.max_tokens - self.next_index
+
+    @property
     def generates(self) -> bool:
         """False when the request ends with its prompt."""
         return self.request.sampling.max_tokens > 0

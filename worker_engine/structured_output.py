@@ -151,6 +151,13 @@ class GrammarState:
         """True once the grammar is complete and nothing may follow."""
         return self.matcher.is_stopped()
 
+    def ahead(self, token_id: int) -> GrammarState | None:
+        """The state behind `token_id`, this one left as it is; None where that is forbidden or the end."""
+        if self.matcher.validate_tokens([token_id]) < 1:
+            return None
+        matcher = self.matcher.deep_copy()
+        return GrammarState(matcher) if matcher.consume_token(token_id) and not matcher.is_stopped() else None
+
     def accept(self, token_id: int) -> str | None:
         """Moves on by one token. Returns a sentence for the caller when the grammar cannot be followed."""
         # A state that broke while its mask was computed refuses every token.

@@ -44,6 +44,11 @@ class ChatTokenizer:
         self.template_knows_tools = "tools" in names
         self._bytes = TokenBytes(self._tokenizer)
 
+    def vocabulary(self) -> dict[str, int]:
+        """Every token's id, special ones included."""
+        ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return ids
+
     @cached_property
     def longest_token(self) -> int:
         """Characters of the longest token: a text is at least its length over this many tokens."""

@@ -160,7 +160,9 @@ def test_other_refusals(worker: Worker) -> None:
     told = worker.call("/health")[1]
     assert set(told.pop("kernels").values()) == {"pytorch"}
     assert set(told.pop("startup")) >= {"kind", "seconds", "total"}
-    assert told == {"status": "ok", "device": "cpu", "decode_graphs": "off", "overlap": False}
+    assert told == {
+        "status": "ok", "device": "cpu", "decode_graphs": "off", "overlap": False, "speculation": "off"
+    }  # fmt: skip
     assert worker.call("/v1/nothing")[1]["error"]["code"] == "not_found"
     assert worker.call("/v1/completions")[0] == 405
     assert worker.call("/v1/completions", raw=b"x" * (9 << 20))[0] == 413

@@ -8,21 +8,18 @@ in the completion, then the presence penalty. What a grammar forbids stays forbi
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from kernels.transfer import to_device
-from worker_engine.sampling.row import Ids, SamplingRow, TokenCounts, Values
+from worker_engine.sampling.row import Drawn, Ids, SamplingRow, TokenCounts, Values
 from worker_engine.structured_output import MaskBatch
 
-if TYPE_CHECKING:
-    from worker_engine.sequence import Sequence
 
-
-def edit(logits: torch.Tensor, sequences: Items[Sequence], masks: MaskBatch) -> None:
+def edit(logits: torch.Tensor, sequences: Items[Drawn], masks: MaskBatch) -> None:
     """Changes `logits`, float32 [rows, vocab], in place; rows that ask for nothing keep their bits."""
     rows = [(index, sequence) for index, sequence in enumerate(sequences) if sequence.sampling.edited]
     _add_biases(logits, rows)
@@ -32,7 +29,7 @@ def edit(logits: torch.Tensor, sequences: Items[Sequence], masks: MaskBatch) -> 
     )
 
 
-def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, Sequence]]) -> None:
+def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, Drawn]]) -> None:
     where: list[int] = []
     ids: list[Ids] = []
     values: list[Values] = []
@@ -47,7 +44,7 @@ def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, Sequence]]) -> None
         logits.index_put_(at, _to(logits, np.concatenate(values)), accumulate=True)
 
 
-def _counted(sequence: Sequence) -> tuple[SamplingRow, TokenCounts]:
+def _counted(sequence: Drawn) -> tuple[SamplingRow, TokenCounts]:
     counts = sequence.sampling.counts
     if counts is None:
         raise ValueError("sequence.sampling.counts is None: this row has no penalties")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Sequence as Items
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,21 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
 NO_IDS: Final[Ids] = np.empty(0, np.int64)
+
+
+class Drawn(Protocol):
+    """What a row's token is chosen by: a sequence, or a guess that the token would follow."""
+
+    @property
+    def sampling(self) -> SamplingRow: ...
+
+    @property
+    def token_ids(self) -> Items[int]:
+        """Prompt and completion; may be empty where `sampling.follows` is false."""
+
+    @property
+    def next_index(self) -> int:
+        """Number, among the completion's tokens, of the one that is chosen."""
 
 
 class SamplingRow:
@@ -65,6 +82,25 @@ class SamplingRow:
         self.follows = bool(penalised or params.bad_words or grammar is not None)
         self.plain = params.greedy and not self.edited and params.logprobs is None
 
+    def ahead(self, token: int) -> SamplingRow | None:
+        """This row once `token` is taken as well; None where its grammar forbids that or ends with it."""
+        grammar = None
+        if self.grammar is not None and (grammar := self.grammar.ahead(token)) is None:
+            return None
+        made = copy.copy(self)
+        made.grammar = grammar
+        made.counts = None if self.counts is None else self.counts.copy()
+        return made
+
+    def bare(self) -> SamplingRow:
+        """Temperature, truncation and random stream alone: what another model guesses tokens by."""
+        made = copy.copy(self)
+        made.params = replace(self.params, logprobs=None)
+        made.counts = made.grammar = None
+        made.edited = made.follows = False
+        made.plain = made.params.greedy
+        return made
+
     def uniform(self, index: int) -> float:
         """The number that completion token `index` is drawn with."""
         return uniform(self._key, index)
@@ -97,6 +133,12 @@ class TokenCounts:
         self._counts: Values = np.zeros(room, np.float32)
         self._ids[: len(distinct)] = distinct
         self._seen = len(prompt)
+
+    def copy(self) -> TokenCounts:
+        """One that goes its own way from here."""
+        made = copy.copy(self)
+        made._slots, made._ids, made._counts = dict(self._slots), self._ids.copy(), self._counts.copy()
+        return made
 
     def follow(self, token_ids: Items[int]) -> None:
         """Counts what `token_ids`, prompt and completion, holds beyond the last call's."""

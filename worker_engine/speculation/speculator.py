@@ -1,0 +1,149 @@
+"""Speculation as the engine sees it: guesses added to a step's decode rows, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from dataclasses import replace
+
+from worker_engine.config import VERIFIED_ROWS
+from worker_engine.protocol import AdapterRef
+from worker_engine.sampler import Sampled
+from worker_engine.scheduler import Chunk, Scheduler
+from worker_engine.sequence import Sequence
+from worker_engine.speculation.acceptance import Acceptance, KnownAcceptance
+from worker_engine.speculation.base import Proposer
+from worker_engine.speculation.costs import StepCosts
+from worker_engine.speculation.counts import BASE, SpeculationCounts
+from worker_engine.speculation.draft import Draft, drafts_of
+from worker_engine.speculation.lengths import Lengths, Offer
+from worker_engine.speculation.rejection import kept
+
+
+class Speculator:
+    """Which guesses each step verifies. Lives in the engine's thread.
+
+    Attributes:
+        counts: for the metrics.
+    """
+
+    def __init__(self, proposer: Proposer, *, most: int, slope: float, eos: frozenset[int]) -> None:
+        """
+        Args:
+            most: guesses of one sequence and step.
+            slope: as `StepCosts` takes it.
+            eos: what ends a completion.
+        """
+        self._proposer, self._most, self._eos = proposer, most, eos
+        self._costs = StepCosts(slope)
+        self._lengths = Lengths(self._costs, proposer)
+        self._known = KnownAcceptance()
+        self._acceptance: dict[Sequence, Acceptance] = {}
+        self._guessed: dict[Sequence, Items[int]] = {}
+        self.counts = SpeculationCounts()
+
+    def extend(self, chunks: list[Chunk], scheduler: Scheduler) -> list[Chunk]:
+        """The step's chunks, decode rows with the guesses that are verified behind them.
+
+        Guesses take rows that nothing else wants, and pages that are free: they preempt nobody.
+        """
+        self._guessed.clear()
+        decoding = [chunk for chunk in chunks if chunk.samples]
+        wanted = [
+            (chunk.sequence, most)
+            for chunk in decoding
+            if chunk.count == 1 and (most := min(self._most, chunk.sequence.num_tokens_left - 1)) > 0
+        ]
+        if not wanted:
+            return chunks
+        rows = sum(chunk.count for chunk in chunks)
+        room = min(scheduler.max_tokens - rows, max(VERIFIED_ROWS, len(decoding)) - len(decoding))
+        drafts = self._drafts(wanted, decoding=len(decoding), rows=rows, room=room)
+        self.counts.note_length(sum(map(len, drafts.values())), len(decoding))
+        if not drafts:
+            return chunks
+        return [self._lengthen(chunk, drafts.get(chunk.sequence, ()), scheduler) for chunk in chunks]
+
+    def settle(
+        self, sequence: Sequence, drafts: Items[Draft], sampled: Items[Sampled | None]
+    ) -> Items[Sampled | None]:
+        """What the sequence gets of a step: see `kept`. `sampled` is what its rows drew."""
+        taken = kept(drafts, sampled)
+        guessed = self._guessed.pop(sequence, ())
+        if guessed:
+            self._observe(sequence, guessed, taken)
+        if drafts:
+            self.counts.add(_label(sequence), len(drafts), len(taken) - 1)
+        return taken
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """A step that computed no prompt took so long, from when it was thought of to its last token."""
+        self._costs.observe(rows, seconds)
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence has ended."""
+        self._acceptance.pop(sequence, None)
+        self._guessed.pop(sequence, None)
+        self._proposer.forget(sequence)
+
+    def close(self) -> None:
+        self._proposer.close()
+
+    def _drafts(
+        self, wanted: list[tuple[Sequence, int]], *, decoding: int, rows: int, room: int
+    ) -> dict[Sequence, tuple[Draft, ...]]:
+        guesses: list[list[int]] = []
+        if self._proposer.free:
+            guesses = self._proposer.propose(wanted)
+            wanted = [(sequence, len(guess)) for (sequence, _), guess in zip(wanted, guesses, strict=True)]
+        offers = [Offer(self._acceptance_of(sequence).rate, most) for sequence, most in wanted if most]
+        lengths = iter(self._lengths.choose(offers, decoding=decoding, rows=rows, room=room))
+        asked = [(sequence, next(lengths) if most else 0) for sequence, most in wanted]
+        if not self._proposer.free:
+            asked = [(sequence, length) for sequence, length in asked if length]
+            guesses = self._proposer.propose(asked) if asked else []
+        self._guessed = {
+            sequence: guess for (sequence, _), guess in zip(asked, guesses, strict=True) if guess
+        }
+        found = {
+            sequence: drafts_of(sequence, guess[:length], self._ends(sequence))
+            for (sequence, length), guess in zip(asked, guesses, strict=True)
+            if length and guess
+        }
+        return {sequence: drafts for sequence, drafts in found.items() if drafts}
+
+    def _ends(self, sequence: Sequence) -> frozenset[int]:
+        params = sequence.request.sampling
+        named = frozenset(params.stop_token_ids)
+        return named if params.ignore_eos else named | self._eos
+
+    def _lengthen(self, chunk: Chunk, drafts: tuple[Draft, ...], scheduler: Scheduler) -> Chunk:
+        drafts = drafts[: scheduler.lend(chunk.sequence, len(drafts))] if drafts else drafts
+        return replace(chunk, drafts=drafts) if drafts else chunk
+
+    def _observe(self, sequence: Sequence, guessed: Items[int], taken: Items[Sampled | None]) -> None:
+        right = 0
+        for guess, token in zip(guessed, taken, strict=False):
+            if token is None or token.token_id != guess:
+                break
+            right += 1
+        tried = right + (right < min(len(guessed), len(taken)))
+        self._acceptance_of(sequence).observe(right, tried)
+        self._known.of(_content(sequence)).observe(right, tried)
+
+    def _acceptance_of(self, sequence: Sequence) -> Acceptance:
+        acceptance = self._acceptance.get(sequence)
+        if acceptance is None:
+            expected = self._known.of(_content(sequence)).rate
+            acceptance = self._acceptance[sequence] = Acceptance(expected)
+        return acceptance
+
+
+def _content(sequence: Sequence) -> str:
+    return "" if sequence.adapter is None else sequence.adapter.sha256
+
+
+def _label(sequence: Sequence) -> str:
+    adapter = sequence.request.adapter
+    if isinstance(adapter, AdapterRef):
+        return adapter.name
+    return BASE if sequence.adapter is None else f"mix.{sequence.adapter.sha256[:12]}"
