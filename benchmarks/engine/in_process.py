@@ -15,10 +15,12 @@ from worker_engine.service import Service
 class InProcess:
     """One engine, and adapters for it. Its thread and its HTTP server are not started."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, *, speculation: str = "off") -> None:
         """`model` holds the checkpoint."""
         self._cache = tempfile.TemporaryDirectory(prefix="graftwork-bench-")
-        config = EngineConfig(model, "base", device="cpu", adapter_cache_dir=Path(self._cache.name))
+        config = EngineConfig(
+            model, "base", device="cpu", adapter_cache_dir=Path(self._cache.name), speculation=speculation
+        )
         service = Service(config)
         self.engine, self.tokenizer, self._adapters = service.engine, service.tokenizer, service.adapters
 

@@ -107,7 +107,7 @@ def next_logits(model: Path, make_engine: EngineFactory, prompt: Items[int]) -> 
         seen.append(logits.clone())
         return logits, sampled
 
-    engine._runner.run = watched  # type: ignore[method-assign]
+    engine._runner.run = watched  # type: ignore[method-assign, assignment]
     engine.add_request(request("x", prompt, 1), None)
     drain(engine)
     return torch.cat(seen)
