@@ -63,7 +63,7 @@ def by_place({name}):
 
 def _edits() -> list[str]:
     return [
-        f"# {name}.py\n{code}\n\n# {name}_v2.py: the same file, where by_place is called by_location\n{code[:70]}"
+        f"# {name}.py\n{code}\n\n# {name}_v2.py: the same file, with by_place called by_location\n{code[:70]}"
         for name in NAMES
         for code in [CODE.format(name=name)]
     ]

@@ -48,7 +48,7 @@ class Launched:
         sampled: sequences that get a token, in the order of `tokens`.
         read: sequences without tokens to generate that end with this step.
         drafts: guesses whose rows follow those of their sequences in `tokens`.
-        began: when it was thought of, by `time.perf_counter`; 0 where nobody asks.
+        began: when it was thought of, by the speculator's clock; 0 without one.
     """
 
     chunks: Items[Chunk]
@@ -210,7 +210,7 @@ class Engine:
         any of them is in flight, nothing else is launched. Nor is it when a sequence in flight must give its
         pages back. A sequence that ends unforeseen has one row too many, which `_collect` drops.
         """
-        began = 0.0 if self.speculator is None else time.perf_counter()
+        began = 0.0 if self.speculator is None else self.speculator.clock()
         last = self._in_flight[-1] if self._in_flight else None
         if last is not None and any(sequence.sampling.follows for sequence in last.sampled):
             return None
@@ -300,7 +300,7 @@ class Engine:
                 if drafts and sequence.finish_reason is None:
                     self.scheduler.take_back(sequence)
         if all(chunk.count == 1 and chunk.samples for chunk in launched.chunks):
-            speculator.observe(len(tokens), time.perf_counter() - launched.began)
+            speculator.observe(len(tokens), launched.began)
         return deltas
 
     def _give(self, sequence: Sequence, taken: Items[Sampled | None], now: float) -> Iterator[TokenDelta]:

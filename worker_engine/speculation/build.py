@@ -7,7 +7,6 @@ import torch
 from worker_engine.config import EngineConfig
 from worker_engine.model_config import ModelConfig
 from worker_engine.speculation.base import Proposer
-from worker_engine.speculation.costs import SLOPE
 from worker_engine.speculation.draft_model import DraftModel
 from worker_engine.speculation.ngram import NgramProposer
 from worker_engine.speculation.speculator import Speculator
@@ -31,6 +30,6 @@ def build_speculator(
     return Speculator(
         proposer,
         most=config.speculation_tokens,
-        slope=SLOPE[device.type],
+        device=device,
         eos=frozenset(model.eos_token_ids),
     )

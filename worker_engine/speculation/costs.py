@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
+from collections.abc import Callable
+from collections.abc import Sequence as Items
 from typing import Final
+
+import torch
 
 SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 """Rows of a step are told apart up to these."""
@@ -17,11 +22,24 @@ near the shorter of its times.
 """
 FADE: Final = 64
 """Steps after which a measurement weighs half as much beside one of another number of rows."""
-SLOPE: Final = {"cpu": 0.12, "cuda": 0.005}
-"""What a row more costs, as a share of a step of one row, before it is measured.
+SHAPE: Final[dict[str, tuple[tuple[int, float], ...]]] = {
+    "cpu": ((1, 1.0), (4, 1.2), (8, 1.7), (16, 3.0), (32, 6.0), (128, 23.0)),
+    "cuda": ((1, 1.0), (64, 1.2), (256, 2.0)),
+}
+"""What steps of some rows cost, as multiples of one row's, before they are measured.
 
-SmolLM2-135M in bf16 on 2 cores: 8.6 ms at 1 row, 15.7 at 8. A GPU's is a guess that nothing has measured.
+Of SmolLM2-135M's linear layers (kernels/native/README.md): up to 8 rows they wait for memory, then they
+compute. A GPU's is a guess that nothing has measured.
 """
+
+
+def step_clock(device: torch.device) -> Callable[[], float]:
+    """Seconds that tell what a step costs.
+
+    On a CPU those that the calling thread computed: what other processes take from a shared machine is in the
+    time on the wall, in some steps and not in others, and says nothing of rows.
+    """
+    return time.thread_time if device.type == "cpu" else time.perf_counter
 
 
 class _Measured:
@@ -43,8 +61,9 @@ class _Measured:
 class StepCosts:
     """Seconds by rows: what steps took that were measured, straight lines between them; never falling."""
 
-    def __init__(self, slope: float) -> None:
-        self._slope = slope
+    def __init__(self, device: str) -> None:
+        """`device` is of `SHAPE`."""
+        self._shape = SHAPE[device]
         self._measured: dict[int, _Measured] = {}
         self._points: list[tuple[float, float]] = []
         self._steps = 0
@@ -83,13 +102,20 @@ class StepCosts:
         return [(rows, mean) for mean, _, pool in pools for rows in pool]
 
     def seconds(self, rows: int) -> float:
-        """Expected of a step of `rows` rows; relative to nothing known, 1 for none."""
-        points = self._points
+        """Expected of a step of `rows` rows; in multiples of one row's before anything was measured."""
+        points, shape = self._points, _line(self._shape, rows)
         if not points:
-            return 1 + self._slope * rows
-        at = bisect_left(points, (rows, 0.0))
-        if at == len(points) or at == 0:
-            known, seconds = points[at - 1] if at else points[0]
-            return seconds * (1 + self._slope * rows) / (1 + self._slope * known)
-        (fewer, less), (more, longer) = points[at - 1], points[at]
-        return less + (longer - less) * (rows - fewer) / (more - fewer)
+            return shape
+        if points[0][0] <= rows <= points[-1][0]:
+            return _line(points, rows)
+        known, seconds = points[0] if rows < points[0][0] else points[-1]
+        return seconds * shape / _line(self._shape, known)
+
+
+def _line(points: Items[tuple[float, float]], at: float) -> float:
+    """The value at `at` of straight lines through `points`, the last of which goes on."""
+    if len(points) == 1:
+        return points[0][1]
+    right = min(max(bisect_left(points, (at, 0.0)), 1), len(points) - 1)
+    (x, low), (beyond, high) = points[right - 1], points[right]
+    return low + (high - low) * (at - x) / (beyond - x)

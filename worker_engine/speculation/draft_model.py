@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from worker_engine.sampler import Sampler
 from worker_engine.scheduler import Chunk
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.base import Proposer
-from worker_engine.speculation.costs import SLOPE, StepCosts
+from worker_engine.speculation.costs import StepCosts, step_clock
 from worker_engine.structured_output import MaskBatch
 from worker_engine.tokenizer import ChatTokenizer
 
@@ -71,7 +70,7 @@ class DraftModel(Proposer):
         self._rows = step_tokens(own, device.type)
         self._sampler = Sampler(MaskBatch())
         self._shadows: dict[Sequence, _Shadow] = {}
-        self._costs = StepCosts(SLOPE[device.type])
+        self._costs, self._clock = StepCosts(device.type), step_clock(device)
 
     @property
     def num_pages_used(self) -> int:
@@ -136,7 +135,7 @@ class DraftModel(Proposer):
 
     def _step(self, chunks: list[Chunk], guesses: dict[Sequence, list[int]]) -> list[Sequence]:
         """One pass; returns the shadows that guessed a token."""
-        began = time.perf_counter()
+        began = self._clock()
         logits, sampled = self._runner.run(chunks, self._pool.take_fresh())
         if not sampled:
             return []
@@ -148,7 +147,7 @@ class DraftModel(Proposer):
                 guesses[own].append(token.token_id)
                 guessing.append(own)
         if all(chunk.count == 1 for chunk in chunks):
-            self._costs.observe(len(chunks), time.perf_counter() - began)
+            self._costs.observe(len(chunks), self._clock() - began)
         return guessing
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 from dataclasses import replace
+from typing import Final
+
+import torch
 
 from worker_engine.config import VERIFIED_ROWS
 from worker_engine.protocol import AdapterRef
@@ -12,7 +15,7 @@ from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.acceptance import Acceptance, KnownAcceptance
 from worker_engine.speculation.base import Proposer
-from worker_engine.speculation.costs import StepCosts
+from worker_engine.speculation.costs import StepCosts, step_clock
 from worker_engine.speculation.counts import BASE, SpeculationCounts
 from worker_engine.speculation.draft import Draft, drafts_of
 from worker_engine.speculation.lengths import Lengths, Offer
@@ -24,17 +27,19 @@ class Speculator:
 
     Attributes:
         counts: for the metrics.
+        clock: what steps are timed by, in seconds.
     """
 
-    def __init__(self, proposer: Proposer, *, most: int, slope: float, eos: frozenset[int]) -> None:
+    def __init__(self, proposer: Proposer, *, most: int, device: torch.device, eos: frozenset[int]) -> None:
         """
         Args:
             most: guesses of one sequence and step.
-            slope: as `StepCosts` takes it.
+            device: what steps run on.
             eos: what ends a completion.
         """
         self._proposer, self._most, self._eos = proposer, most, eos
-        self._costs = StepCosts(slope)
+        self._costs = StepCosts(device.type)
+        self.clock: Final = step_clock(device)
         self._lengths = Lengths(self._costs, proposer)
         self._known = KnownAcceptance()
         self._acceptance: dict[Sequence, Acceptance] = {}
@@ -75,9 +80,9 @@ class Speculator:
             self.counts.add(_label(sequence), len(drafts), len(taken) - 1)
         return taken
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """A step that computed no prompt took so long, from when it was thought of to its last token."""
-        self._costs.observe(rows, seconds)
+    def observe(self, rows: int, began: float) -> None:
+        """A step that computed no prompt was thought of when `clock` said `began`, and is done now."""
+        self._costs.observe(rows, self.clock() - began)
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence has ended."""

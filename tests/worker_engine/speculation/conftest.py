@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from tests.worker_engine.conftest import EngineFactory
 from worker_engine.engine import Engine
@@ -65,7 +66,7 @@ def eager(engine: Engine) -> Engine:
 
 def prophesying(engine: Engine, proposer: Proposer, most: int = 6) -> Engine:
     """The engine with another proposer, eager."""
-    engine.speculator = Speculator(proposer, most=most, slope=0.1, eos=frozenset({255}))
+    engine.speculator = Speculator(proposer, most=most, device=torch.device("cpu"), eos=frozenset({255}))
     return eager(engine)
 
 

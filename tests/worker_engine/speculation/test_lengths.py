@@ -28,7 +28,7 @@ class Dear(Prophet):
 
 
 def measured(base: float, slope: float, sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> StepCosts:
-    costs = StepCosts(0.1)
+    costs = StepCosts("cpu")
     for rows in sizes:
         for _ in range(8):
             costs.observe(rows, base + slope * rows)
@@ -130,7 +130,7 @@ def test_a_step_without_guesses_is_measured_again() -> None:
 
 
 def test_costs_rise_with_rows_and_forget_a_busy_moment() -> None:
-    costs = StepCosts(0.1)
+    costs = StepCosts("cpu")
     assert costs.seconds(9) > costs.seconds(1)
     for _ in range(10):
         costs.observe(8, 0.010)
