@@ -36,10 +36,11 @@ compute. A GPU's is a guess that nothing has measured.
 def step_clock(device: torch.device) -> Callable[[], float]:
     """Seconds that tell what a step costs.
 
-    On a CPU those that the calling thread computed: what other processes take from a shared machine is in the
-    time on the wall, in some steps and not in others, and says nothing of rows.
+    On a CPU those that this process computed: what others take from a shared machine is in the time on the
+    wall, in some steps and not in others, and says nothing of rows. The calling thread's alone would say too
+    little of large steps, of which the other threads compute more.
     """
-    return time.thread_time if device.type == "cpu" else time.perf_counter
+    return time.process_time if device.type == "cpu" else time.perf_counter
 
 
 class _Measured:

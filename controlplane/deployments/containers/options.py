@@ -13,6 +13,8 @@ RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM compiles its adapter kernels for."""
 DTYPES: Final = ("auto", "fp16", "bf16", "fp32")
 QUANTIZE: Final = ("", "awq", "fp8", "gptq", "bitsandbytes")
+SPECULATION: Final = ("off", "ngram")
+"""Of the worker's `--speculation`; a draft model is a folder of its host, which its flags name."""
 _BATCHES: Final = ("auto", "disable", "vllm", "lmi-dist", "trtllm")
 _ENTRYPOINT: Final = "djl_python.lmi_vllm.vllm_async_service"
 
@@ -31,6 +33,7 @@ class LmiOptions:
         lora_extra_vocab_size: tokens that an adapter may add; only of images that know it.
         rolling_batch: "auto" is the asynchronous handler where there is one, else vLLM's.
         gpu_memory_utilization: share of each GPU.
+        speculation: of the bundled worker only: tokens that are guessed and verified.
     """
 
     enable_lora: bool = True
@@ -47,6 +50,7 @@ class LmiOptions:
     rolling_batch: str = "auto"
     gpu_memory_utilization: float = 0.9
     trust_remote_code: bool = False
+    speculation: str = "off"
 
     @classmethod
     def of(cls, values: Mapping[str, Any], image: Image, *, fused: bool = False) -> Self:
@@ -127,12 +131,15 @@ class LmiOptions:
                 raise _wrong(name, f"must be from {low} to {high}, got {getattr(self, name)}")
         for name, choices in (
             ("max_lora_rank", RANKS), ("dtype", DTYPES), ("quantize", QUANTIZE), ("rolling_batch", _BATCHES),
+            ("speculation", SPECULATION),
         ):  # fmt: skip
             if getattr(self, name) not in choices:
                 listed = ", ".join(repr(choice) for choice in choices)
                 raise _wrong(name, f"must be one of {listed}, got {getattr(self, name)!r}")
         if self.max_cpu_loras and self.max_cpu_loras < self.max_loras:
             raise _wrong("max_cpu_loras", f"must be at least max_loras, which is {self.max_loras}")
+        if self.speculation != "off" and image.family is not Family.WORKER:
+            raise _wrong("speculation", f"is the bundled worker's, not {image.name}'s: leave it off")
         if self.lora_extra_vocab_size and not image.extra_vocab:
             raise _wrong("lora_extra_vocab_size", f"is not known to {image.name}: leave it 0")
         if self.enable_lora and not image.lora:
@@ -177,6 +184,8 @@ def container_environment(
             # LMI's default is no choice of the operator's: the worker's own is eight times as many.
             if options.max_loras != LmiOptions().max_loras:
                 env["OPTION_MAX_LORAS"] = str(options.max_loras)
+            if options.speculation != "off":
+                env["GRAFTWORK_WORKER_FLAG_SPECULATION"] = options.speculation
             return env
 
 

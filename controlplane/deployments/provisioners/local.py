@@ -322,6 +322,8 @@ def _flags(state: Desired) -> list[str]:
     flags += ["--max-num-seqs", str(options.max_rolling_batch_size)]
     if options.max_model_len:
         flags += ["--max-model-len", str(options.max_model_len)]
+    if options.speculation != "off":
+        flags += ["--speculation", options.speculation]
     for name, value in sorted(state.environment.items()):
         if name.startswith(_FLAG):
             flags += ["--" + name.removeprefix(_FLAG).lower().replace("_", "-"), value]

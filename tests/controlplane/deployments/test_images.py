@@ -152,6 +152,16 @@ def test_the_bundled_worker_is_told_what_it_can_do() -> None:
     }  # fmt: skip
     more = {"OPTION_DTYPE": "fp32", "OPTION_MAX_LORAS": "8", "OPTION_MAX_MODEL_LEN": "512"}
     assert _worker(dtype="fp32", max_loras=8, max_model_len=512).items() >= more.items()
+    assert _worker(speculation="ngram")["GRAFTWORK_WORKER_FLAG_SPECULATION"] == "ngram"
+
+
+def test_speculation_is_the_bundled_workers() -> None:
+    worker = Image("own/worker", Family.WORKER, lora=True)
+    assert LmiOptions.of({"speculation": "ngram"}, worker).speculation == "ngram"
+    with pytest.raises(InvalidInputError, match="one of 'off', 'ngram'"):
+        LmiOptions.of({"speculation": "draft"}, worker)
+    with pytest.raises(InvalidInputError, match="bundled worker's"):
+        LmiOptions.of({"speculation": "ngram"}, Image.of("lmi-0.38.0"))
 
 
 @pytest.mark.parametrize(
