@@ -273,7 +273,8 @@ class ModelRunner:
                 places.append(len(token_ids))
                 sources.append(unread.rows[sequence])
                 token_ids.append(0)
-            token_ids += [draft.token_id for draft in chunk.drafts]
+            if chunk.drafts:
+                token_ids += [draft.token_id for draft in chunk.drafts]
         inputs = self._tensor(token_ids)
         if unread is not None and places:
             # A row without finite logits ends once it is read; until then any token will do.
