@@ -13,13 +13,12 @@ import torch
 SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048)
 """Rows of a step are told apart up to these."""
 FIRST: Final = 5
-"""Steps whose times are averaged before the shares below hold."""
-SHARES: Final = (0.2, 0.04)
-"""Of a new time in what is expected, where it is shorter and where it is longer.
-
-A step can be held up by whatever else runs on the machine and never be too quick, so that what it costs is
-near the shorter of its times.
-"""
+"""Steps whose times are averaged before an outlier is one."""
+SHARE: Final = 0.1
+"""Of a new time in the average then. The same for shorter and longer ones: a size of step that is seen seldom
+would else seem dearer than one that is seen often."""
+OUTLIER: Final = 1.5
+"""A time beyond so many times the average counts as that."""
 FADE: Final = 64
 """Steps after which a measurement weighs half as much beside one of another number of rows."""
 SHAPE: Final[dict[str, tuple[tuple[int, float], ...]]] = {
@@ -54,7 +53,9 @@ class _Measured:
 
     def add(self, rows: int, seconds: float) -> None:
         self.count += 1
-        share = SHARES[seconds > self.seconds] if self.count > FIRST else 1 / self.count
+        share = max(SHARE, 1 / self.count)
+        if self.count > FIRST:
+            seconds = min(seconds, OUTLIER * self.seconds)
         self.rows += share * (rows - self.rows)
         self.seconds += share * (seconds - self.seconds)
 

@@ -19,7 +19,7 @@ PROBE_SELDOM: Final = 1024
 PROBE_LENGTH: Final = 3
 HOPELESS: Final = 0.3
 """A rate below which guesses whose worth is known without verifying them are not even tried."""
-STALE: Final = 128
+STALE: Final = 48
 """Steps after which the time of a step without guesses is measured again."""
 
 

@@ -27,10 +27,10 @@ class Dear(Prophet):
         return self._seconds * longest
 
 
-def measured(base: float, slope: float, sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)) -> StepCosts:
+def measured(base: float, slope: float) -> StepCosts:
     costs = StepCosts("cpu")
-    for rows in sizes:
-        for _ in range(8):
+    for _ in range(8):
+        for rows in (1, 2, 3, 4, 8, 16, 32, 64):
             costs.observe(rows, base + slope * rows)
     return costs
 
@@ -126,7 +126,7 @@ def test_a_step_without_guesses_is_measured_again() -> None:
     for _ in range(3 * STALE):
         chosen.append(one(lengths, 0.95))
         costs.observe(1 + chosen[-1], 0.008)
-    assert 2 <= chosen.count(0) <= 4
+    assert 2 <= chosen.count(0) <= 6
 
 
 def test_costs_rise_with_rows_and_forget_a_busy_moment() -> None:
