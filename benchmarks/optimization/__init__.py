@@ -11,10 +11,13 @@ from typing import Final
 
 from benchmarks.figure import Figure
 from benchmarks.optimization.quantization import quantization
+from benchmarks.speculation import figures as speculation
 
 MODEL: Final = Path(__file__).resolve().parents[2] / "var" / "models" / "smollm2-135m-instruct"
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Yields each part's figures; `quick` leaves out AWQ's group of 128 and the many streams."""
+    """Yields each part's figures; `quick` leaves out AWQ's group of 128, the many streams and speculation."""
     yield from quantization(MODEL, quick=quick)
+    if not quick:
+        yield from speculation()
