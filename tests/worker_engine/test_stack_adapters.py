@@ -15,6 +15,7 @@ from kernels import native
 from kernels.lora import LoraPair, Segments
 from kernels.native.stack import Adapters, Stack
 from tests.worker_engine.test_families import LENGTHS, draw, load
+from tests.worker_engine.test_quantized import plain, quantized
 from tests.worker_engine.test_stack import folder, one_by_one
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import AdapterBatch
@@ -25,7 +26,7 @@ from worker_engine.models import load_config
 from worker_engine.models.decoder import Batch, Decoder
 
 pytestmark = pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
-__all__ = ["folder"]
+__all__ = ["folder", "plain"]
 PAGE_SIZE = 16
 
 
@@ -115,6 +116,32 @@ def test_adapters_add_what_they_do_layer_by_layer(
     assert torch.equal(kv._pages, twin_kv._pages)
 
 
+@pytest.mark.parametrize("form", ["int4-64", "int4-128-zeros", "int8", "awq-64"])
+def test_adapters_on_quantized_layers(plain: Path, tmp_path: Path, form: str) -> None:
+    """The bits of the layers one by one; as near to the weights made whole as without adapters."""
+    packed, whole = quantized(plain, tmp_path, form)
+    config = load_config(whole)
+    torch.manual_seed(5)
+    adapter = draw_adapter(config, random.Random(5), 1)
+    batch = AdapterBatch(config, dtype=torch.bfloat16)
+    rows = ([adapter, None] * len(LENGTHS))[: len(LENGTHS)]
+    owners = batch.select(rows)
+    model, kv = load(packed, torch.bfloat16)
+    found = states(model, kv, batch, owners, 5)
+    twin, twin_kv = load(packed, torch.bfloat16)
+    assert torch.equal(found, states(one_by_one(twin), twin_kv, batch, owners, 5))
+    reference, reference_kv = load(whole, torch.bfloat16)
+    base = [-1] * len(LENGTHS)
+    with_adapters = states(reference, reference_kv, batch, owners, 5)
+    without = states(reference, reference_kv, batch, base, 5)
+    rounding = distance(states(model, kv, batch, base, 5), without)
+    assert distance(found, with_adapters) < 2 * rounding < 0.3 < distance(without, with_adapters)
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.float() - expected.float()).norm() / expected.float().norm())
+
+
 @pytest.mark.parametrize("extra", ["gains", "biases"])
 def test_an_adapter_that_is_more_than_products_goes_layer_by_layer(
     folder: Path, extra: str, monkeypatch: pytest.MonkeyPatch
@@ -128,9 +155,9 @@ def test_an_adapter_that_is_more_than_products_goes_layer_by_layer(
     owners = batch.select([adapter] * len(LENGTHS))
     changed = states(model, kv, batch, owners, 128)
     assert not made
-    plain = AdapterBatch(config, dtype=torch.bfloat16)
-    owners = plain.select([replace(adapter, gains={}, biases={})] * len(LENGTHS))
-    assert not torch.equal(changed, states(model, kv, plain, owners, 128))
+    pairs = AdapterBatch(config, dtype=torch.bfloat16)
+    owners = pairs.select([replace(adapter, gains={}, biases={})] * len(LENGTHS))
+    assert not torch.equal(changed, states(model, kv, pairs, owners, 128))
     assert made
 
 
