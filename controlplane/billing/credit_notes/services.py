@@ -158,6 +158,8 @@ def _tell(note: CreditNote, verb: str) -> None:
 def _check_unused(note: CreditNote, entries: list[JournalEntry]) -> None:
     """What it added to what is prepaid, or granted, is there to be taken back."""
     left = note.post_payment_nano
+    if not left:
+        return  # and what is prepaid may be below 0 for other reasons
     if note.post_payment_as == CreditNote.PostPayment.BALANCE:
         left = -balances(tenant=note.tenant).get(Account.PREPAID, 0)
     elif note.post_payment_as == CreditNote.PostPayment.CREDIT:

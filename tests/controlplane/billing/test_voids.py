@@ -110,6 +110,17 @@ def test_what_a_note_gave_and_is_used_is_not_taken_back(priced: Tenant) -> None:
     assert balance(tenant="acme").credit == 0
 
 
+def test_a_note_that_gave_nothing_is_voided_whatever_became_of_what_was_prepaid(priced: Tenant) -> None:
+    deposit = payment_record(tenant=priced, amount_nano=4 * CENT)
+    use("2026-01-05", 100_000)
+    invoice = finalized(JANUARY)
+    entry_reverse(entry=deposit, memo="bounced")
+    note = give(invoice, amount_nano=5 * CENT)
+    assert (note.post_payment_nano, balance(tenant="acme").prepaid) == (0, -4 * CENT)
+    credit_note_void(credit_note=note, memo="meant another invoice")
+    assert invoice_open_nano(invoice=invoice) == 6 * CENT
+
+
 def test_a_voids_tax_goes_back_with_it_and_later_notes_still_come_to_the_unit(priced: Tenant) -> None:
     vat(priced)
     use("2026-01-05", 100_000)
