@@ -147,7 +147,8 @@ def _remember(rollout: DeploymentRollout, deployment: Deployment, seen: Observat
     """Which copies have served either side: usage is judged by them, also when they have left the routes."""
     sides = {side: set(ids) for side, ids in rollout.copies.items()}
     for copy in Copy.objects.filter(deployment=deployment):
-        new = copy.url in seen.progress.places
+        # One that is too busy to answer a look is not among those that serve, and new all the same.
+        new = copy.url in seen.progress.places or copy.canary or copy.pk in sides.get("new", ())
         sides.setdefault("new" if new else "old", set()).add(copy.pk)
     told = {side: sorted(ids) for side, ids in sides.items()}
     if told != rollout.copies:

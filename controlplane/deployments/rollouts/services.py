@@ -194,7 +194,15 @@ def _is_asked(rollout: DeploymentRollout) -> bool:
 
 def _with_shares(policy: RolloutPolicy, strategy: str) -> RolloutPolicy:
     if strategy == Strategy.CANARY:
-        return replace(policy, shares=policy.shares or SHARES)
+        policy = replace(policy, shares=policy.shares or SHARES)
+        steps = len(policy.shares) + 1
+        if steps * policy.wait_seconds >= policy.max_seconds:
+            raise InvalidInputError(
+                f"{steps} steps of {policy.wait_seconds:g} s do not end within max_seconds,"
+                f" {policy.max_seconds:g}, and would be taken back: wait less, or raise that",
+                field="policy.wait_seconds",
+            )
+        return policy
     if policy.shares:
         raise InvalidInputError("shares are for the strategy canary", field="policy.shares")
     return policy

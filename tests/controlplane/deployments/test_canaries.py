@@ -240,6 +240,24 @@ def test_a_new_copy_that_dies_fails_nobody_and_takes_the_canary_back(
     assert told(pair)[:3] == ["start", "ready", "step"]
 
 
+def test_a_new_copy_too_busy_to_answer_a_look_is_judged_as_a_new_one(
+    pair: Deployment, tiny: BaseModel, local_root: Path
+) -> None:
+    rollout = start(pair, shares=[50])
+    drive(pair, tries(tiny, 50), pause=wait)
+    (new,) = Copy.objects.exclude(canary="").values_list("pk", flat=True)
+    (worker,) = (item for item in workers(local_root) if is_new(item))
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        drive(pair, lambda _: Copy.objects.exclude(silent_since=None).exists(), pause=wait)
+        drive(pair, lambda _: True)
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
+    rollout.refresh_from_db()
+    assert rollout.copies["new"] == [new]
+    assert new not in rollout.copies["old"]
+
+
 def test_paused_it_stays_at_its_share(pair: Deployment, tiny: BaseModel) -> None:
     rollout = start(pair)
     drive(pair, tries(tiny, 20), pause=wait)
@@ -266,6 +284,10 @@ def test_what_is_wrong_is_refused(tiny: BaseModel) -> None:
         with pytest.raises(InvalidInputError) as caught:
             deployment_rollout_start(deployment=here, change=NEW, strategy=strategy, policy=policy)
         assert caught.value.field == "policy.shares"
+    for endless in ({"wait_seconds": 900}, {"wait_seconds": 300, "max_seconds": 600, "shares": [5]}):
+        with pytest.raises(InvalidInputError, match="do not end within max_seconds") as caught:
+            deployment_rollout_start(deployment=here, change=NEW, strategy="canary", policy=endless)
+        assert caught.value.field == "policy.wait_seconds"
     with pytest.raises(InvalidInputError, match="a serves already"):
         deployment_rollout_start(
             deployment=there, change={"urls": ["http://a", "http://c"]}, strategy="canary"
