@@ -216,9 +216,12 @@ class Dispatcher:
         for number, resolution in enumerate(models):
             tried: set[str] = set()
             homes = resolution.route.homes.get(resolution.engine_name, ANYWHERE)
+            canary, passed_over = resolution.route.canary, resolution.passed_over
             while len(tried) < MAX_TRIES:
+                if canary is not None and len(tried) == MAX_TRIES - 1:
+                    passed_over = canary.copies  # the last try is not the new ones', however many there are
                 copy = self._fleet.choose(
-                    resolution.copies, resolution.adapter, prefix, tried, homes, resolution.passed_over
+                    resolution.copies, resolution.adapter, prefix, tried, homes, passed_over
                 )
                 if copy is None:
                     break

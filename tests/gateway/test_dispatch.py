@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.wire import AdapterRoute, BaseRoute, CopyRoute, RouteTable
+from gateway.routing.splits import passed_over
+from gateway.wire import AdapterRoute, BaseRoute, CanaryRoute, CopyRoute, RouteTable
 from tests.conftest import free_port
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, reference, route_table, wait_for
 from tests.gateway.routing.conftest import StandIn, stand_ins
@@ -181,6 +182,23 @@ def test_a_dead_copy_costs_a_few_attempts_and_comes_back(
     assert alive.calls() == 60
     dead.start()
     wait_for(lambda: post(own_gateway, body()).status_code == 200 and dead.calls(), seconds=10)
+
+
+def test_a_canary_of_dead_copies_fails_nobody(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, stand_ins: Callable[[int], list[StandIn]]
+) -> None:
+    """More of them than a request has tries."""
+    (alive,) = stand_ins(1)
+    table = route_table(alive.url, *(f"http://127.0.0.1:{free_port()}" for _ in range(4)))
+    canary = CanaryRoute("rollout-1", 99, ("copy-2", "copy-3", "copy-4", "copy-5"))
+    route = replace(table.bases["base"], canary=canary)
+    control_plane.publish(replace(table, bases={"base": route}))
+    own_gateway.start()
+    users = [user for user in map(str, range(12)) if passed_over(route, "acme", user) == ("copy-1",)][:5]
+    assert [post(own_gateway, body(user=user)).status_code for user in users] == [200] * 5
+    # Two new ones each, then the other; fewer failures than would open three breakers.
+    tried = Counter(event.endpoint == "copy-1" for event in control_plane.wait_events(15))
+    assert tried[True] == alive.calls() == 5
 
 
 def test_retries_end_with_their_budget(own_gateway: GatewayProcess, control_plane: ControlPlane) -> None:
