@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -23,7 +22,7 @@ from controlplane.deployments.targets import target_create
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.rollouts.judgement import deployment_rollout_judge
 from controlplane.rollouts.sides import rollout_sides
-from controlplane.routes.models import RouteEntryRow
+from controlplane.routes.models import RouteCounter, RouteEntryRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from gateway.routing.splits import choose_arm
@@ -84,9 +83,14 @@ def start(deployment: Deployment, **policy: Any) -> DeploymentRollout:
     return deployment_rollout_start(deployment=deployment, change=NEW, strategy="canary", policy=wanted)
 
 
-def known_everywhere() -> None:
-    """Gateways have a change within a second."""
-    time.sleep(1)
+def known_everywhere(load: Load) -> None:
+    """The gateway has all changes."""
+    version = RouteCounter.objects.get().version
+
+    def told() -> bool:
+        return bool(httpx.get(f"{load.url}/readyz", timeout=60).json()["routes_version"] >= version)
+
+    wait_until(told, "the gateway has not been told of the routes")
 
 
 def hurry(rollout: DeploymentRollout) -> None:
@@ -122,16 +126,16 @@ def asked_where(load: Load, plane: ControlPlane, model: str = "tiny-base") -> di
         told.update({event.request_id: event.endpoint for event in plane.events()})
         return set(found) <= set(told)
 
-    wait_until(known)
+    wait_until(known, "the gateway has not shipped its usage")
     return {user: told[request] for request, user in found.items()}
 
 
-def wait_until(known: Callable[[], bool]) -> None:
+def wait_until(known: Callable[[], bool], otherwise: str) -> None:
     for _ in range(100):
         if known():
             return
         wait()
-    raise AssertionError("the gateway has not shipped its usage")
+    raise AssertionError(otherwise)
 
 
 def side(rollout: DeploymentRollout, tenant: str, percent: int, user: str) -> int:
@@ -158,7 +162,7 @@ def test_each_caller_is_where_its_hash_says_and_stays_there_as_the_share_grows(
     assert {copy.id for copy in told.copies} == old | {new}, "none of the others has left"
     copy = Copy.objects.get(pk=new)
     assert (copy.canary, copy.percent) == (f"rollout-{rollout.pk}", 20)
-    known_everywhere()
+    known_everywhere(load)
 
     seen = asked_where(load, control_plane)
     wanted = {user for user in USERS if side(rollout, str(tenant.pk), 20, user)}
@@ -170,7 +174,7 @@ def test_each_caller_is_where_its_hash_says_and_stays_there_as_the_share_grows(
 
     hurry(rollout)
     drive(pair, tries(tiny, 50), pause=wait)
-    known_everywhere()
+    known_everywhere(load)
     grown = {user for user, at in asked_where(load, control_plane).items() if at == new}
     assert grown == {user for user in USERS if side(rollout, str(tenant.pk), 50, user)}
     assert wanted < grown
@@ -229,7 +233,7 @@ def test_a_new_copy_that_dies_fails_nobody_and_takes_the_canary_back(
 ) -> None:
     rollout = start(pair, shares=[50])
     drive(pair, tries(tiny, 50), pause=wait)
-    known_everywhere()
+    known_everywhere(load)
     (worker,) = (item for item in workers(local_root) if is_new(item))
     os.kill(worker.pid, signal.SIGKILL)
     assert set(ask(load)) == {200}, "its callers are the others' while it is away"
