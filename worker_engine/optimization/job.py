@@ -62,6 +62,7 @@ def run(order: RunOrder, output: Path, reporter: Reporter) -> Mapping[str, Any]:
             reporter.log(f"{output} is whole already, and verified")
             return _result(output, lineage, reused=True)
         _demand_room(order, source, output)
+        folder.begin()
         reporter.phase("checkpoint")
         if folder.done("checkpoint"):
             reporter.already()

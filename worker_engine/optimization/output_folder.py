@@ -74,12 +74,22 @@ class OutputFolder:
             )
         if found["versions"] != self._versions:
             log("software changed since this job began: it begins anew")
-            for part in (*PARTS, ".checkpoint.quantizing"):
-                shutil.rmtree(self.path / part, ignore_errors=True)
+            self._forget_parts()
             return
         self._steps = found["steps"]
         if self._steps:
             log(f"going on after {', '.join(self._steps)}")
+
+    def begin(self) -> None:
+        """Says whose work it is before there is any: what a killed run leaves is no other order's or software's."""
+        if not (self.path / _STATE).exists():
+            # Nobody said whose they are.
+            self._forget_parts()
+        self._write_state()
+
+    def _forget_parts(self) -> None:
+        for part in (*PARTS, ".checkpoint.quantizing"):
+            shutil.rmtree(self.path / part, ignore_errors=True)
 
     def finished(self) -> Mapping[str, Any] | None:
         """The lineage of a folder that is whole, its files verified; None where it is not whole yet.
@@ -126,6 +136,9 @@ class OutputFolder:
         """A step is finished, and with it every file under `folder`: they are on the disk before this is."""
         files = self._digests(folder) if folder else {}
         self._steps[step] = {"files": files, **told}
+        self._write_state()
+
+    def _write_state(self) -> None:
         state = {"identity": self._identity, "versions": self._versions, "steps": self._steps}
         (self.path / _STATE).parent.mkdir(exist_ok=True)
         write_json(self.path / _STATE, state)

@@ -127,6 +127,28 @@ def test_finished_steps_are_not_done_again(model: Path, tmp_path: Path) -> None:
     assert (output / "checkpoint" / "extra.txt").stat().st_mtime_ns == made
 
 
+def test_what_was_killed_before_its_first_step_is_no_other_orders(
+    model: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """A checkpoint that stands there, made by a run that died before it recorded that."""
+    spec, output = order(tmp_path / "order.json", model), tmp_path / "out"
+    process = start("run", spec, output)
+    for event in events_of(process):
+        if event["event"] == "progress" and event["phase"] == "checkpoint":
+            break
+    process.kill()
+    process.communicate()
+    other = order(tmp_path / "other.json", tiny_model)
+    assert "unfinished output of another order" in refused(carry_out("run", other, output), Code.OUTPUT_EXISTS)
+    state = output / ".job" / "state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"versions": {"torch": "0.1"}}))
+    (output / "checkpoint" / "left.json").write_text("{}")
+    ended = carry_out("run", spec, output)
+    assert ended.status == 0, ended.stderr
+    assert any("begins anew" in event.get("message", "") for event in ended.events)
+    assert not (output / "checkpoint" / "left.json").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_cancels_and_the_same_command_goes_on(number: int, model: Path, tmp_path: Path) -> None:
     spec, output = order(tmp_path / "order.json", model), tmp_path / "out"
