@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from controlplane.optimization.models import Machine
-from controlplane.optimization.workspace import FileLock, HeldError, root
+from controlplane.optimization.workspace import FileLock, HeldError, host_lock, root
 
 _HEADROOM: Final = 1 << 30
 """Bytes beside the weights, of disk and of memory: a process with torch loaded, logs, a tokenizer."""
@@ -96,7 +96,7 @@ def seat_take(needs: Needs) -> Seat:
     if needs.machine == Machine.CPU:
         _check_memory(needs.memory)
         try:
-            return Seat((FileLock(root() / "cpu.lock"),), {"CUDA_VISIBLE_DEVICES": ""})
+            return Seat((host_lock("cpu"),), {"CUDA_VISIBLE_DEVICES": ""})
         except HeldError:
             raise NoRoomYetError("another work is on this host's CPU: it is next when that ends") from None
     return _gpus_take(needs, gpus())
@@ -111,9 +111,12 @@ def _gpus_take(needs: Needs, found: list[Gpu]) -> Seat:
     fitting = [gpu for gpu in found if not needs.capability or gpu.capability == needs.capability]
     if len(fitting) < needs.devices:
         kinds = ", ".join(sorted({f"{gpu.capability / 10:.1f}" for gpu in found}))
-        raise NeverFitsError(
+        # One queue is all GPUs': whose host looked first must not decide.
+        raise NoRoomYetError(
             f"it needs {needs.devices} GPUs of compute capability {needs.capability / 10:.1f}, and this"
-            f" host's {len(found)} are of {kinds}"
+            f" host's {len(found)} are of {kinds}: have a Celery worker take graftwork.optimize.gpu on one"
+            " that has them",
+            seconds=60.0,
         )
     each = needs.memory // needs.devices
     if sum(gpu.total >= each for gpu in fitting) < needs.devices:
@@ -126,7 +129,7 @@ def _gpus_take(needs: Needs, found: list[Gpu]) -> Seat:
     for gpu in fitting:
         if gpu.free >= each and len(taken) < needs.devices:
             with suppress(HeldError):
-                locks.append(FileLock(root() / f"gpu-{gpu.index}.lock"))
+                locks.append(host_lock(f"gpu-{gpu.index}"))
                 taken.append(gpu.index)
     if len(taken) < needs.devices:
         for lock in locks:
@@ -135,7 +138,9 @@ def _gpus_take(needs: Needs, found: list[Gpu]) -> Seat:
             f"{needs.devices} of this host's {len(found)} GPUs with {_gib(each)} GiB free are needed, and"
             f" {len(taken)} are: others work on them"
         )
-    return Seat(tuple(locks), {"CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))})
+    # nvidia-smi counts by the bus; CUDA by speed, unless it is told.
+    told = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, taken))}
+    return Seat(tuple(locks), told)
 
 
 def gpus() -> list[Gpu]:
@@ -153,8 +158,10 @@ def gpus() -> list[Gpu]:
 
 def _gpu_lines(text: str) -> Iterator[Gpu]:
     for line in text.splitlines():
-        index, free, total, capability = (part.strip() for part in line.split(","))
-        yield Gpu(int(index), int(free) << 20, int(total) << 20, round(float(capability) * 10))
+        # What shares its memory with the host tells [N/A] of it.
+        with suppress(ValueError):
+            index, free, total, capability = (part.strip() for part in line.split(","))
+            yield Gpu(int(index), int(free) << 20, int(total) << 20, round(float(capability) * 10))
 
 
 def _check_disk(needed: int) -> None:

@@ -13,13 +13,16 @@ from django.db.models import Sum
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.admission import Needs
+from controlplane.optimization.artifacts import lineage_of
 from controlplane.optimization.claims import Claim
+from controlplane.optimization.database_text import storable
 from controlplane.optimization.endings import work_end
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Status, Work
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.results import job_keep
 from controlplane.optimization.serving import served_how
 from controlplane.optimization.workspace import OUTPUT, checkpoint_folder, log_tail
+from worker_engine.optimization.model_facts import belongs, files_digest
 from worker_engine.optimization.recipe import Recipe
 
 _ORDER: Final = "order.json"
@@ -56,6 +59,7 @@ class JobOrder:
     def __init__(self, job: OptimizationJob) -> None:
         self._job = job
         self._recipe = Recipe.from_dict(job.recipe)
+        self._source_digest = ""
 
     @property
     def needs(self) -> Needs:
@@ -72,6 +76,9 @@ class JobOrder:
                 f"{base.name}'s checkpoint was read anew since, and is another: ask for it again"
             )
         source = checkpoint_folder(base, base.source, job.checkpoint_sha256, beat=beat)
+        self._source_digest = files_digest(
+            {item.name: item.sha256 for item in base.files.all() if belongs(item.name)}
+        )
         order: dict[str, Any] = {"version": 1, "source": str(source), "recipe": job.recipe}
         if job.prompts is not None:
             order["calibration"] = str(prompts_file(folder, job.prompts))
@@ -81,6 +88,11 @@ class JobOrder:
         return ["run", str(folder / _ORDER), "--output", str(folder / OUTPUT)]
 
     def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
+        if lineage_of(folder / OUTPUT)["source"]["digest"] != self._source_digest:
+            raise InvalidInputError(
+                f"{self._job.base_model.source} was changed since its digests were taken: have it read again,"
+                " and ask for it again"
+            )
         job_keep(claim, folder, result, beat=beat)
 
 
@@ -128,7 +140,7 @@ class ComparisonOrder:
 
     def keep(self, claim: Claim, folder: Path, result: dict[str, Any], beat: Beat) -> None:
         told = json.loads((folder / _MEASURED).read_text(encoding="utf-8"))
-        work_end(claim, Status.DONE, "", "", log=log_tail(folder), percent=100.0, result=told)
+        work_end(claim, Status.DONE, "", "", log=log_tail(folder), percent=100.0, result=storable(told))
 
     def _arm(self, arm: Mapping[str, str], beat: Beat) -> dict[str, Any]:
         base = self._comparison.base_model
@@ -138,7 +150,11 @@ class ComparisonOrder:
         variant = self._variants.get(arm["variant"])
         if variant is None:
             raise InvalidInputError(f"{base.name} has no variant {arm['variant']} any more")
-        digest = hashlib.sha256(variant.source.encode()).hexdigest()
+        # A job's files alone are named by their content: others may change in place, their sizes the same.
+        told = (
+            variant.source if hasattr(variant, "optimization") else f"{variant.source} {self._comparison.pk}"
+        )
+        digest = hashlib.sha256(told.encode()).hexdigest()
         folder = checkpoint_folder(base, variant.source, digest, beat=beat)
         served = served_how(variant, folder)
         return {

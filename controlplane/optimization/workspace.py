@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
+import socket
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
 
-from controlplane.catalog.checkpoint_sources import checkpoint_source
+from controlplane.catalog.checkpoint_sources import CheckpointSource, checkpoint_source
 from controlplane.catalog.models import BaseModel
-from controlplane.errors import InvalidInputError
+from controlplane.errors import InvalidInputError, UnavailableError
 from controlplane.optimization.models import OptimizationJob, Work
 
 _CHUNK: Final = 4 << 20
@@ -50,6 +53,23 @@ class FileLock:
 def root() -> Path:
     """This host's folder for all of it."""
     return Path(settings.GRAFTWORK.optimization_dir)
+
+
+def host_lock(name: str) -> FileLock:
+    """Of something that this host has, such as its CPU: several hosts may share one `root`.
+
+    Raises:
+        HeldError: somebody on this host has it.
+    """
+    return FileLock(root() / f"{name}-{_host()}.lock")
+
+
+def _host() -> str:
+    """The same in all of a host's containers, and on no other host."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
 
 
 def work_folder(work: Work) -> Path:
@@ -97,11 +117,12 @@ def checkpoint_folder(base_model: BaseModel, source: str, digest: str, *, beat: 
 
     Raises:
         InvalidInputError: it is not there, or not what its digests say.
-        UnavailableError: the source does not answer.
+        UnavailableError: the source does not answer, or another work is copying it.
     """
     found = checkpoint_source(source)
     sizes = found.sizes()
-    known = {} if source != base_model.source else {item.name: item.size for item in base_model.files.all()}
+    files = base_model.files.all() if source == base_model.source else ()
+    known = {item.name: item.size for item in files}
     if known and known != sizes:
         changed = sorted(name for name in {*known, *sizes} if known.get(name) != sizes.get(name))
         raise InvalidInputError(
@@ -112,19 +133,41 @@ def checkpoint_folder(base_model: BaseModel, source: str, digest: str, *, beat: 
         return Path(source)
     folder = root() / "checkpoints" / digest
     folder.mkdir(parents=True, exist_ok=True)
-    os.utime(folder)
-    for name, size in sorted(sizes.items()):
-        path = folder / name
-        if path.exists() and path.stat().st_size == size:
-            continue
-        part = folder / f".{name}.part"
-        with found.open(name) as stream, part.open("wb") as target:
+    try:
+        # Works on several GPUs may begin at once: two that write one file would each take the other's half.
+        lock = FileLock(folder / ".lock")
+    except HeldError:
+        raise UnavailableError(f"another work is copying {source} to this host just now") from None
+    with closing(lock):
+        os.utime(folder)
+        digests = {item.name: item.sha256 for item in files}
+        for name, size in sorted(sizes.items()):
+            path = folder / name
+            if not (path.exists() and path.stat().st_size == size):
+                _copy(found, path, size, digests.get(name), beat)
+    return folder
+
+
+def _copy(
+    source: CheckpointSource, path: Path, size: int, sha256: str | None, beat: Callable[[], None]
+) -> None:
+    """One file, aside and renamed; what could not be finished leaves nothing. `sha256` None: not known."""
+    part, digest = path.with_name(f".{path.name}.part"), hashlib.sha256()
+    try:
+        with source.open(path.name) as stream, part.open("wb") as target:
             while data := stream.read(_CHUNK):
                 target.write(data)
+                digest.update(data)
                 beat()
             target.flush()
             os.fsync(target.fileno())
-        if part.stat().st_size != size:
-            raise InvalidInputError(f"{source}/{name} ended after {part.stat().st_size} of {size} bytes")
+            copied = target.tell()
+        if copied != size or sha256 not in (None, digest.hexdigest()):
+            raise InvalidInputError(
+                f"{source.uri}: {path.name} is not what its digest was taken of ({copied} of {size} bytes):"
+                " have it read again",
+                field="source",
+            )
         part.rename(path)
-    return folder
+    finally:
+        part.unlink(missing_ok=True)

@@ -106,12 +106,12 @@ class Checkpoint:
 
 def checkpoint_files(folder: Path) -> list[Path]:
     """Every file that belongs to a checkpoint: neither pickled weights, nor other servers' forms of them."""
-    left_out = (*PICKLED, *_NOT_OURS)
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.is_file() and not path.name.startswith(".") and path.suffix not in left_out
-    )
+    return sorted(path for path in folder.iterdir() if path.is_file() and belongs(path.name))
+
+
+def belongs(name: str) -> bool:
+    """Whether `checkpoint_files` has a file of this name."""
+    return not name.startswith(".") and Path(name).suffix not in (*PICKLED, *_NOT_OURS)
 
 
 def files_digest(sha256_by_name: Mapping[str, str]) -> str:

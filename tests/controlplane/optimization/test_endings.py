@@ -28,7 +28,7 @@ from controlplane.optimization.models import Artifact, Attempt, OptimizationJob
 from controlplane.optimization.queueing import works_sweep
 from controlplane.optimization.selectors import event_list
 from controlplane.optimization.services import work_cancel
-from controlplane.optimization.workspace import FileLock, HeldError, work_folder
+from controlplane.optimization.workspace import FileLock, HeldError, host_lock, work_folder
 from tests.controlplane.optimization.conftest import Ask
 
 STANDIN = """
@@ -176,7 +176,7 @@ def test_what_does_not_fit_now_waits(
     assert (job.status, job.attempts) == ("waiting", 0)
     assert "GiB of memory, and 0.0 are free on this host" in job.reason
     monkeypatch.undo()
-    lock = FileLock(optimization_dir / "cpu.lock")
+    lock = host_lock("cpu")
     run(job)
     assert "another work is on this host's CPU" in job.reason
     lock.close()
@@ -193,19 +193,20 @@ def test_gpus_are_chosen_by_kind_memory_and_who_is_on_them(
     monkeypatch: pytest.MonkeyPatch, optimization_dir: Path
 ) -> None:
     text = "0, 1000, 81920, 9.0\n1, 80000, 81920, 9.0\n2, 80000, 81920, 9.0\n3, 24000, 24564, 8.6\n"
+    text += "4, [N/A], [N/A], 12.1\n"
     found = list(admission._gpu_lines(text))
     monkeypatch.setattr(admission, "gpus", lambda: found)
     needs = admission.Needs("gpu", 1, 40 << 30, capability=90)
     seats = [admission.seat_take(needs) for _ in range(2)]
     assert [seat.environment for seat in seats] == [
-        {"CUDA_VISIBLE_DEVICES": "1"},
-        {"CUDA_VISIBLE_DEVICES": "2"},
+        {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"},
+        {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2"},
     ]
     with pytest.raises(admission.NoRoomYetError, match="others work on them"):
         admission.seat_take(needs)
     seats[0].close()
-    assert admission.seat_take(needs).environment == {"CUDA_VISIBLE_DEVICES": "1"}
-    with pytest.raises(admission.NeverFitsError, match=r"this host's 4 are of 8\.6, 9\.0"):
+    assert admission.seat_take(needs).environment["CUDA_VISIBLE_DEVICES"] == "1"
+    with pytest.raises(admission.NoRoomYetError, match=r"this host's 4 are of 8\.6, 9\.0"):
         admission.seat_take(admission.Needs("gpu", 1, 1 << 30, capability=89))
     with pytest.raises(admission.NeverFitsError, match=r"200\.0 GiB on each of 1 GPUs, and they have 80\.0"):
         admission._gpus_take(admission.Needs("gpu", 1, 200 << 30), found)
