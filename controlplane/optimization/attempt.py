@@ -20,7 +20,7 @@ from controlplane.optimization.admission import NeverFitsError, NoRoomYetError, 
 from controlplane.optimization.claims import MOST_LOST, Claim, ClaimLostError
 from controlplane.optimization.endings import attempt_begin, attempt_end, attempt_seen, lost_close, work_end
 from controlplane.optimization.events import event_add
-from controlplane.optimization.models import Status, Work
+from controlplane.optimization.models import ComparisonRun, Status, Work
 from controlplane.optimization.orders import order_of
 from controlplane.optimization.subprocesses import Optimizer, Told
 from controlplane.optimization.workspace import OUTPUT, FileLock, HeldError, log_tail, work_folder
@@ -31,6 +31,7 @@ _TICK_S: Final = 0.25
 _WRITE_S: Final = 1.0
 """The row is written at most this often, whatever the process says."""
 _LOST_AGAIN_S: Final = 5.0
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _GAINED: Final = 1.0
 """Percent of progress in one attempt, after which earlier lost ones are forgiven."""
 
@@ -89,7 +90,7 @@ class WorkAttempt:
         except (NoRoomYetError, _AgainError) as error:
             self._later(error)
         except SoftTimeLimitExceeded:
-            self._later(_AgainError("one attempt may take no longer: another goes on", seconds=1.0))
+            self._too_long()
         except NeverFitsError as error:
             work_end(self._claim, Status.FAILED, str(error), "no_room")
         except UnavailableError as error:
@@ -99,9 +100,24 @@ class WorkAttempt:
             work_end(self._claim, Status.FAILED, str(error), code)
         except OSError as error:
             text = f"{error.strerror}: {error.filename or self._folder}"
-            work_end(
-                self._claim, Status.FAILED, text, "out_of_disk" if error.errno == errno.ENOSPC else "failed"
+            work_end(self._claim, Status.FAILED, text, "out_of_disk" if error.errno in _FULL else "failed")
+        except ClaimLostError:
+            raise
+        except (
+            Exception
+        ) as error:  # whatever it is, who asked must be told, and another attempt may fare better
+            logger.exception("%s", self._work)
+            self._later(
+                _AgainError(f"{type(error).__name__}: {error}"[:500], seconds=_LOST_AGAIN_S, lost=True)
             )
+
+    def _too_long(self) -> None:
+        """A job goes on from its last layer; a comparison begins anew, and would never end."""
+        if isinstance(self._work, ComparisonRun):
+            text = "it takes longer than one attempt may: give it fewer rounds, arms, texts or streams"
+            work_end(self._claim, Status.FAILED, text, "too_long", log=log_tail(self._folder))
+        else:
+            self._later(_AgainError("one attempt may take no longer: another goes on", seconds=1.0))
 
     def _demand_going_on(self) -> None:
         work = self._work
@@ -112,7 +128,7 @@ class WorkAttempt:
                 Code.WORKER_FAILED.value,
                 f"its process vanished {work.lost_attempts} times in a row, last in phase"
                 f" {work.phase or 'start'!r}: the machine may have too little memory. What was finished"
-                " is kept: ask for it again to go on",
+                f" is kept: ask for it again to go on. {work.reason}".rstrip(),
             )
 
     def _attempt(self) -> None:
@@ -217,6 +233,9 @@ class WorkAttempt:
         """Lets another attempt go on, here or on another host."""
         lost = isinstance(error, _AgainError) and error.lost
         work = self._claim.row()
+        if work.cancel_asked_at is not None:
+            work_end(self._claim, Status.CANCELLED, "cancelled", "")
+            return
         if work.reason != str(error):
             event_add(work, "lost" if lost else "waits", str(error))
         self._claim.release(

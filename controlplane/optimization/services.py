@@ -16,8 +16,17 @@ from controlplane.deployments.models import Deployment
 from controlplane.deployments.rollouts.models import DeploymentRollout
 from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.endings import lost_close
 from controlplane.optimization.events import event_add
-from controlplane.optimization.models import OptimizationJob, PromptSet, Status, Work
+from controlplane.optimization.models import (
+    OPEN,
+    Artifact,
+    ComparisonRun,
+    OptimizationJob,
+    PromptSet,
+    Status,
+    Work,
+)
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.recipes import machine_of, recipe_refusals, recipe_title
 from controlplane.optimization.workspace import work_forget
@@ -87,17 +96,23 @@ def work_cancel(*, work: Work) -> Work:
     row = type(work)._default_manager.select_for_update().get(pk=work.pk)
     if not row.is_open:
         raise ConflictError(f"{row} is {row.status} already")
-    if row.cancel_asked_at is not None:
-        return row
     now = timezone.now()
+    held = row.lease_until is not None and row.lease_until > now
+    if row.cancel_asked_at is not None and held:
+        return row
     before = {"status": row.status}
     row.cancel_asked_at = now
-    if row.lease_owner:
+    if held:
         row.status = Status.CANCELLING
         row.save(update_fields=["cancel_asked_at", "status"])
     else:
+        # Whoever had it died, or sleeps and learns that it is no longer its own: no machine has to come back.
         row.status, row.ended_at, row.reason = Status.CANCELLED, now, "cancelled"
-        row.save(update_fields=["cancel_asked_at", "status", "ended_at", "reason"])
+        row.lease_owner, row.lease_until = "", None
+        row.save(
+            update_fields=["cancel_asked_at", "status", "ended_at", "reason", "lease_owner", "lease_until"]
+        )
+        lost_close(row)
     event_add(row, "cancel", "asked for")
     audit_record(
         tenant="",
@@ -114,7 +129,7 @@ def job_remove(*, job: OptimizationJob) -> None:
     """Forgets a job that has ended, and its variant; the files follow when nothing needs them.
 
     Raises:
-        ConflictError: it has not ended, or a deployment has its variant.
+        ConflictError: it has not ended, or a deployment or a comparison under way has its variant.
     """
     row = OptimizationJob.objects.select_for_update(of=("self",)).select_related("variant").get(pk=job.pk)
     if row.is_open:
@@ -124,9 +139,15 @@ def job_remove(*, job: OptimizationJob) -> None:
             raise ConflictError(
                 f"variant {row.variant.name} is in use by {', '.join(users)}: roll those back first"
             )
+        if measuring := _measuring(row.variant):
+            raise ConflictError(
+                f"variant {row.variant.name} is being measured by {measuring[0]}: wait, or cancel it"
+            )
         variant_remove(variant=row.variant)
     audit_record(tenant="", action="optimization.remove", target=row, before=snapshot(row))
     transaction.on_commit(lambda: work_forget(job))
+    # What has just read its address has an hour to be done with it.
+    Artifact.objects.filter(pk=row.artifact_id).update(needed_at=timezone.now())
     row.delete()
 
 
@@ -139,6 +160,12 @@ def variant_users(variant: Variant) -> list[str]:
         if variant.name in (rollout.before.get("variant"), rollout.after.get("variant")):
             names.add(rollout.deployment.name)
     return sorted(names)
+
+
+def _measuring(variant: Variant) -> list[ComparisonRun]:
+    """Comparisons that read its files, or will."""
+    runs = ComparisonRun.objects.filter(base_model_id=variant.base_model_id, status__in=OPEN)
+    return [run for run in runs if any(arm["variant"] == variant.name for arm in run.arms)]
 
 
 def _identity(base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None) -> str:

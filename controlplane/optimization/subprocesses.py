@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 from django.conf import settings
 
 from controlplane.environment import ROOT
-from worker_engine.optimization.progress import MAX_LINE, ProgressError, parse_line
+from controlplane.optimization.database_text import storable
+from worker_engine.optimization.progress import MAX_LINE, parse_line
 
 GRACE_S: Final = 20.0
 """From SIGTERM to SIGKILL: as long as finishing one layer's files may take."""
@@ -104,13 +105,13 @@ class Optimizer:
             raise RuntimeError("it was started without a pipe")
         with stream, self._log.open("ab", buffering=0) as log:
             while line := stream.readline(MAX_LINE):
-                try:
-                    self._hear(parse_line(line))
-                except ProgressError:
-                    # A library's own output: it belongs to the log.
-                    log.write(line)
-                    continue
-                if words := _for_log(line):
+                words = line
+                # What is no event is a library's own output: it belongs to the log.
+                with suppress(TypeError, ValueError):
+                    self._hear(storable(parse_line(line)))
+                    words = _for_log(line)
+                # A disk without room costs the log, not the rest of what the process says.
+                with suppress(OSError):
                     log.write(words)
 
     def _hear(self, event: Mapping[str, Any]) -> None:

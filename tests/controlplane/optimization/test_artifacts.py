@@ -13,13 +13,14 @@ from django.utils import timezone
 from controlplane.artifact_store.local import LocalStore
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
-from controlplane.errors import RefusedError, UnavailableError
+from controlplane.errors import ConflictError, RefusedError, UnavailableError
 from controlplane.optimization.artifacts import artifact_keep, artifacts_collect
 from controlplane.optimization.claims import Claim
+from controlplane.optimization.comparisons import comparison_create
 from controlplane.optimization.housekeeping import leftovers_collect
 from controlplane.optimization.models import Artifact, OptimizationJob
 from controlplane.optimization.results import job_keep
-from controlplane.optimization.services import job_remove
+from controlplane.optimization.services import job_remove, work_cancel
 from controlplane.optimization.workspace import work_folder
 from tests.controlplane.optimization.conftest import Ask
 
@@ -132,12 +133,27 @@ def test_files_stay_as_long_as_something_needs_them(tiny_base: BaseModel, ask: A
     old()
     assert artifacts_collect() == 0, "the job may be deployed again"
     job.refresh_from_db()
+    old()
     job_remove(job=job)
     assert artifacts_collect() == 0, "not at once"
     old()
     assert artifacts_collect() == 1
     assert stored(tmp_path) == []
     assert not Artifact.objects.exists()
+
+
+def test_a_variant_that_is_being_measured_stays(tiny_base: BaseModel, ask: Ask) -> None:
+    job = ask(tiny_base)
+    output(work_folder(job) / "output")
+    job_keep(claimed(job), work_folder(job), {}, beat=no_beat)
+    job.refresh_from_db()
+    assert job.variant is not None
+    run, _ = comparison_create(base_model=tiny_base, arms=[{"variant": ""}, {"variant": job.variant.name}])
+    with pytest.raises(ConflictError, match=f"is being measured by comparison {run.pk}"):
+        job_remove(job=job)
+    work_cancel(work=run)
+    job_remove(job=job)
+    assert not Variant.objects.exists()
 
 
 def test_what_a_failed_job_had_begun_to_store_goes(tiny_base: BaseModel, ask: Ask, tmp_path: Path) -> None:

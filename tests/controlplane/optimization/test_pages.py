@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_a_job_from_the_menu_is_followed_and_cancelled(staff: Client, tiny_base:
     assert "already: this one" in again.content.decode()
     OptimizationJob.objects.update(
         status="running", phase="checkpoint", percent=41.5, eta_seconds=3700, log_tail="<b>layer 3</b>",
-        lease_owner="x", lease_until=timezone.now(), started_at=timezone.now(),
+        lease_owner="x", lease_until=timezone.now() + timedelta(minutes=1), started_at=timezone.now(),
     )  # fmt: skip
     part = staff.get(f"{STAFF}/{job.pk}/status").content.decode()
     for text in ("data-poll", "41.5 %", "checkpoint", "1 h 1 min", "&lt;b&gt;layer 3&lt;/b&gt;"):
