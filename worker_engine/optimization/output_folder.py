@@ -81,7 +81,7 @@ class OutputFolder:
             log(f"going on after {', '.join(self._steps)}")
 
     def begin(self) -> None:
-        """Says whose work it is before there is any: what a killed run leaves is no other order's or software's."""
+        """Says whose work it is before there is any: what a killed run leaves is nobody else's."""
         if not (self.path / _STATE).exists():
             # Nobody said whose they are.
             self._forget_parts()

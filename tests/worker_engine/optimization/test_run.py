@@ -139,7 +139,9 @@ def test_what_was_killed_before_its_first_step_is_no_other_orders(
     process.kill()
     process.communicate()
     other = order(tmp_path / "other.json", tiny_model)
-    assert "unfinished output of another order" in refused(carry_out("run", other, output), Code.OUTPUT_EXISTS)
+    assert "unfinished output of another order" in refused(
+        carry_out("run", other, output), Code.OUTPUT_EXISTS
+    )
     state = output / ".job" / "state.json"
     state.write_text(json.dumps(json.loads(state.read_text()) | {"versions": {"torch": "0.1"}}))
     (output / "checkpoint" / "left.json").write_text("{}")
