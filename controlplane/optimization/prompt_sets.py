@@ -20,6 +20,7 @@ MOST_BYTES: Final = 32 << 20
 MOST_LINES: Final = 100_000
 _MOST_LINE: Final = 1 << 20
 _SHOWN_FAULTS: Final = 5
+_ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 
 
 def prompts_create(*, stream: ByteStream, name: str = "") -> PromptSet:
@@ -77,7 +78,12 @@ def prompts_key(sha256: str) -> str:
 
 
 def prompts_read(*, prompts: PromptSet) -> bytes:
-    """Its file. Raises UnavailableError, also when what the store has is not what was kept."""
+    """Its file.
+
+    Raises:
+        UnavailableError: the store does not answer.
+        InvalidInputError: what the store has is not what was kept.
+    """
     with artifact_store().open(prompts_key(prompts.pk)) as stream:
         data = stream.read(MOST_BYTES + 1)
     if hashlib.sha256(data).hexdigest() != prompts.pk:
@@ -90,7 +96,12 @@ def line_fault(line: bytes) -> str:
     if len(line) > _MOST_LINE:
         return f"is longer than {_MOST_LINE >> 20} MiB"
     try:
-        value: Any = json.loads(line)
+        value: Any = json.loads(line.decode())
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 (byte {error.start})"
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair, which is no character"
     except (ValueError, RecursionError) as error:
         return f"is not JSON: {error}"
     if not isinstance(value, dict):
@@ -100,6 +111,9 @@ def line_fault(line: bytes) -> str:
     for key in ("text", "prompt", "expected"):
         if key in value and not (isinstance(value[key], str) and value[key].strip()):
             return f"{key} must be a text that is not empty"
+    most = value.get("max_tokens")
+    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+        return "max_tokens must be a whole number of at least 1"
     return _messages_fault(value["messages"]) if "messages" in value else ""
 
 
@@ -112,6 +126,8 @@ def _messages_fault(messages: Any) -> str:
         )
         if not fine:
             return "each message is an object with the texts role and content"
+        if message["role"] not in _ROLES:
+            return f"each message's role is one of {', '.join(_ROLES)}"
     return ""
 
 
@@ -135,8 +151,10 @@ def _lines(data: bytes) -> int:
 def _store(digest: str, data: bytes) -> None:
     store, key = artifact_store(), prompts_key(digest)
     if store.size(key) == len(data):
-        return
-    # Half of it, of an upload that died.
+        with store.open(key) as stream:
+            if stream.read(MOST_BYTES + 1) == data:
+                return
+    # Half of it, of an upload that died, or what a disk made of it.
     store.remove_file(key)
     try:
         store.put(key, BytesIO(data), limit=MOST_BYTES)

@@ -92,6 +92,8 @@ def _line(number: int, line: bytes) -> PromptLine:
         raise ValueError(f"is not JSON: {error.msg} at column {error.colno}") from error
     if not isinstance(value, dict):
         raise ValueError(f"must be an object, got {type(value).__name__}")
+    if b"\\ud" in line.lower() and not _is_text(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("has half of a surrogate pair, which is no character")
     forms = [name for name in _FORMS if name in value]
     if len(forms) != 1:
         raise ValueError(f"must have one of {', '.join(_FORMS)}, got {', '.join(sorted(value)) or 'none'}")
@@ -105,6 +107,14 @@ def _line(number: int, line: bytes) -> PromptLine:
     if not isinstance(value[forms[0]], str) or not value[forms[0]]:
         raise ValueError(f"{forms[0]} must be a text that is not empty")
     return PromptLine(number, text=value[forms[0]], expected=expected, max_tokens=most)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _messages(value: object) -> tuple[Mapping[str, Any], ...]:

@@ -29,6 +29,7 @@ def test_all_forms_are_read_and_blank_lines_are_not(tmp_path: Path) -> None:
         (b"{", "is not JSON"),
         (b'{"prompt": "\xff"}', "is not UTF-8"),
         (b"[" * 200_000, "is nested too deeply"),
+        (rb'{"prompt": "\ud800"}', "has half of a surrogate pair"),
         (b"[]", "must be an object, got list"),
         (b'{"question": "x"}', "must have one of prompt, messages, text, got question"),
         (b'{"prompt": "x", "text": "y"}', "must have one of"),

@@ -15,6 +15,8 @@ from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 VERSION: Final = 1
 MOST_ARMS: Final = 8
+_TAKEN: Final = ("base", "texts", "changes")
+"""What a result's quality calls other things beside the adapters."""
 _OURS: Final = ("--model", "--served-model-name", "--port", "--host", "--adapter-cache-dir")
 
 
@@ -193,6 +195,8 @@ class ComparisonOrder:
         for kind, names in (("arms", order.arms), ("adapters", order.adapters)):
             if len({item.name for item in names}) != len(names):
                 raise SpecError(f"{kind} must have different names")
+        if taken := [adapter.name for adapter in order.adapters if adapter.name in _TAKEN]:
+            raise SpecError(f"no adapter may be called {taken[0]}: in the result that is something else")
         if order.load.adapters and not order.adapters:
             raise SpecError("load.adapters asks for adapters, of which the order names none")
         return order

@@ -15,17 +15,23 @@ from typing import Any, Final
 
 from worker_engine.optimization.measurement.arm_process import ArmProcess
 from worker_engine.optimization.measurement.at_once import ask_all
-from worker_engine.optimization.measurement.comparison_order import Adapter, Quality
+from worker_engine.optimization.measurement.comparison_order import Adapter, Quality, Scoring
 from worker_engine.optimization.measurement.divergence import Passage, Reading, kl, read_all
 from worker_engine.optimization.measurement.rounds import percentile
-from worker_engine.optimization.measurement.scorers import Scorer, scorer
-from worker_engine.optimization.measurement.statistics import FAMILY_LEVEL, MeanVerdict, judged_means
+from worker_engine.optimization.measurement.scorers import Scorer, demand_expected, scorer
+from worker_engine.optimization.measurement.statistics import (
+    FAMILY_LEVEL,
+    MeanVerdict,
+    judged_means,
+    least_rounds,
+)
 from worker_engine.optimization.prompt_lines import BUNDLED_PROMPTS, PromptLine, read_lines
 from worker_engine.protocol import AdapterRef
 from worker_engine.tokenizer import ChatTokenizer
 
 LEAST_PAIRS: Final = 8
-"""Texts or prompts under which nothing is judged."""
+"""Texts or prompts under which nothing is judged; more where the family is so large that they could show
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,9 @@ class QualityRun:
         for adapter, ref in adapters:
             lines = _few(adapter.prompts or own, quality.prompts)
             self.voices.append(Voice(adapter.name, ref, lines))
+        if quality.scoring is Scoring.EXACT:
+            for voice in self.voices:
+                demand_expected(voice.lines)
         texts = _few(quality.texts, quality.most_texts)
         self._texts = [passage for line in texts if (passage := self._text(line.plain))]
 
@@ -163,7 +172,8 @@ class QualityRun:
                     mine, theirs = _scored(self._score, voice, ours), _scored(self._score, voice, others)
                     entry["score"] = math.fsum(mine) / len(mine)
                     changes[f"{voice.name}: score"] = [a - b for a, b in zip(mine, theirs, strict=True)]
-        enough = {name: values for name, values in changes.items() if len(values) >= LEAST_PAIRS}
+        least = max(LEAST_PAIRS, least_rounds(max(len(changes), 1), level))
+        enough = {name: values for name, values in changes.items() if len(values) >= least}
         if found is not original:
             verdicts = judged_means(enough, level=level)
             told["changes"] = {name: _verdict(verdict) for name, verdict in verdicts.items()}

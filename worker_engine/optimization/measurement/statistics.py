@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
@@ -29,6 +29,8 @@ _EXACT_ROUNDS: Final = 14
 """Up to here all 2^n signs are gone through; beyond, `_DRAWS` of them."""
 _DRAWS: Final = 20_000
 _RESAMPLES: Final = 2_000
+_AT_ONCE: Final = 4 << 20
+"""Numbers in memory at once, 32 MiB."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -131,7 +133,10 @@ def _interval(values: Floats, draw: np.random.Generator) -> tuple[float, float]:
     n = len(values)
     if n < 2:
         return -math.inf, math.inf
-    middles = middle(values[draw.integers(0, n, size=(_RESAMPLES, n))])
+    # Of a thousand rounds half a million pairs: all resamples at once would be gigabytes.
+    some = max(1, _AT_ONCE // (n * (n + 1) // 2))
+    drawn = draw.integers(0, n, size=(_RESAMPLES, n))
+    middles = np.concatenate([middle(values[drawn[at : at + some]]) for at in range(0, _RESAMPLES, some)])
     tail = NormalDist().cdf(-math.sqrt(n / (n - 1)) * _t_quantile(1 - (1 - INTERVAL) / 2, n - 1))
     low, high = np.quantile(middles, (tail, 1 - tail))
     return float(low), float(high)
@@ -168,12 +173,29 @@ def judged_means(
     for place, name in enumerate(sorted(raw, key=lambda item: raw[item])):
         reached = max(reached, min(1.0, raw[name] * (len(raw) - place)))
         values = np.array(differences[name], dtype=np.float64)
-        means = values[draw.integers(0, len(values), size=(_RESAMPLES, len(values)))].mean(axis=1)
+        means = np.concatenate([
+            values[draw.integers(0, len(values), size=(count, len(values)))].mean(axis=1)
+            for count in _portions(_RESAMPLES, len(values))
+        ])  # fmt: skip
         low, high = np.quantile(means, ((1 - INTERVAL) / 2, (1 + INTERVAL) / 2))
         told[name] = MeanVerdict(float(values.mean()), float(low), float(high), reached, reached <= level)
     return {name: told[name] for name in differences}
 
 
 def _mean_p(values: Floats, draw: np.random.Generator) -> float:
-    chance = np.abs(_signs(len(values), draw) @ values)
+    if len(values) <= _EXACT_ROUNDS:
+        chance = np.abs(_signs(len(values), draw) @ values)
+    else:
+        signs = (
+            draw.choice([-1.0, 1.0], size=(count, len(values))) for count in _portions(_DRAWS, len(values))
+        )
+        chance = np.abs(np.concatenate([some @ values for some in signs]))
+        chance[0] = abs(values.sum())
     return float((chance >= abs(values.sum()) - 1e-12).mean())
+
+
+def _portions(rows: int, width: int) -> Iterator[int]:
+    """Parts of `rows` that are held at once."""
+    most = max(1, _AT_ONCE // max(width, 1))
+    for at in range(0, rows, most):
+        yield min(most, rows - at)

@@ -9,7 +9,7 @@ import pytest
 
 from worker_engine.optimization.measurement.comparison_order import ComparisonOrder, Quality
 from worker_engine.optimization.measurement.prices import Price
-from worker_engine.optimization.measurement.scorers import scorer
+from worker_engine.optimization.measurement.scorers import demand_expected, scorer
 from worker_engine.optimization.measurement.trace import LENGTHS, read_trace
 from worker_engine.optimization.progress import JobError
 from worker_engine.optimization.prompt_lines import PromptLine
@@ -36,6 +36,8 @@ def read(**fields: Any) -> ComparisonOrder:
         ({"quality": {"scorer": {"kind": "json_schema", "schema": 1}}}, "quality.scorer.schema"),
         ({"price": {"hour": 1, "input": 2}}, "price.input and output go together"),
         ({"price": {"hour": 1, "discount": 1}}, "price.discount must be a part of 1"),
+        ({"adapters": [{"name": "texts", "folder": "f"}]}, "no adapter may be called texts"),
+        ({"adapters": [{"name": "base", "folder": "f"}]}, "no adapter may be called base"),
         ({"seed": -1}, "seed must be a whole number"),
     ],
 )  # fmt: skip
@@ -73,7 +75,7 @@ def test_scorers() -> None:
     ]  # fmt: skip
     assert scorer(quality()) is None
     with pytest.raises(JobError, match="line 8 has no expected"):
-        exact(PromptLine(8, text="x"), "yes")
+        demand_expected([line, PromptLine(8, text="x")])
 
 
 @pytest.mark.parametrize(
@@ -106,3 +108,20 @@ def test_a_trace_that_is_wrong_is_told_by_line(text: str, told: str, tmp_path: P
     path.write_text(text)
     with pytest.raises(JobError, match=told):
         read_trace(path)
+
+
+@pytest.mark.parametrize(
+    "reference", ["http://127.0.0.1:9/schema.json", "file:///etc/hostname", "other.json", "#/$defs/none"]
+)
+def test_a_schema_that_refers_outside_of_itself_is_refused_and_nothing_is_fetched(reference: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"items": {"$ref": reference}}}}
+    with pytest.raises(SpecError, match="which is not in it"):
+        scorer(read(quality={"scorer": {"kind": "json_schema", "schema": schema}}).quality)
+
+
+def test_a_schema_may_refer_to_itself() -> None:
+    schema = {"$defs": {"n": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}
+    score = scorer(read(quality={"scorer": {"kind": "json_schema", "schema": schema}}).quality)
+    assert score is not None
+    line = PromptLine(1, "p")
+    assert (score(line, '{"a": 1}'), score(line, '{"a": "x"}')) == (1.0, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import resource
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +124,17 @@ def test_one_wild_round_decides_nothing() -> None:
 def test_middle_is_hodges_and_lehmanns() -> None:
     pairs = [(a + b) / 2 for a, b in itertools.combinations_with_replacement((1.0, 5.0, 2.0), 2)]
     assert middle(np.array([1.0, 5.0, 2.0])) == np.median(pairs)
+
+
+def test_many_rounds_and_texts_take_little_memory() -> None:
+    """A thousand rounds have half a million pairs, of 2,000 resamples 8 GB; texts as many signs."""
+    draw = np.random.default_rng(7)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    verdict = judged({"a": list(draw.normal(0.05, 0.05, 300))})["a"]
+    means = judged_means({"a": list(draw.normal(0.01, 0.05, 5000))})["a"]
+    assert (verdict.shown, means.shown) == (True, True)
+    assert verdict.low < 1.05 < verdict.high
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400 << 10
 
 
 def test_figures_of_other_rounds_are_no_family() -> None:
