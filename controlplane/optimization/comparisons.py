@@ -13,6 +13,7 @@ from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.selectors import variant_get
 from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.database_text import storable
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import OPEN, ComparisonRun, Machine, PromptSet
 from controlplane.optimization.queueing import work_enqueue
@@ -43,13 +44,20 @@ def comparison_create(
         settings: load, quality, price and seed, as `compare` takes them.
 
     Raises:
-        InvalidInputError: too few or too many arms, or two of one name.
+        InvalidInputError: too few or too many arms, or two of one name; settings that cannot be kept.
         NotFoundError: the base has no such variant.
         ConflictError: the checkpoint's digests are not there yet.
     """
     if base_model.digest_status != BaseModel.Digest.DONE:
         raise ConflictError(
             f"the digests of {base_model.name}'s checkpoint are {base_model.digest_status}: wait for them"
+        )
+    settings = dict(settings or {})
+    if storable(settings) != settings:
+        raise InvalidInputError(
+            "a text or a number in load, quality or price is none that can be kept: take out NUL, half"
+            " surrogate pairs, NaN and infinity",
+            field="quality",
         )
     if not 2 <= len(arms) <= MOST_ARMS:
         raise InvalidInputError(

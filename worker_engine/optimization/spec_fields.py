@@ -56,10 +56,10 @@ class SpecFields:
         return self._values.get(name) is not None
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text that is not empty."""
+        """A text that is not empty, and has no NUL, which neither a path nor a database takes."""
         value = self.get(name)
         value = default if value is None else value
-        if not isinstance(value, str) or (not value and default != ""):
+        if not isinstance(value, str) or (not value and default != "") or "\0" in value:
             raise self.error(name, f"must be a text that is not empty, got {value!r}")
         return value
 

@@ -216,3 +216,16 @@ def test_a_wrong_comparison_is_refused(
     answer = post(staff, "comparisons", {"base_model": base.name, **body})
     assert (answer.status_code, says in str(answer.json())) == (status, True), answer.json()
     assert ComparisonRun.objects.count() == 0
+
+
+def test_texts_that_no_database_keeps_are_refused(staff: Client, base: BaseModel) -> None:
+    """On PostgreSQL they would be a 500."""
+    drafted = {"method": "draft", "draft_model": "/models/a\0b"}
+    answer = post(staff, "optimizations", asked(base, recipe={"speculation": drafted}))
+    assert answer.status_code == 400
+    assert "draft_model must be a text" in answer.json()["errors"][0]["detail"]
+    schema = {"kind": "json_schema", "schema": {"title": "a\0b"}}
+    arms = [{"variant": ""}, {"variant": "", "name": "again"}]
+    body = {"base_model": base.name, "arms": arms, "quality": {"scorer": schema}}
+    answer = post(staff, "comparisons", body)
+    assert (answer.status_code, "take out NUL" in answer.json()["errors"][0]["detail"]) == (400, True)

@@ -27,7 +27,7 @@ def test_a_variant_is_measured_beside_the_original(demo_base: BaseModel, ask: As
     run, _ = comparison_create(
         base_model=demo_base, arms=[{"variant": ""}, {"variant": "compiled"}], prompts=prompts, texts=prompts,
         settings={
-            "load": {"concurrency": [1], "max_tokens": 4, "warm_up": 0},
+            "load": {"concurrency": [1], "max_tokens": 4, "rounds": 9, "warm_up": 0},
             "quality": {"prompts": 8, "answer_tokens": 4, "most_texts": 8, "text_tokens": 16, "samples": 1},
             "price": {"hour": 1.0},
         },
