@@ -39,6 +39,11 @@ TESTS = (
     "members",
     "metering",
     "operations",
+    "optimization/test_api.py",
+    "optimization/test_artifacts.py",
+    "optimization/test_endings.py",
+    "optimization/test_metered.py",
+    "optimization/test_pages.py",
     "rollouts/test_rollouts.py",
     "routes",
     "row_security",
@@ -64,7 +69,7 @@ def postgres_url() -> str:
     return url
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2700)
 def test_routes_ingest_and_report_on_postgresql(postgres_url: str) -> None:
     folders = [str(ROOT / "tests" / "controlplane" / name) for name in TESTS]
     result = subprocess.run(
