@@ -12,7 +12,7 @@ from tests.worker_engine.conftest import adapter_ref
 
 def test_a_short_soak(tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path) -> None:
     refs = [adapter_ref(folder) for folder in tiny_adapters.values()]
-    watch = asyncio.run(soak(model_with_tools(tiny_model, tmp_path / "model"), refs, tmp_path, seconds=6))
+    watch = asyncio.run(soak(model_with_tools(tiny_model, tmp_path / "model"), refs, tmp_path, seconds=15))
     assert (watch.stuck, watch.broken) == ([], [])
     assert not any(watch.left.values()), watch.left
     assert watch.statuses[200] > 10
