@@ -139,8 +139,9 @@ def test_greedy_processes(fleet: Fleet) -> None:
 
 
 def test_steady_load_at_the_limit(fleet: Fleet) -> None:
+    # A little more than the limit: a generator that a busy machine holds up asks for less than it should.
     for _ in range(PROCESSES):
-        fleet.add(12.5, [REQUESTS], tasks=2, rate=300 / SECONDS / PROCESSES)
+        fleet.add(12.5, [REQUESTS], tasks=2, rate=1.02 * 300 / SECONDS / PROCESSES)
     start = fleet.start()
     admitted = fleet.admitted()
     steady = [item for item in admitted if start + SECONDS <= item.at < start + 12.0]
