@@ -50,7 +50,7 @@ def test_a_variant_is_tried_and_taken_back_and_no_name_changes(
     rollout = job_deploy(job=job, deployment=pair, policy=POLICY)
     assert rollout.strategy == "canary"
     drive(pair, tries(tiny, 50), pause=wait)
-    known_everywhere()
+    known_everywhere(load)
     models = {item.option("--model") for item in workers(local_root)}
     assert models == {tiny.source, job.variant.source}
     (new,) = (item for item in workers(local_root) if item.option("--model") == job.variant.source)
