@@ -24,6 +24,7 @@ from worker_engine.engine import Engine
 from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.models import load_config
 from worker_engine.packed_weights import PackedWeights
+from worker_engine.quantization_config import Quantization
 from worker_engine.tokenizer import ChatTokenizer
 
 LLAMA_8B: Final = {
@@ -56,9 +57,21 @@ class RandomCheckpoint:
     """Stands in for `worker_engine.checkpoint.Checkpoint`: every name has a tensor of the wanted shape."""
 
     def __init__(
-        self, folder: Path, *, dtype: torch.dtype, device: torch.device, packed_in: Path | None = None
+        self,
+        folder: Path,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        packed_in: Path | None = None,
+        quantization: Quantization | None = None,
     ) -> None:
-        """Other weights each time: what is packed of them is kept nowhere, whatever `packed_in` says."""
+        """Other weights each time: what is packed of them is kept nowhere, whatever `packed_in` says.
+
+        Raises:
+            ValueError: a quantized shape, for which no weights are drawn.
+        """
+        if quantization is not None:
+            raise ValueError("random weights are not quantized: take quantization_config out of the shape")
         self._dtype, self._device = dtype, device
         self.packed: Final = PackedWeights(None)
 
@@ -75,6 +88,9 @@ class RandomCheckpoint:
         """Matrices of variance 1/in, vectors (norms' weights) near one."""
         drawn = torch.randn(shape, dtype=self._dtype, device=self._device)
         return drawn.mul_(shape[-1] ** -0.5) if len(shape) > 1 else drawn.mul_(0.1).add_(1)
+
+    def scheme(self, name: str) -> None:
+        """No weight is quantized."""
 
     def refuse_unused(self, ignored: Sequence[str]) -> None:
         return None
