@@ -70,10 +70,14 @@ def postgres_url() -> str:
 
 
 @pytest.mark.timeout(2700)
-def test_routes_ingest_and_report_on_postgresql(postgres_url: str) -> None:
+def test_routes_ingest_and_report_on_postgresql(postgres_url: str, pytestconfig: pytest.Config) -> None:
     folders = [str(ROOT / "tests" / "controlplane" / name) for name in TESTS]
+    assert pytestconfig.cache
+    remembered = ["-o", f"cache_dir={pytestconfig.cache.mkdir('postgresql')}"]
+    if pytestconfig.getoption("lf"):  # this test failed before: so did some of these
+        remembered.append("--last-failed")
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--create-db", "-p", "no:cacheprovider", *folders],
+        [sys.executable, "-m", "pytest", "-q", "--create-db", *remembered, *folders],
         # No test is about a crash of the server, so no commit waits for the disk.
         env=os.environ | {"GRAFTWORK_DATABASE_URL": postgres_url, "PGOPTIONS": "-c synchronous_commit=off"},
         cwd=ROOT,
