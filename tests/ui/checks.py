@@ -1,0 +1,136 @@
+"""What each page is held to. Every check returns its complaints; none means that the page passes."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, Final
+
+from playwright.sync_api import Page
+
+AXE: Final = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+"""WCAG 2.2 AA, and what axe recommends beyond it."""
+MOST_BYTES: Final = 100_000
+"""Of a page's first load, compressed, without a cache."""
+PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+_DIALOGS: Final = 2
+"""Dialogs of one page that are opened: those of a list's rows are of one kind."""
+
+_WEIGHT: Final = """() => performance.getEntriesByType("resource")
+    .concat(performance.getEntriesByType("navigation"))
+    .reduce((sum, entry) => sum + entry.transferSize, 0)"""
+_UNREACHABLE: Final = """() => {
+  const told = [], seen = (el) => el.checkVisibility({visibilityProperty: true});
+  const say = (el, why) => told.push(`${why}: ${el.outerHTML.slice(0, 140)}`);
+  const before = document.activeElement;
+  for (const el of document.querySelectorAll("input:not([type=hidden]), select, textarea")) {
+    const named = el.labels?.length || el.getAttribute("aria-label") || el.getAttribute("aria-labelledby");
+    if (!named) say(el, "no label");
+  }
+  const controls = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+  for (const el of document.querySelectorAll(controls)) {
+    if (!seen(el) || el.disabled || el.getAttribute("role") === "tab") continue;
+    if (el.tabIndex < 0) { say(el, "not in the order of the Tab key"); continue; }
+    el.focus({preventScroll: true});
+    if (document.activeElement !== el) say(el, "takes no focus");
+  }
+  before?.focus?.({preventScroll: true});
+  return told;
+}"""
+_WIDE: Final = """() => {
+  const told = [], most = document.documentElement.clientWidth;
+  const over = document.documentElement.scrollWidth - most;
+  if (over > 0) {
+    const widest = [...document.querySelectorAll("body *")]
+      .filter((el) => el.getBoundingClientRect().right > most + 1 && !el.closest("[popover]"))
+      .slice(0, 3).map((el) => el.outerHTML.slice(0, 120));
+    told.push(`scrolls ${over} px sideways at ${most} px: ${widest.join(" | ")}`);
+  }
+  return told;
+}"""
+_CUT_TABLES: Final = """() => [...document.querySelectorAll(".table-wrap")]
+    .filter((el) => el.scrollWidth > el.clientWidth + 1)
+    .map((el) => `a table: ${el.scrollWidth} px in ${el.clientWidth}: ${el.textContent.slice(0, 60)}`)"""
+_IN_DIALOG: Final = """(id) => {
+  const dialog = document.getElementById(id), at = document.activeElement;
+  return !dialog.open ? "closed" : dialog.contains(at) || at === document.body ? "inside" : "outside";
+}"""
+
+
+STILL: Final = """addEventListener("DOMContentLoaded", () => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("* { transition: none !important; animation: none !important; }");
+  document.adoptedStyleSheets = [sheet];
+});"""
+"""For a browser's every page: colours are measured, which on their way from one to the other are neither."""
+
+
+def axe(page: Page, *rules: str) -> list[str]:
+    """axe-core's violations, as `rule: help: target`; of `rules` alone where some are named."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE)
+    only = {"type": "rule", "values": list(rules)} if rules else {"type": "tag", "values": TAGS}
+    found: list[dict[str, Any]] = page.evaluate(
+        "async (only) => (await axe.run(document, {runOnly: only, resultTypes: ['violations']})).violations",
+        only,
+    )
+    return [
+        f"axe {violation['id']}: {violation['help']}: {' | '.join(told[:4])}"
+        for violation in found
+        if (told := [f"{node['target']} {node['html'][:140]}" for node in violation["nodes"]])
+    ]
+
+
+def accessible(page: Page) -> list[str]:
+    """axe-core in light and dark; of dark what colours decide."""
+    page.evaluate("() => { document.documentElement.dataset.theme = 'light'; }")
+    light = [f"light, {told}" for told in axe(page)]
+    page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
+    dark = [f"dark, {told}" for told in axe(page, "color-contrast")]
+    page.evaluate("() => { delete document.documentElement.dataset.theme; }")
+    return light + dark
+
+
+def weight(page: Page) -> list[str]:
+    """The first load's bytes on the wire, headers included."""
+    size = page.evaluate(_WEIGHT)
+    return [f"{size} bytes at first load, at most {MOST_BYTES}"] if size > MOST_BYTES else []
+
+
+def fits(page: Page) -> list[str]:
+    """No sideways scroll on a phone and at a desk; at a desk whole tables."""
+    told: list[str] = list(page.evaluate(_WIDE)) + list(page.evaluate(_CUT_TABLES))
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    told += page.evaluate(_WIDE)
+    page.set_viewport_size(DESK)  # type: ignore[arg-type]
+    return told
+
+
+def operable(page: Page) -> list[str]:
+    """Every control has a label, and the keyboard reaches it."""
+    told: list[str] = page.evaluate(_UNREACHABLE)
+    return told
+
+
+def dialogs(page: Page) -> list[str]:
+    """Opened by the keyboard a dialog has the focus, keeps it, and Escape gives it back."""
+    told: list[str] = []
+    openers = page.locator("[data-dialog-open]:visible")
+    for at in range(min(openers.count(), _DIALOGS)):
+        opener = openers.nth(at)
+        name = opener.get_attribute("data-dialog-open") or ""
+        opener.focus()
+        page.keyboard.press("Enter")
+        for _ in range(6):
+            if (where := page.evaluate(_IN_DIALOG, name)) != "inside":
+                told.append(f"dialog {name} has the focus {where}")
+                break
+            page.keyboard.press("Tab")
+        if at == 0:
+            told += [f"dialog {name}, {fault}" for fault in axe(page)]
+        page.keyboard.press("Escape")
+        if page.evaluate(_IN_DIALOG, name) != "closed":
+            told.append(f"dialog {name} stays open at Escape")
+        if not opener.evaluate("(el) => el === document.activeElement"):
+            told.append(f"dialog {name} does not give the focus back")
+    return told

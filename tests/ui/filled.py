@@ -1,0 +1,151 @@
+"""The world of the isolation tests, filled: what can grow long is long, and free text is hostile."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.audit.services import audit_record
+from controlplane.billing.models import Invoice, PriceBook
+from controlplane.billing.parties.services import party_set
+from controlplane.billing.services import price_set
+from controlplane.catalog.models import BaseModel
+from controlplane.metering.models import HostingHour, UsageRollup
+from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
+from controlplane.reports.models import InstancePrice
+from controlplane.tenants.models import Project, Tenant
+from controlplane.tenants.roles import Role
+from controlplane.tenants.services import api_key_create, project_create, service_account_create, user_create
+from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint
+from tests.controlplane.optimization.measured import result
+from tests.controlplane.world import NOW, OTHER, OWN, PASSWORD, World, world_make
+from worker_engine.protocol import engine_name
+
+SCRIPT = "<script>alert('ran')</script>\"'><img src=x onerror=alert(1)>"
+RTL, EMOJI = "\u202eright-to-left\u202c \u05e9\u05dc\u05d5\u05dd", "🦜👩‍👩‍👧‍👦"
+LONG_SLUG = "a-" + "very-" * 11 + "long1"
+_STATES = ("ready", "refused", "pending", "validating")
+
+
+def hostile(length: int = 200) -> str:
+    """A name of `length` characters: markup, a script, right to left, emoji, and no place to break a line."""
+    return f"{SCRIPT} {RTL} {EMOJI} {'x' * length}"[:length]
+
+
+@transaction.atomic
+def world_fill(folder: Path) -> World:
+    """Makes the world and fills it; globex has the most, acme nothing but its people and keys."""
+    world = world_make(folder)
+    Tenant.objects.filter(pk=OWN).update(name=hostile())
+    tenant, base = Tenant.objects.get(pk=OWN), BaseModel.objects.get(name="tiny-base")
+    BaseModel.objects.filter(pk=base.pk).update(licence=hostile(100))
+    _adapters(tenant, base)
+    _people(tenant)
+    _usage(world, base)
+    _money()
+    _webhooks(world)
+    _optimization(world)
+    for _ in range(3):
+        audit_record(tenant=OWN, action="tenant.update", target=tenant, after={"name": tenant.name})
+    return world
+
+
+def _adapters(tenant: Tenant, base: BaseModel) -> None:
+    for at in range(24):
+        name = LONG_SLUG if at == 0 else f"adapter-{at}"
+        adapter = Adapter.objects.create(tenant=tenant, name=name, base_model=base, notes=hostile(2000))
+        status = _STATES[at % len(_STATES)]
+        AdapterVersion.objects.create(
+            adapter=adapter, number=1, status=status, reason=hostile(300) if status == "refused" else "",
+            sha256="ef" * 32 if status == "ready" else "", uri="file:///a/", rank=16, size_bytes=3_700_000,
+            steps=[{"name": "files", "title": "Files", "status": "done", "detail": hostile(150)}],
+        )  # fmt: skip
+    AdapterVersion.objects.filter(adapter__name="pirate").update(
+        notes=hostile(1000),
+        dataset=hostile(500),
+        run_url=f"https://runs.example/{'x' * 400}",
+        size_bytes=10**9,
+    )
+
+
+def _people(tenant: Tenant) -> None:
+    project = project_create(tenant=tenant, slug="hostile", name=hostile())
+    Project.objects.filter(pk=project.pk).update(name=hostile())
+    service_account_create(project=project, name=LONG_SLUG, role=Role.ENGINEER)
+    for at in range(12):
+        api_key_create(tenant=tenant, name=hostile(100) if at % 2 else f"backend {at}", scopes=["inference"])
+    user_create(
+        email=f"{'long' * 15}@{'domain' * 10}.test", password=PASSWORD, tenant=tenant, role=Role.ADMIN
+    )
+
+
+def _usage(world: World, base: BaseModel) -> None:
+    today = timezone.now().date()
+    engine = engine_name(tenant=OWN, adapter="pirate", version=1, sha256="ab" * 32)
+    for ago in range(20):
+        scale = 40 + (ago * 37) % 90
+        for adapter in (engine, ""):
+            UsageRollup.objects.create(
+                day=today - dt.timedelta(days=ago), tenant=OWN, project="chat",
+                key_id=world.values["public_id"], adapter=adapter, alias="", base_model=base.name,
+                backend="worker", status="ok", requests=scale, prompt_tokens=scale * 210,
+                cached_tokens=scale * 60, completion_tokens=scale * 130,
+            )  # fmt: skip
+        HostingHour.objects.create(
+            kind="adapter", day=today - dt.timedelta(days=ago), hour=3, quantity_seconds=3600, tenant=OWN,
+            adapter="pirate", base_model=base.name, tier="placed",
+        )  # fmt: skip
+
+
+def _money() -> None:
+    today = timezone.now().date()
+    book = PriceBook.objects.get(name="standard")
+    first = today - dt.timedelta(days=400)
+    price_set(
+        book=book, base_model="tiny-base", effective_from=first, input_nano=150, cached_input_nano=75,
+        output_nano=600,
+    )  # fmt: skip
+    for whose in ("", OWN):
+        party_set(tenant=whose, values={"legal_name": hostile(), "address": hostile(200)})
+    for month in range(2, 12):
+        Invoice.objects.create(
+            tenant=OWN, month=dt.date(2025, month, 1), currency="USD", drafted_at=NOW,
+            lines_nano=month * 10**12 + 1, due_nano=month * 10**12 + 1,
+        )  # fmt: skip
+    InstancePrice.objects.create(
+        instance_type="ml.g6e.12xlarge", region="eu-central-1", effective_from=first, hour_nano=10**10,
+        source=hostile(300),
+    )  # fmt: skip
+
+
+def _webhooks(world: World) -> None:
+    WebhookEndpoint.objects.filter(pk=world.values["endpoint_id"]).update(
+        description=hostile(), url=f"https://hooks.example/{'x' * 300}", failing_since=timezone.now()
+    )
+    WebhookDelivery.objects.filter(pk=world.values["delivery_id"]).update(
+        status="failed",
+        attempts=7,
+        last_status=500,
+        last_answer=hostile(500),
+        last_ms=1234,
+        last_at=timezone.now(),
+    )
+
+
+def _optimization(world: World) -> None:
+    PromptSet.objects.update(name=hostile(100))
+    OptimizationJob.objects.filter(pk=world.values["optimization"]).update(
+        log_tail="\n".join(f"12:00:{second:02d} {hostile(300)}" for second in range(30)), reason=hostile(300),
+        host="h" * 200 + ".example", attempts=3,
+    )  # fmt: skip
+    ComparisonRun.objects.filter(pk=world.values["comparison"]).update(
+        name=hostile(100), status="done", percent=100, result=result()
+    )
+
+
+EMPTY = OTHER
+"""The tenant that has nothing yet."""

@@ -1,0 +1,129 @@
+"""Every page of the web UI, and how to open it: one line for each, with the query that fills it most.
+
+What a page's address names is taken from the isolation tests' world. `test_every_page_is_in_the_list` opens
+each address that there is and names the pages that are missing here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.test import Client
+from django.urls import reverse
+
+from controlplane.tenants.roles import Role
+from tests.controlplane.staff_pages import STAFF_LISTS, staff_thing
+from tests.controlplane.test_isolation import page_path
+from tests.controlplane.world import OWN, World
+
+TENANT_PAGES = {
+    "home": "",
+    "adapters": "",
+    "adapter-register": "",
+    "adapter": "",
+    "alias": "",
+    "version": "",
+    "source-credentials": "",
+    "playground": "",
+    "keys": "",
+    "key": "",
+    "key-limits": "",
+    "projects": "",
+    "service-accounts": "",
+    "members": "",
+    "usage": "",
+    "hosting": "",
+    "webhooks": "",
+    "webhook": "",
+    "audit": "",
+    "billing": "",
+    "invoice": "",
+    "credit-note": "",
+}
+"""URL name of a page below /t/<tenant>/ -> its query, as `?days=30`."""
+STAFF_PAGES = {
+    "staff-tenants": "",
+    "staff-tenant": "",
+    "staff-base-models": "",
+    "staff-base-model": "",
+    "staff-deployments": "",
+    "staff-deployment-new": "",
+    "staff-deployment": "",
+    "staff-deployment-adapters": "",
+    "staff-deployment-consolidation": "",
+    "staff-deployment-rollouts": "",
+    "staff-targets": "",
+    "staff-price-books": "",
+    "staff-price-book": "",
+    "staff-invoices": "",
+    "staff-invoice": "",
+    "staff-credit-note": "",
+    "staff-seller": "",
+    "staff-hosting": "",
+    "staff-fleet-bill": "",
+    "staff-instance-prices": "",
+    "staff-savings": "",
+    "staff-blended-price": "",
+    "staff-audit": "",
+    "staff-optimizations": "",
+    "staff-optimization-new": "",
+    "staff-optimization": "",
+    "staff-prompt-sets": "",
+    "staff-comparison-new": "",
+    "staff-comparison": "",
+}
+"""URL name of a page for staff -> its query."""
+ACCOUNT_PAGES = {
+    "account_logout": "",
+    "account_change_password": "",
+    "account_reauthenticate": "",
+    "mfa_index": "",
+    "socialaccount_connections": "",
+}
+"""URL name of a page about oneself -> its query."""
+OPEN_PAGES = {
+    "console:login": "",
+    "account_login": "?next=/t/globex/keys/",
+    "account_inactive": "",
+    "account_email_verification_sent": "",
+    "account_reset_password": "",
+    "account_reset_password_done": "",
+    "account_reset_password_from_key_done": "",
+    "socialaccount_login_cancelled": "",
+    "socialaccount_login_error": "",
+}
+"""URL name of a page for who is not logged in -> its query."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A page to open: who opens it (None: nobody who is logged in), and its address."""
+
+    client: Client | None
+    path: str
+
+
+def tenant_path(world: World, name: str, tenant: str = OWN) -> str:
+    """Address of a page below /t/<tenant>/, without a query."""
+    return page_path(world, name, tenant)
+
+
+def staff_path(world: World, name: str) -> str:
+    """Address of a staff page, without a query."""
+    arguments = () if name in STAFF_LISTS else (staff_thing(world, name),)
+    return reverse(f"console:{name}", args=arguments)
+
+
+def opening(world: World, name: str) -> Opening:
+    """How the page of that name is opened."""
+    owner = world.people[OWN, Role.OWNER]
+    if name in TENANT_PAGES:
+        return Opening(owner, tenant_path(world, name) + TENANT_PAGES[name])
+    if name in STAFF_PAGES:
+        return Opening(world.staff, staff_path(world, name) + STAFF_PAGES[name])
+    if name in ACCOUNT_PAGES:
+        return Opening(owner, reverse(name) + ACCOUNT_PAGES[name])
+    return Opening(None, reverse(name) + OPEN_PAGES[name])
+
+
+PAGES = (*TENANT_PAGES, *STAFF_PAGES, *ACCOUNT_PAGES, *OPEN_PAGES)
