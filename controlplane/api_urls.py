@@ -31,7 +31,7 @@ from controlplane.operations import consolidation_api as consolidation
 from controlplane.optimization import api as optimization
 from controlplane.optimization import comparisons_api as comparisons
 from controlplane.reports import api as reports
-from controlplane.reports import openai_api
+from controlplane.reports import openai_api, requests_api, savings_api
 from controlplane.rollouts import api as rollouts
 from controlplane.rollouts import sides_api as sides
 from controlplane.tenants.api import keys, me, projects, tenants
@@ -129,6 +129,9 @@ urlpatterns = [
     path("base-models/<str:name>/variants", catalog.VariantsApi.as_view(), name="variants"),
     path("base-models/<str:name>/variants/<str:variant>", catalog.VariantApi.as_view(), name="variant"),
     path("usage", billing.UsageApi.as_view(), name="usage"),
+    path("requests", requests_api.RequestsApi.as_view(), name="requests"),
+    path("requests/<str:request_id>", requests_api.RequestApi.as_view(), name="request"),
+    path("savings", savings_api.TenantSavingsApi.as_view(), name="savings"),
     path("usage/events", metering.UsageEventsApi.as_view(), name="usage-events"),
     path(
         "organization/usage/completions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.core import signing
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from controlplane.errors import NotFoundError
@@ -18,6 +18,12 @@ _VOID = "this invitation is void: it was used, withdrawn, sent anew or has expir
 def member_list(*, tenant: Tenant) -> QuerySet[Membership]:
     """The tenant's members, by user id."""
     return Membership.objects.filter(tenant=tenant).select_related("user", "tenant").order_by("user_id")
+
+
+def member_by_email(*, tenant: Tenant, part: str = "") -> QuerySet[Membership]:
+    """The tenant's members by e-mail, those with `part` in it."""
+    members = member_list(tenant=tenant).annotate(email=F("user__email")).order_by("email")
+    return members.filter(user__email__icontains=part) if part else members
 
 
 def member_get(*, tenant: Tenant, user_id: int) -> Membership:

@@ -16,7 +16,7 @@ from controlplane.metering.models import NAME
 from gateway.wire import UsageEvent, WireError
 
 logger = logging.getLogger(__name__)
-_STATUSES: Final = ("ok", "error", "cancelled", "interrupted")
+STATUSES: Final = ("ok", "error", "cancelled", "interrupted")
 _MAX_TOKENS: Final = 1 << 40
 _MAX_MS: Final = 1e12
 _FUTURE_S: Final = 86_400
@@ -142,8 +142,8 @@ def _looked_at(text: bytes) -> _Event:
         # Half a surrogate pair is a text to Python and to no database.
         if isinstance(value, str) and (len(value) > NAME or "\0" in value or not _is_unicode(value)):
             raise WireError(f"usage event field {name} must be at most {NAME} characters without NUL")
-    if event.status not in _STATUSES:
-        raise WireError(f"usage event status must be one of {', '.join(_STATUSES)}, got {event.status!r}")
+    if event.status not in STATUSES:
+        raise WireError(f"usage event status must be one of {', '.join(STATUSES)}, got {event.status!r}")
     for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
         value = getattr(event, name)
         if isinstance(value, bool) or not 0 <= value < _MAX_TOKENS:

@@ -56,7 +56,9 @@ class UsageEventRow(models.Model):
                 fields=["tenant", "adapter", "started_at"],
                 condition=models.Q(arm__gt=""),
                 name="usage_event_arm",
-            )
+            ),
+            # The request log: a tenant's newest first. Ids are UUIDv7, so their order is that of time.
+            models.Index(fields=["tenant", "event_id"], name="usage_event_listed"),
         ]
 
     def __str__(self) -> str:

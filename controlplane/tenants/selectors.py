@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable
 
 from django.db.models import QuerySet
 
@@ -66,6 +67,12 @@ def service_account_get(*, tenant: Tenant, name: str) -> ServiceAccount:
 def api_key_list(*, tenant: Tenant) -> QuerySet[ApiKey]:
     """The tenant's keys, newest first, revoked ones too."""
     return ApiKey.objects.filter(tenant=tenant).select_related("project", "service_account", "created_by")
+
+
+def api_key_names(*, tenant: str, public_ids: Iterable[str]) -> dict[str, str]:
+    """Names of the tenant's keys by public id; of what is no key of its (any more) there is none."""
+    found = ApiKey.objects.filter(tenant=tenant, pk__in=set(public_ids)).order_by()
+    return dict(found.values_list("pk", "name"))
 
 
 def api_key_named(keys: QuerySet[ApiKey], part: str) -> QuerySet[ApiKey]:

@@ -6,7 +6,7 @@ const YEAR = 31536000;
 const clicks = {
   "[data-theme-choice]": (button) => chooseTheme(button.dataset.themeChoice),
   "[data-copy]": (button) => copy(button),
-  "[data-dialog-open]": (button) => document.getElementById(button.dataset.dialogOpen)?.showModal(),
+  "[data-dialog-open]": (button) => openDialog(button),
   "[data-dialog-close]": (button) => button.closest("dialog").close(),
   '[role="tab"]': (tab) => selectTab(tab),
 };
@@ -52,6 +52,22 @@ document.addEventListener("submit", (event) => {
 window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("[data-once][data-sent]")) form.removeAttribute("data-sent");
 });
+
+/** Shows the dialog that the button names. One that all rows share is told which of them it is about. */
+function openDialog(button) {
+  const dialog = document.getElementById(button.dataset.dialogOpen);
+  if (!dialog) return;
+  const { dialogAction, dialogTitle, dialogValue } = button.dataset;
+  if (dialogAction) {
+    const form = dialog.querySelector("form");
+    form.reset();
+    form.setAttribute("action", dialogAction);
+    dialog.querySelector("[data-dialog-heading]").textContent = dialogTitle;
+    const choice = dialog.querySelector("[data-dialog-choice]");
+    if (choice) choice.value = dialogValue;
+  }
+  dialog.showModal();
+}
 
 function chooseTheme(theme) {
   // A cookie, so that the server writes the choice into the first byte of the page and nothing flashes.

@@ -169,7 +169,10 @@ NAMES = {
 SHARED = {"base-models", "base-model", "variants", "variant"}
 """Routes about things that no tenant owns."""
 
-READS_USAGE = {(name, "get") for name in ("usage", "organization-usage-completions", "organization-costs")}
+READS_USAGE = {
+    (name, "get")
+    for name in ("usage", "organization-usage-completions", "organization-costs", "requests", "request")
+}
 """What a key with scope `usage` alone opens."""
 
 API_CASES = [(name, method) for name, methods in ROUTES.items() for method in methods]

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from django.test import Client, override_settings
 from django.utils import timezone
@@ -27,6 +28,8 @@ from controlplane.deployments.rollouts.states import state_values
 from controlplane.deployments.services import copy_register
 from controlplane.deployments.targets import target_create
 from controlplane.members.services import invitation_create
+from controlplane.metering.models import UsageEventRow
+from controlplane.metering.partitions import partitions_ensure
 from controlplane.metering.sources import source_create
 from controlplane.operations.models import TenantDeletion
 from controlplane.rollouts.services import rollout_start
@@ -131,6 +134,7 @@ def world_make(folder: Path) -> World:
     source = source_create(tenant=OWN, service_account=fleet.name, tenants=None)
     values = {
         "source": str(source.pk),
+        "request_id": _request().request_id,
         "target": "unused", "deployment": "tiny-vllm", "deployment_rollout": str(turn.pk),
         "engine_name": ref.name,
         "project": project.slug, "account": account.name, "user_id": str(viewer.pk),
@@ -151,6 +155,20 @@ def world_make(folder: Path) -> World:
         for scope in ("manage", "inference", "usage")
     )
     return World(values, people, manage, inference, usage, staff, nobody)
+
+
+def _request() -> UsageEventRow:
+    """One that globex made yesterday, of its default project."""
+    yesterday = timezone.now() - dt.timedelta(days=1)
+    partitions_ensure([yesterday.date()])
+    return UsageEventRow.objects.create(
+        event_id=UUID(int=int(yesterday.timestamp() * 1000) << 80 | 7 << 76 | 2 << 62), day=yesterday.date(),
+        hour=0, tenant=OWN, project="default", key_id="k", request_id="req-globex", attempt=0,
+        requested_model="pirate", alias="", arm="", adapter="", base_model="tiny-base", backend="worker",
+        endpoint="c", status="ok", error_code="", prompt_tokens=1, cached_tokens=0, completion_tokens=1,
+        estimated=False, ttft_ms=1.0, duration_ms=2.0, started_at=int(yesterday.timestamp() * 1000),
+        gateway_id="g",
+    )  # fmt: skip
 
 
 def _finalized() -> Invoice:

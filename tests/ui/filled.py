@@ -21,6 +21,7 @@ from controlplane.tenants.models import Project, Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, project_create, service_account_create, user_create
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint
+from tests.controlplane.metering.event_log import logged
 from tests.controlplane.optimization.measured import result
 from tests.controlplane.world import NOW, OTHER, OWN, PASSWORD, World, world_make
 from worker_engine.protocol import engine_name
@@ -46,6 +47,7 @@ def world_fill(folder: Path) -> World:
     _adapters(tenant, base)
     _people(tenant)
     _usage(world, base)
+    _requests(world)
     _money()
     _webhooks(world)
     _optimization(world)
@@ -98,6 +100,15 @@ def _usage(world: World, base: BaseModel) -> None:
         HostingHour.objects.create(
             kind="adapter", day=today - dt.timedelta(days=ago), hour=3, quantity_seconds=3600, tenant=OWN,
             adapter="pirate", base_model=base.name, tier="placed",
+        )  # fmt: skip
+
+
+def _requests(world: World) -> None:
+    for number in range(30):
+        logged(
+            OWN, timezone.now(), number, request_id=f"r{number}", requested_model=hostile(),
+            error_code=hostile(), status="error" if number % 3 else "ok", key_id=world.values["public_id"],
+            base_model="tiny-base", attempt=number % 2,
         )  # fmt: skip
 
 

@@ -95,6 +95,24 @@ def exact(nano: int, currency: str) -> str:
 
 
 @register.filter
+def rounded(nano: int, currency: str) -> str:
+    """Nano-units to the hundredth, as a headline; less than that to its digits."""
+    value = Decimal(nano).scaleb(-9)
+    if value and abs(value) < 1:
+        return exact(nano, currency)
+    sign, text = ("-" if value < 0 else ""), f"{abs(value):,.2f}"
+    return f"{sign}{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{sign}{text} {currency}"
+
+
+@register.filter
+def milliseconds(value: float | None) -> str:
+    """A latency: `87 ms`, `1.24 s`; a dash for none."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f} ms" if value < 1000 else f"{value / 1000:,.2f} s"
+
+
+@register.filter
 def percent(rate: Decimal) -> str:
     """An exact rate without zeros that say nothing: `8.875%`."""
     return f"{rate_text(rate)}%"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -9,8 +11,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.console.paging import page_of, searched
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
-from controlplane.members.selectors import invitation_get, invitation_list, member_get, member_list
+from controlplane.members.selectors import invitation_get, invitation_list, member_by_email, member_get
 from controlplane.members.services import (
     invitation_create,
     invitation_resend,
@@ -20,6 +23,9 @@ from controlplane.members.services import (
 )
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import GRANTS, Permission, Role
+
+INVITATIONS: Final = 50
+"""That are shown, the newest."""
 
 
 @require_http_methods(["GET", "POST"])
@@ -39,10 +45,15 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         else:
             messages.success(request, _("%(email)s is sent a link.") % {"email": invitation.email})
             return redirect("console:members", tenant=tenant.pk)
-    held, members = page_access(request).permissions, member_list(tenant=tenant).order_by("user__email")
+    held, search = page_access(request).permissions, searched(request) if request.method == "GET" else ""
+    page = page_of(request, member_by_email(tenant=tenant, part=search))
+    invitations = list(invitation_list(tenant=tenant)[: INVITATIONS + 1])
     context = {
-        "members": [(member, GRANTS[Role(member.role)] <= held) for member in members],
-        "invitations": invitation_list(tenant=tenant),
+        "members": [(member, GRANTS[Role(member.role)] <= held) for member in page.rows],
+        "page": page,
+        "search": search,
+        "invitations": invitations[:INVITATIONS],
+        "invitations_more": len(invitations) > INVITATIONS,
         "roles": [role for role in Role if GRANTS[role] <= held],
         "values": values,
         "errors": errors,

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, tenant_page
+from controlplane.console.paging import page_of
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Project, Tenant
 from controlplane.tenants.roles import Permission
@@ -30,8 +31,10 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         else:
             messages.success(request, _("Project %(slug)s is made.") % {"slug": project.slug})
             return redirect("console:projects", tenant=tenant.pk)
+    page = page_of(request, project_list(tenant=tenant).filter(archived_at=None))
     context = {
-        "projects": project_list(tenant=tenant).filter(archived_at=None),
+        "projects": page.rows,
+        "page": page,
         "default": Project.DEFAULT,
         "values": values,
         "errors": errors,

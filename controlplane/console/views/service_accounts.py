@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.console.paging import page_of
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
 from controlplane.tenants.models import Project, ServiceAccount, Tenant, User
 from controlplane.tenants.roles import GRANTS, Permission, Role
@@ -44,8 +45,11 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
             return redirect("console:service-accounts", tenant=tenant.pk)
     held = page_access(request).permissions
     live = Count("api_keys", filter=Q(api_keys__revoked_at=None))
+    accounts = service_account_list(tenant=tenant).filter(disabled_at=None).annotate(keys=live)
+    page = page_of(request, accounts)
     context = {
-        "accounts": service_account_list(tenant=tenant).filter(disabled_at=None).annotate(keys=live),
+        "accounts": page.rows,
+        "page": page,
         "projects": project_list(tenant=tenant).filter(archived_at=None),
         "roles": [role for role in Role if role != Role.OWNER and GRANTS[role] <= held],
         "values": values,

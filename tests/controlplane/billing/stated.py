@@ -5,6 +5,9 @@ from __future__ import annotations
 STAFF = "staff"
 BILLING_ROUTES: dict[str, dict[str, str]] = {
     "usage": {"get": "usage.read"},
+    "requests": {"get": "usage.read"},
+    "request": {"get": "usage.read"},
+    "savings": {"get": "billing.read"},
     "fleet-usage": {"get": STAFF},
     "price-books": {"get": STAFF, "post": STAFF},
     "price-book": {"get": STAFF},
@@ -49,6 +52,9 @@ BILLING_ROUTES: dict[str, dict[str, str]] = {
 BILLING_PAGES: dict[str, dict[str, str]] = {
     "usage": {"get": "usage.read"},
     "usage-csv": {"get": "usage.read"},
+    "requests": {"get": "usage.read"},
+    "request": {"get": "usage.read"},
+    "savings": {"get": "billing.read"},
     "hosting": {"get": "billing.read"},
     "billing": {"get": "billing.read"},
     "billing-details": {"post": "billing.write"},

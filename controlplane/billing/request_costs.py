@@ -1,0 +1,33 @@
+"""What single requests cost, at the prices of their day. Bills are made of sums, not of this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.quantities import adapter_name, call_nano
+from controlplane.metering.models import UsageEventRow
+from controlplane.metering.selectors import SummedUse
+
+
+def request_nano(row: UsageEventRow, prices: PriceList) -> int | None:
+    """Nano-units of the list's currency; None where the attempt used tokens that have no price."""
+    price = prices.call(
+        tenant=row.tenant, day=row.day, base_model=row.base_model,
+        adapter=adapter_name(row.adapter), backend=row.backend,
+    )  # fmt: skip
+    if price is None:
+        return None if row.prompt_tokens or row.completion_tokens else 0
+    use = SummedUse(
+        row.day, row.tenant, requests=1, answered=int(row.status != "error"),
+        prompt_tokens=row.prompt_tokens, cached_tokens=row.cached_tokens,
+        completion_tokens=row.completion_tokens,
+    )  # fmt: skip
+    return call_nano(use, price)
+
+
+def requests_nano(rows: Iterable[UsageEventRow], prices: PriceList) -> int | None:
+    """Of several attempts together; None where any has no price."""
+    found = [request_nano(row, prices) for row in rows]
+    known = [nano for nano in found if nano is not None]
+    return sum(known) if len(known) == len(found) else None

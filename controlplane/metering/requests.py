@@ -1,0 +1,158 @@
+"""The request log: a tenant's single requests, newest first, as their usage events tell them.
+
+A line is an attempt: a request that was retried or fell back has several. What was asked and answered is in
+no event, so nobody can read it here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from django.db.models import Q, QuerySet
+
+from controlplane.errors import InvalidInputError, NotFoundError
+from controlplane.metering.event_rows import STATUSES
+from controlplane.metering.models import UsageEventRow
+from controlplane.metering.services import keep_from
+
+MOST_DAYS: Final = 31
+SEARCHED: Final = 20_000
+"""Attempts that one page looks through for a filter: what is rare costs several pages, never a long query."""
+_MOST_ATTEMPTS: Final = 100
+_A_DAY: Final = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFilter:
+    """What is looked for; '' is no condition.
+
+    Attributes:
+        start, end: UTC days, both included, `MOST_DAYS` at most.
+        adapter: an adapter's name, or `name@v2` for one version.
+        model: as the client wrote it.
+    """
+
+    start: dt.date
+    end: dt.date
+    project: str = ""
+    key: str = ""
+    model: str = ""
+    adapter: str = ""
+    alias: str = ""
+    status: str = ""
+    error_code: str = ""
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves out any attempt of its days."""
+        return any(
+            (self.project, self.key, self.model, self.adapter, self.alias, self.status, self.error_code)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPage:
+    """Attempts, newest first.
+
+    Attributes:
+        older: event id to go on before; '' where there is no more.
+    """
+
+    rows: tuple[UsageEventRow, ...]
+    older: str
+
+
+def request_page(*, tenant: str, wanted: RequestFilter, before: str = "", size: int = 50) -> RequestPage:
+    """The newest `size` attempts, or the newest before the event `before`.
+
+    Two queries at most, by an index: a page costs the same however deep it lies. A filter is held against the
+    next `SEARCHED` attempts; the page may then be shorter, or empty, and go on all the same.
+
+    Raises InvalidInputError: days in the wrong order or too many, an unknown status, `before` is no id.
+    """
+    rows = _in_days(tenant, wanted)
+    if before:
+        rows = rows.filter(event_id__lt=_event_id(before))
+    last = ""
+    if wanted.narrows:
+        reached = rows.values_list("event_id", flat=True)[SEARCHED - 1 : SEARCHED].first()
+        if reached is not None:
+            rows, last = rows.filter(event_id__gte=reached), str(reached)
+    found = list(_narrowed(rows, tenant, wanted)[: size + 1])
+    if len(found) > size:
+        last = str(found[size - 1].event_id)
+    return RequestPage(tuple(found[:size]), last)
+
+
+def request_attempts(*, tenant: str, request_id: str, project: str | None = None) -> list[UsageEventRow]:
+    """A request's attempts, the first one first, by the id that its answer carried.
+
+    Args:
+        project: slug of the one whose requests alone count; None for all.
+
+    Raises NotFoundError: the tenant has no such request, or its events are no longer kept.
+    """
+    for days in _days_of(request_id) if "\0" not in request_id else ():
+        rows = UsageEventRow.objects.filter(day__in=days, tenant=tenant, request_id=request_id)
+        if project is not None:
+            rows = rows.filter(project=project)
+        if found := list(rows.order_by("attempt", "event_id")[:_MOST_ATTEMPTS]):
+            return found
+    raise NotFoundError(
+        f"there is no request {request_id[:64]!r}: it never was, or is older than what is kept"
+    )
+
+
+def _in_days(tenant: str, wanted: RequestFilter) -> QuerySet[UsageEventRow]:
+    if not dt.timedelta(0) <= wanted.end - wanted.start < dt.timedelta(days=MOST_DAYS):
+        raise InvalidInputError(
+            f"end must be 0 to {MOST_DAYS - 1} days after start: ask for a longer time in parts", field="end"
+        )
+    if wanted.status and wanted.status not in STATUSES:
+        raise InvalidInputError(f"status must be one of {', '.join(STATUSES)}", field="status")
+    rows = UsageEventRow.objects.filter(tenant=tenant, day__range=(wanted.start, wanted.end))
+    return rows.order_by("-event_id")
+
+
+def _narrowed(rows: QuerySet[UsageEventRow], tenant: str, wanted: RequestFilter) -> QuerySet[UsageEventRow]:
+    named = {
+        "project": wanted.project, "key_id": wanted.key, "requested_model": wanted.model,
+        "alias": wanted.alias, "status": wanted.status, "error_code": wanted.error_code,
+    }  # fmt: skip
+    rows = rows.filter(**{name: value for name, value in named.items() if value})
+    return rows.filter(adapter_is(tenant, wanted.adapter)) if wanted.adapter else rows
+
+
+def adapter_is(tenant: str, name: str) -> Q:
+    """Events and sums of an adapter of the tenant by `name`, of one version by `name@v2`."""
+    adapter, _, version = name.partition("@")
+    return Q(adapter__startswith=f"t_{tenant}.a_{adapter}." + (f"{version}." if version else ""))
+
+
+def _event_id(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            "this cursor is none that a list gave: begin without one", field="cursor"
+        ) from error
+
+
+def _days_of(request_id: str) -> Iterator[list[dt.date]]:
+    """Days on which the request may be, some at a time. A gateway's ids tell theirs; a retry may end on the
+    day after. Ids of usage from outside tell nothing: all that is kept is looked through, newest first."""
+    with suppress(ValueError, OverflowError):
+        known = uuid.UUID(request_id)
+        if known.version == 7:
+            day = dt.date(1970, 1, 1) + dt.timedelta(milliseconds=known.int >> 80)
+            yield [day - _A_DAY, day, day + _A_DAY]
+    tomorrow = dt.datetime.now(dt.UTC).date() + _A_DAY
+    count = (tomorrow - keep_from()).days + 1
+    kept = [tomorrow - dt.timedelta(days=ago) for ago in range(count)]
+    for first in range(0, count, MOST_DAYS):
+        yield kept[first : first + MOST_DAYS]
