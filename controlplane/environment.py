@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from gateway.addresses import Networks
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VAR: Final = ROOT / "var"
+SIGN_UP_OFF: Final = "off"
+SIGN_UP_OPEN: Final = "open"
 
 _PREFIX: Final = "GRAFTWORK_"
 _OTHER_PLANES: Final = (
@@ -61,6 +64,10 @@ class Environment:
         oidc_issuer: OpenID Connect provider that people may log in by; "" for none.
         oidc_client_id, oidc_client_secret: what it knows us by.
         oidc_name: what the button calls it.
+        sign_up: who may make a tenant by themselves: `off` for nobody, `open` for everybody, or domains of
+            e-mail addresses with commas between.
+        sign_up_requests_per_minute, sign_up_tokens_per_minute: limits of a tenant that signed up, until staff
+            sets others; 0 lets none of its requests through until then.
         deployment_drain_seconds: from a route's end until what it led to may be taken away.
         openai_http_key: bearer token of `openai_http` copies, as gateways have it.
         outgoing_allow: endpoints that tenants' URLs may lead to though they are not public.
@@ -105,6 +112,9 @@ class Environment:
     oidc_client_id: str
     oidc_client_secret: str = field(repr=False)
     oidc_name: str
+    sign_up: str
+    sign_up_requests_per_minute: int
+    sign_up_tokens_per_minute: int
     optimization_dir: Path
     optimization_python: str
     heartbeat_file: Path | None
@@ -140,6 +150,11 @@ class Environment:
             oidc_client_id=_needed_with(env, "OIDC_CLIENT_ID", "OIDC_ISSUER"),
             oidc_client_secret=_needed_with(env, "OIDC_CLIENT_SECRET", "OIDC_ISSUER"),
             oidc_name=env.get("GRAFTWORK_OIDC_NAME", "") or "single sign-on",
+            sign_up=_sign_up(env),
+            sign_up_requests_per_minute=_count(env, "SIGN_UP_REQUESTS_PER_MINUTE", 60, least=0),
+            sign_up_tokens_per_minute=_count(
+                env, "SIGN_UP_TOKENS_PER_MINUTE", 60_000, least=0, most=99_999_999
+            ),
             outgoing_allow=_open_endpoints(env),
             api_rate=_count(env, "API_RATE", 1200),
             tenant_grace_days=_count(env, "TENANT_GRACE_DAYS", 30),
@@ -275,6 +290,20 @@ def _needed_with(env: Mapping[str, str], name: str, other: str) -> str:
     if env.get(_PREFIX + other) and not text:
         raise SettingsError(f"{_PREFIX}{name} is needed with {_PREFIX}{other}")
     return text
+
+
+def _sign_up(env: Mapping[str, str]) -> str:
+    rule = (env.get(_PREFIX + "SIGN_UP", "").strip() or SIGN_UP_OFF).lower()
+    if rule in (SIGN_UP_OFF, SIGN_UP_OPEN):
+        return rule
+    domains = [word.strip() for word in rule.split(",") if word.strip()]
+    for domain in domains:
+        if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", domain) is None:
+            raise SettingsError(
+                f"{_PREFIX}SIGN_UP must be off, open, or domains such as example.com with commas between,"
+                f" got {domain!r}"
+            )
+    return ",".join(domains)
 
 
 def _flag(env: Mapping[str, str], name: str) -> bool:

@@ -53,6 +53,8 @@ MAIL_LIMITS_S: Final = {
     "billing.notify_budgets": DEFAULT_LIMIT_S,
     "members.send_invitation": DEFAULT_LIMIT_S,
     "members.send_invitations": DEFAULT_LIMIT_S,
+    "sign_up.send": DEFAULT_LIMIT_S,
+    "sign_up.send_due": DEFAULT_LIMIT_S,
     "webhooks.notify_disabled": DEFAULT_LIMIT_S,
     "webhooks.notify_due": DEFAULT_LIMIT_S,
 }

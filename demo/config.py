@@ -111,6 +111,8 @@ class DemoConfig:
     def environment(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
         """Variables of the child processes: `settings`, and what the demo decides itself."""
         settings = {name: value for name, value in self.settings.items() if not name.startswith(_NOT_HERE)}
+        # Whoever tries the product out may sign up as its users would, unless told otherwise.
+        settings = {"GRAFTWORK_SIGN_UP": "open"} | settings
         return settings | self._decided(secret_key=secret_key, fleet_token=fleet_token)
 
     @property

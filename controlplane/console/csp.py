@@ -22,6 +22,7 @@ _RELAXED: Final = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_NO_DEVICES: Final = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 
 
 class ContentSecurityPolicyMiddleware:
@@ -52,4 +53,5 @@ class ContentSecurityPolicyMiddleware:
         response.headers.setdefault(
             "Content-Security-Policy", policy.format(nonce=nonce, gateway=self._gateway)
         )
+        response.headers.setdefault("Permissions-Policy", _NO_DEVICES)
         return response

@@ -44,6 +44,7 @@ NOBODYS: Final = {
     "routes.RouteCounter": "the published table, made from the others",
     "routes.RouteDelta": "the published table, made from the others",
     "routes.RouteEntryRow": "the published table, made from the others",
+    "sign_up.SignUp": "who has no tenant yet; forgotten within a day",
 }
 """Models whose rows are no tenant's -> why. A new model is a tenant's, by a key that leads there, or here."""
 

@@ -82,6 +82,9 @@ UNRECORDED = {
     "controlplane.webhooks.deliveries.events_forget": "deliveries' own retention",
     "controlplane.webhooks.outbox.event_emit": "the outbox of changes that are recorded",
     "controlplane.webhooks.outbox.event_emit_test": "the caller records it",
+    "controlplane.sign_up.services.sign_up_begin": "a stranger's wish: what comes of it is recorded",
+    "controlplane.sign_up.services.sign_up_sent": "queueing: no decision of anybody's",
+    "controlplane.sign_up.services.sign_ups_forget": "strangers' wishes, kept for a day",
     "controlplane.tenants.services.last_use.api_keys_touch": "a use: of the API what it did is recorded",
     "controlplane.tenants.services.tenants.user_end_sessions": "part of changes that are recorded",
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 ANYONE = {
-    "login", "logout", "invitation", "entry", "account_login", "account_logout", "account_inactive",
+    "login", "logout", "invitation", "entry", "sign-up", "sign-up-confirm",
+    "account_login", "account_logout", "account_inactive",
     "account_signup", "account_confirm_login_code", "account_email_verification_sent",
     "account_confirm_email", "account_reset_password", "account_reset_password_done",
     "account_reset_password_from_key", "account_reset_password_from_key_done", "mfa_authenticate",

@@ -47,6 +47,7 @@ TESTS = (
     "rollouts/test_rollouts.py",
     "routes",
     "row_security",
+    "sign_up",
     "tenants",
     "test_admin.py",
     "test_isolation.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Final
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Response
 
 AXE: Final = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -13,6 +13,14 @@ TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-pra
 MOST_BYTES: Final = 100_000
 """Of a page's first load, compressed, without a cache."""
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; script-src 'self' 'nonce-",
+    "permissions-policy": "camera=()",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
 _DIALOGS: Final = 2
 """Dialogs of one page that are opened: those of a list's rows are of one kind."""
 
@@ -89,6 +97,16 @@ def accessible(page: Page) -> list[str]:
     dark = [f"dark, {told}" for told in axe(page, "color-contrast")]
     page.evaluate("() => { delete document.documentElement.dataset.theme; }")
     return light + dark
+
+
+def protected(response: Response | None) -> list[str]:
+    """The page came, with every header that keeps a browser from what it should not do."""
+    if response is None or response.status not in (200, 401):
+        return [f"answered {response.status if response else 'nothing'}"]
+    found = response.all_headers()
+    return [
+        f"{name} is {found.get(name)}" for name, part in _HEADERS.items() if part not in found.get(name, "")
+    ]
 
 
 def weight(page: Page) -> list[str]:

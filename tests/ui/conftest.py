@@ -34,7 +34,11 @@ def configured(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> I
     root = tmp_path_factory.mktemp("import")
     store = tmp_path_factory.mktemp("artifacts")
     own = dataclasses.replace(
-        settings.GRAFTWORK, redis_url=redis_server, artifact_store=f"file://{store}", import_roots=(root,)
+        settings.GRAFTWORK,
+        redis_url=redis_server,
+        artifact_store=f"file://{store}",
+        import_roots=(root,),
+        sign_up="open",
     )
     caches = {"default": settings.CACHES["default"] | {"LOCATION": redis_server}}
     broker, celery.conf.broker_url = celery.conf.broker_url, redis_server

@@ -17,6 +17,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
 from controlplane.reports.models import InstancePrice
+from controlplane.sign_up.services import sign_up_begin
 from controlplane.tenants.models import Project, Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, project_create, service_account_create, user_create
@@ -51,6 +52,7 @@ def world_fill(folder: Path) -> World:
     _money()
     _webhooks(world)
     _optimization(world)
+    sign_up_begin(email=f"{'long' * 15}@{'domain' * 10}.example")
     for _ in range(3):
         audit_record(tenant=OWN, action="tenant.update", target=tenant, after={"name": tenant.name})
     return world

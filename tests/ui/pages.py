@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from django.test import Client
 from django.urls import reverse
 
+from controlplane.members.models import Invitation
+from controlplane.members.selectors import invitation_token
+from controlplane.sign_up.models import SignUp
+from controlplane.sign_up.selectors import sign_up_token
 from controlplane.tenants.roles import Role
 from tests.controlplane.staff_pages import STAFF_LISTS, staff_thing
 from tests.controlplane.test_isolation import page_path
@@ -86,6 +90,9 @@ ACCOUNT_PAGES = {
 """URL name of a page about oneself -> its query."""
 OPEN_PAGES = {
     "console:login": "",
+    "console:sign-up": "",
+    "console:sign-up-confirm": "",
+    "console:invitation": "",
     "account_login": "?next=/t/globex/keys/",
     "account_inactive": "",
     "account_email_verification_sent": "",
@@ -126,7 +133,16 @@ def opening(world: World, name: str) -> Opening:
         return Opening(world.staff, staff_path(world, name) + STAFF_PAGES[name])
     if name in ACCOUNT_PAGES:
         return Opening(owner, reverse(name) + ACCOUNT_PAGES[name])
-    return Opening(None, reverse(name) + OPEN_PAGES[name])
+    return Opening(None, reverse(name, args=_tokens(name)) + OPEN_PAGES[name])
+
+
+def _tokens(name: str) -> tuple[str, ...]:
+    """What the address of a page for anyone proves, where it proves something."""
+    if name == "console:sign-up-confirm":
+        return (sign_up_token(SignUp.objects.get()),)
+    if name == "console:invitation":
+        return (invitation_token(Invitation.objects.get()),)
+    return ()
 
 
 PAGES = (*TENANT_PAGES, *STAFF_PAGES, *ACCOUNT_PAGES, *OPEN_PAGES)

@@ -14,6 +14,8 @@ from django.views.decorators.http import require_POST
 from redis.exceptions import RedisError
 from requests.exceptions import RequestException
 
+from controlplane.sign_up.selectors import sign_up_offered
+
 logger = logging.getLogger(__name__)
 
 
@@ -21,6 +23,9 @@ class Login(LoginView):  # type: ignore[misc]
     """allauth's, which counts attempts in Redis and asks for the second factor where there is one."""
 
     template_name = "account/login.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return {**super().get_context_data(**kwargs), "sign_up_offered": sign_up_offered()}
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -1,0 +1,104 @@
+"""Signing up: an address, the link that was sent to it, then a tenant with its owner. 404 while it is off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from controlplane.console.pages import field_errors
+from controlplane.errors import ControlPlaneError, NotFoundError
+from controlplane.http.addresses import request_address
+from controlplane.http.throttling import take
+from controlplane.row_security.scope import every_row
+from controlplane.sign_up.models import SignUp
+from controlplane.sign_up.selectors import sign_up_by_token, sign_up_domains, sign_up_offered
+from controlplane.sign_up.services import sign_up_begin, sign_up_complete
+from controlplane.tenants.models import User
+
+_BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
+PER_ADDRESS: Final = 10
+"""Forms a minute that one client's address may send."""
+PER_EMAIL: Final = 2
+"""Links a minute that one e-mail address is sent."""
+EVERYBODY: Final = 60
+"""Links a minute altogether: mail that is sent to addresses that strangers type in."""
+
+
+def _offered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    @wraps(view)
+    def wrapper(request: HttpRequest, **arguments: Any) -> HttpResponse:
+        if not sign_up_offered():
+            raise Http404("there is no such page here")
+        if isinstance(request.user, User):
+            return redirect("console:entry")
+        return view(request, **arguments)
+
+    return wrapper
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+@_offered
+def begin(request: HttpRequest) -> HttpResponse:
+    """Asks for an address; the answer is the same whether it has an account or not."""
+    email = request.POST.get("email", "").strip().lower()[:254]
+    errors: dict[str, str] = {}
+    status = 422
+    if request.method == "POST":
+        if _waits(request, f"mail:{email}", PER_EMAIL) or take("sign-up:all", per_minute=EVERYBODY):
+            errors, status = {"email": _("That was often. Wait a minute, then try again.")}, 429
+        else:
+            try:
+                sign_up_begin(email=email)
+                return render(request, "account/sign_up_sent.html", {"email": email})
+            except ControlPlaneError as error:
+                errors = field_errors(error, conflict_field="email")
+    context = {"email": email, "errors": errors, "domains": ", ".join(sign_up_domains())}
+    return render(request, "account/sign_up.html", context, status=status if errors else 200)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+@_offered
+def confirm(request: HttpRequest, token: str) -> HttpResponse:
+    """What the link opens. Only the button makes something, since mail filters open links too."""
+    try:
+        sign_up = sign_up_by_token(token=token)
+    except NotFoundError as error:
+        return render(request, "account/sign_up_void.html", {"reason": str(error)}, status=404)
+    errors: dict[str, str] = {}
+    status = 422
+    if request.method == "POST":
+        if _waits(request, f"confirm:{sign_up.pk}", PER_ADDRESS):
+            errors, status = {"form": _("That was often. Wait a minute, then try again.")}, 429
+        else:
+            try:
+                return _complete(request, sign_up)
+            except ControlPlaneError as error:
+                errors = field_errors(error, conflict_field="id")
+    context = {"sign_up": sign_up, "errors": errors, "values": request.POST}
+    return render(request, "account/sign_up_confirm.html", context, status=status if errors else 200)
+
+
+def _complete(request: HttpRequest, sign_up: SignUp) -> HttpResponse:
+    fields = {name: request.POST.get(name, "")[:200] for name in ("name", "password")}
+    with every_row():
+        user, tenant = sign_up_complete(sign_up=sign_up, slug=request.POST.get("id", "")[:64], **fields)
+    login(request, user, backend=_BACKEND)
+    messages.success(request, _("Welcome to %(name)s.") % {"name": tenant.name})
+    return redirect("console:home", tenant=tenant.pk)
+
+
+def _waits(request: HttpRequest, scope: str, per_minute: int) -> bool:
+    """Whether this client, or what `scope` names, has done so too often."""
+    client = take(f"sign-up:address:{request_address(request)}", per_minute=PER_ADDRESS)
+    return bool(client or take(f"sign-up:{scope}", per_minute=per_minute))

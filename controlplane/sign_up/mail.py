@@ -1,0 +1,41 @@
+"""The e-mail with the link; to who has an account one that says so."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.template.loader import render_to_string
+from django.urls import reverse
+
+from controlplane.mail_server import MailServer, Outcome
+from controlplane.sign_up.selectors import sign_up_token
+from controlplane.sign_up.services import sign_up_claim, sign_up_sent
+from controlplane.tenants.models import User
+
+
+def sign_up_send(*, sign_up_id: int, server: MailServer) -> bool:
+    """Sends the link, at least once; True when it went out now. The periodic task tries again.
+
+    Raises:
+        MailServerAwayError: nothing can be sent at present.
+    """
+    sign_up = sign_up_claim(sign_up_id=sign_up_id)
+    if sign_up is None:
+        return False
+    web = settings.GRAFTWORK.web_url
+    is_known = User.objects.filter(email=sign_up.email).exists()
+    path = reverse("console:sign-up-confirm", args=(sign_up_token(sign_up),))
+    context = {
+        "is_known": is_known,
+        "sign_up": sign_up,
+        "url": f"{web}{path}",
+        "login": f"{web}{reverse('console:login')}",
+        "reset": f"{web}{reverse('account_reset_password')}",
+    }
+    subject = " ".join(render_to_string("sign_up/confirm_subject.txt", context).split())
+    body = render_to_string("sign_up/confirm.txt", context)
+    if server.send(EmailMessage(subject, body, None, [sign_up.email])) is Outcome.LATER:
+        return False
+    # What is refused for good would be refused again.
+    sign_up_sent(sign_up=sign_up)
+    return True

@@ -1,0 +1,28 @@
+"""Who asked to sign up and has not done so yet."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+
+class SignUp(models.Model):
+    """An e-mail address that is sent a link, signed over `nonce`; the row goes when the link is used."""
+
+    email = models.EmailField(unique=True)
+    nonce = models.CharField(max_length=32, help_text="Asked for again, the link before is void.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    attempted_at = models.DateTimeField(null=True, blank=True, help_text="Last try to send it.")
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at", "-pk")
+
+    def __str__(self) -> str:
+        return self.email
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its link is still good."""
+        return self.expires_at > timezone.now()

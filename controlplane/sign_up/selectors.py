@@ -1,0 +1,54 @@
+"""Who may sign up, and what a link proves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.conf import settings
+from django.core import signing
+from django.utils import timezone
+
+from controlplane.environment import SIGN_UP_OFF, SIGN_UP_OPEN
+from controlplane.errors import NotFoundError
+from controlplane.sign_up.models import SignUp
+
+SALT: Final = "controlplane.sign_up"
+_VOID: Final = "this link is void: it was used, asked for again or has expired. Sign up again"
+
+
+def sign_up_offered() -> bool:
+    """Whether GRAFTWORK_SIGN_UP lets anybody sign up."""
+    return bool(settings.GRAFTWORK.sign_up != SIGN_UP_OFF)
+
+
+def sign_up_domains() -> tuple[str, ...]:
+    """Domains whose addresses alone may; none where all may, or nobody."""
+    rule: str = settings.GRAFTWORK.sign_up
+    return () if rule in (SIGN_UP_OFF, SIGN_UP_OPEN) else tuple(rule.split(","))
+
+
+def sign_up_token(sign_up: SignUp) -> str:
+    """What the link in the e-mail proves."""
+    return signing.dumps([sign_up.pk, sign_up.nonce], salt=SALT)
+
+
+def sign_up_by_token(*, token: str) -> SignUp:
+    """The open sign-up that `token` proves.
+
+    Raises:
+        NotFoundError: forged, used, asked for again, or expired.
+    """
+    try:
+        pk, nonce = signing.loads(token, salt=SALT)
+    except (signing.BadSignature, ValueError):
+        raise NotFoundError(_VOID) from None
+    sign_up = SignUp.objects.filter(pk=pk, nonce=nonce).first()
+    if sign_up is None or not sign_up.is_open:
+        raise NotFoundError(_VOID)
+    return sign_up
+
+
+def sign_ups_unsent() -> list[int]:
+    """Ids of open sign-ups whose link has not been sent, oldest first."""
+    unsent = SignUp.objects.filter(sent_at=None, expires_at__gt=timezone.now())
+    return list(unsent.order_by("pk").values_list("pk", flat=True))

@@ -1,0 +1,105 @@
+"""Signing up: an address is proven by a link first, then a tenant is made with its owner."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from typing import Final
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from controlplane.audit.services import audit_record
+from controlplane.errors import ForbiddenError, InvalidInputError, NotFoundError
+from controlplane.limits.services import tenant_limits_set
+from controlplane.queue import enqueue
+from controlplane.sign_up.models import SignUp
+from controlplane.sign_up.selectors import sign_up_domains, sign_up_offered
+from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.roles import Role
+from controlplane.tenants.services import tenant_create, user_create
+
+LIFETIME: Final = dt.timedelta(hours=24)
+SEND: Final = "sign_up.send"
+RETRY_AFTER: Final = dt.timedelta(minutes=2)
+"""When an attempt to send counts as failed: longer than a mail server's time limit."""
+
+
+@transaction.atomic
+def sign_up_begin(*, email: str) -> SignUp:
+    """Has a link sent to the address. Nothing else is made, and nothing told of whether the address has an
+    account: the e-mail says so, to who reads it.
+
+    Raises:
+        InvalidInputError: no e-mail address.
+        ForbiddenError: nobody may sign up, or nobody of the address's domain.
+    """
+    email = email.strip().lower()
+    try:
+        validate_email(email)
+    except ValidationError as error:
+        raise InvalidInputError("enter an e-mail address, as name@example.com", field="email") from error
+    _check_domain(email)
+    fresh = {"nonce": secrets.token_hex(16), "expires_at": timezone.now() + LIFETIME}
+    sign_up, _ = SignUp.objects.update_or_create(
+        email=email, defaults={**fresh, "attempted_at": None, "sent_at": None}
+    )
+    enqueue(SEND, sign_up_id=sign_up.pk)
+    return sign_up
+
+
+@transaction.atomic
+def sign_up_complete(*, sign_up: SignUp, slug: str, name: str, password: str) -> tuple[User, Tenant]:
+    """Makes the tenant, within the limits that GRAFTWORK_SIGN_UP_* give to new ones, and its owner.
+
+    Raises:
+        InvalidInputError: the id is no slug, or the password is not acceptable.
+        ConflictError: the id is taken, or the address has an account by now.
+        ForbiddenError: its domain may no longer sign up.
+        NotFoundError: the link was used meanwhile.
+    """
+    _check_domain(sign_up.email)
+    # Claimed by the row that goes: of two clicks at once one finds it used.
+    if not SignUp.objects.filter(pk=sign_up.pk, nonce=sign_up.nonce).delete()[0]:
+        raise NotFoundError("this link was used meanwhile: log in")
+    tenant = tenant_create(slug=slug.strip(), name=name)
+    user = user_create(email=sign_up.email, password=password, tenant=tenant, role=Role.OWNER)
+    limits = {
+        "requests_per_minute": settings.GRAFTWORK.sign_up_requests_per_minute,
+        "tokens_per_minute": settings.GRAFTWORK.sign_up_tokens_per_minute,
+    }
+    tenant_limits_set(tenant=tenant, **limits)
+    audit_record(tenant=tenant.pk, action="tenant.sign_up", target=tenant, after={"email": user.email})
+    return user, tenant
+
+
+def sign_up_claim(*, sign_up_id: int) -> SignUp | None:
+    """The sign-up, if its link is this caller's to send now; None if it is sent, void, or being sent."""
+    now = timezone.now()
+    free = Q(attempted_at=None) | Q(attempted_at__lt=now - RETRY_AFTER)
+    unsent = SignUp.objects.filter(free, pk=sign_up_id, sent_at=None, expires_at__gt=now)
+    if not sign_up_offered() or not unsent.update(attempted_at=now):
+        return None
+    return SignUp.objects.filter(pk=sign_up_id).first()
+
+
+def sign_up_sent(*, sign_up: SignUp) -> None:
+    """Notes that the link was sent, unless another one is to be by now."""
+    SignUp.objects.filter(pk=sign_up.pk, nonce=sign_up.nonce).update(sent_at=timezone.now())
+
+
+def sign_ups_forget() -> int:
+    """Takes away what has expired; how many."""
+    return SignUp.objects.filter(expires_at__lte=timezone.now()).delete()[0]
+
+
+def _check_domain(email: str) -> None:
+    domains = sign_up_domains()
+    if not sign_up_offered():
+        raise ForbiddenError("nobody can sign up here: ask for an invitation")
+    if domains and email.rpartition("@")[2] not in domains:
+        raise ForbiddenError(f"sign up with an address of {', '.join(domains)}, or ask for an invitation")
