@@ -65,6 +65,8 @@ class Product:
     operator_password: str = ""
     hooks_port: int = 0
     """Of this machine, which webhooks may call."""
+    mail: Path | None = None
+    """Folder of the e-mails that it sent."""
 
     @classmethod
     def from_description(cls, path: Path, **extra: Any) -> Product:
@@ -130,7 +132,12 @@ def logged_in(product: Product, email: str, password: str) -> Iterator[httpx.Cli
 def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
     """Starts `python -m demo` on free ports in `var` and ends it."""
     base, hooks_port = _free_port_base(), free_port()
-    environment = {**environment, "GRAFTWORK_OUTGOING_ALLOW": f"127.0.0.1:{hooks_port}"}
+    mail = var / "mail"
+    environment = {
+        **environment,
+        "GRAFTWORK_OUTGOING_ALLOW": f"127.0.0.1:{hooks_port}",
+        "GRAFTWORK_EMAIL_URL": f"file://{mail}",
+    }
     command = [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(var)]
     with (var / "supervisor.log").open("wb") as log:
         process = subprocess.Popen(
@@ -149,6 +156,7 @@ def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
             fleet_token=credentials["fleet_token"],
             operator_password=credentials["passwords"][OPERATOR],
             hooks_port=hooks_port,
+            mail=mail,
         )
     finally:
         stop(process, grace=60)

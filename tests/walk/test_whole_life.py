@@ -1,0 +1,182 @@
+"""A tenant's whole life in a real browser: from signing up to the bill, against the whole product."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from demo.credentials import OPERATOR
+from demo.effects import ADAPTERS
+from tests.walk.product import Product, logged_in
+from worker_engine.protocol import ADAPTER_FILES
+
+pytestmark = [pytest.mark.walk, pytest.mark.browser, pytest.mark.model, pytest.mark.timeout(900)]
+
+WAIT_MS = 120_000
+USAGE_S = 60
+"""Bound of what takes a second or two on a machine that has nothing else to do."""
+PASSWORD = "correct-horse-battery"
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A stranger's browser; an error in its console fails the test."""
+    complaints: list[str] = []
+    with browser.new_context() as context:
+        context.set_default_timeout(WAIT_MS)
+        page = context.new_page()
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        yield page
+    assert complaints == []
+
+
+def test_from_signing_up_to_the_invoice(page: Page, product: Product) -> None:
+    if product.mail is None or not product.operator_password:
+        pytest.skip("needs the product's mail, and the operator's login")
+    slug, name = f"life-{time.time_ns()}", "pirate-bot"
+    _sign_up(page, product, product.mail, slug)
+    home = f"{product.web}/t/{slug}/"
+    secret = _key(page, home)
+    for of in ("pirate", "strict-json"):
+        _register(page, home, name, product.tenants[0].base_model, of)
+    _alias(page, home, name)
+    _play(page, home, name)
+    _usage_within(page, home, name, time.monotonic())
+    _canary(page, home, name)
+    with OpenAI(base_url=product.gateway, api_key=secret, max_retries=0) as client:
+        answer = client.chat.completions.create(
+            model=f"{name}@prod", messages=[{"role": "user", "content": "Ahoy"}], max_tokens=4
+        )
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens > 0
+    _bill(page, home, product, slug)
+
+
+def _sign_up(page: Page, product: Product, mail: Path, slug: str) -> None:
+    email = f"{slug}@example.com"
+    page.goto(product.web)
+    page.get_by_test_id("sign-up").click()
+    page.get_by_test_id("sign-up-email").fill(email)
+    page.get_by_test_id("sign-up-submit").click()
+    expect(page.get_by_role("heading", name="Look into your mail")).to_be_visible()
+    page.goto(_link(mail, email))
+    page.get_by_label("Name", exact=True).fill("Whole Life & Co")
+    page.get_by_test_id("sign-up-id").fill(slug)
+    page.get_by_test_id("sign-up-password").fill(PASSWORD)
+    page.get_by_test_id("sign-up-confirm").click()
+    page.wait_for_url(f"**/t/{slug}/")
+    expect(page.get_by_test_id("tenant-name").first).to_have_text("Whole Life & Co")
+
+
+def _link(mail: Path, email: str) -> str:
+    """The address in the e-mail to `email`, once it has been sent."""
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while time.monotonic() < deadline:
+        for sent in mail.glob("*") if mail.exists() else ():
+            text = sent.read_text()
+            if f"To: {email}" in text and (found := re.search(r"http\S+/sign-up/\S+", text)):
+                return found[0]
+        time.sleep(0.2)
+    raise AssertionError(f"no e-mail to {email} in {mail}")
+
+
+def _key(page: Page, home: str) -> str:
+    page.goto(f"{home}keys/")
+    page.get_by_test_id("key-name").fill("backend")
+    page.get_by_test_id("key-submit").click()
+    return page.get_by_test_id("key-secret").inner_text().strip()
+
+
+def _register(page: Page, home: str, name: str, base_model: str, of: str) -> None:
+    page.goto(f"{home}adapters/new")
+    page.get_by_test_id("register-name").fill(name)
+    page.get_by_test_id("register-base").select_option(base_model)
+    page.get_by_test_id("register-files").set_input_files([ADAPTERS / of / file for file in ADAPTER_FILES])
+    page.get_by_test_id("register-submit").click()
+    page.wait_for_url(f"**/adapters/{name}/")
+    expect(page.get_by_test_id("status").first).to_have_text("ready", timeout=WAIT_MS)
+
+
+def _alias(page: Page, home: str, name: str) -> None:
+    page.goto(f"{home}adapters/{name}/")
+    page.get_by_test_id("alias-name").fill("prod")
+    page.get_by_test_id("alias-version").select_option("1")
+    page.get_by_test_id("alias-submit").click()
+    expect(page.get_by_test_id("alias-link-prod")).to_be_visible()
+
+
+def _play(page: Page, home: str, name: str) -> None:
+    page.goto(f"{home}playground/?model={name}")
+    page.get_by_test_id("max-tokens").fill("8")
+    page.get_by_test_id("prompt").fill("How do I bake bread?")
+    page.get_by_test_id("send").click()
+    metrics = page.get_by_test_id("metrics")
+    expect(metrics.first).to_contain_text("out", timeout=WAIT_MS)
+    expect(metrics.last).to_contain_text("out", timeout=WAIT_MS)
+
+
+def _usage_within(page: Page, home: str, name: str, since: float) -> None:
+    """The playground's tokens stand on the page of usage; how long that took is printed."""
+    while True:
+        page.goto(f"{home}usage/")
+        took = time.monotonic() - since
+        if page.locator("main table", has_text=name).count():
+            print(f"usage was seen {took:.1f} s after the answer")
+            return
+        assert took < USAGE_S, "the usage does not appear"
+        page.wait_for_timeout(200)
+
+
+def _canary(page: Page, home: str, name: str) -> None:
+    page.goto(f"{home}adapters/{name}/aliases/prod/")
+    page.get_by_test_id("canary-version").select_option("2")
+    page.get_by_test_id("canary-start").click()
+    expect(page.get_by_test_id("rollout")).to_be_visible()
+    expect(_meaning(page)).to_contain_text("v2")
+    page.get_by_test_id("rollout-abort").click()
+    expect(_meaning(page)).to_have_text("It means version 1.")
+    page.get_by_test_id("rollback").click()
+    expect(_meaning(page)).to_contain_text("v2")
+    page.get_by_test_id("rollback").click()
+    expect(_meaning(page)).to_have_text("It means version 1.")
+
+
+def _meaning(page: Page) -> Locator:
+    return page.get_by_test_id("alias-meaning")
+
+
+def _bill(page: Page, home: str, product: Product, slug: str) -> None:
+    """Last month's invoice, which staff closes, as PDF; this month's draft has what was used."""
+    this = dt.datetime.now(dt.UTC).date().replace(day=1)
+    last = (this - dt.timedelta(days=1)).replace(day=1)
+    with logged_in(product, OPERATOR, product.operator_password) as staff:
+        drafts = {}
+        for month in (last, this):
+            made = staff.post(f"/api/v1/tenants/{slug}/invoices", json={"month": f"{month}"})
+            assert made.status_code == 201, made.text
+            drafts[month] = made.json()["id"]
+        closed = staff.post(f"/api/v1/fleet/invoices/{drafts[last]}/finalize", json={})
+        assert closed.is_success, closed.text
+    page.goto(f"{home}billing/invoices/{drafts[this]}/")
+    expect(page.locator("main")).to_contain_text("pirate-bot")
+    page.goto(f"{home}billing/")
+    assert _pdf(page, f"{home}billing/invoices/{drafts[last]}/pdf").startswith(b"%PDF-")
+
+
+def _pdf(page: Page, address: str) -> bytes:
+    """The document; it is rendered by a task, and answered by 503 until then."""
+    deadline = time.monotonic() + WAIT_MS / 1000
+    while (answer := page.request.get(address)).status == 503 and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert answer.ok, answer.text()
+    return answer.body()
