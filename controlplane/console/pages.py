@@ -7,11 +7,14 @@ from functools import wraps
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from controlplane.errors import (
     ConflictError,
@@ -37,13 +40,24 @@ def signed_in(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespon
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if isinstance(request.user, User):
             return view(request, *args, **kwargs)
-        if request.headers.get("HX-Request") != "true":
+        if settings.SESSION_COOKIE_NAME in request.COOKIES:
+            messages.warning(request, _("Your session has ended. Log in to go on where you were."))
+        if request.headers.get("HX-Request") == "true":
+            login = redirect_to_login(_page_of_address(request, "HX-Current-URL"))
+            return HttpResponse(status=204, headers={"HX-Redirect": login["Location"]})
+        if request.method in ("GET", "HEAD"):
             return redirect_to_login(request.get_full_path())
-        here = urlsplit(request.headers.get("HX-Current-URL", ""))
-        login = redirect_to_login(here.path or reverse("console:entry"))
-        return HttpResponse(status=204, headers={"HX-Redirect": login["Location"]})
+        return redirect_to_login(_page_of_address(request, "Referer"))
 
     return wrapper
+
+
+def _page_of_address(request: HttpRequest, header: str) -> str:
+    """Path and query of the page that a header says the request is from; what is not ours is the entry."""
+    here = urlsplit(request.headers.get(header, ""))
+    if not here.path or here.netloc not in ("", request.get_host()):
+        return reverse("console:entry")
+    return f"{here.path}?{here.query}" if here.query else here.path
 
 
 def tenant_page(

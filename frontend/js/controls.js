@@ -45,6 +45,12 @@ document.addEventListener("change", (event) => {
 
 // A form sent twice by a double click would do its work twice. By attribute: a control may be called "dataset".
 document.addEventListener("submit", (event) => {
+  if (!navigator.onLine && !event.defaultPrevented) {
+    // The browser would put its own page in the place of what was entered here.
+    event.preventDefault();
+    toast("error", toastText("lost"));
+    return;
+  }
   if (!event.target.matches("[data-once]")) return;
   if (event.target.hasAttribute("data-sent")) event.preventDefault();
   event.target.setAttribute("data-sent", "yes");

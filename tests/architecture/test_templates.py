@@ -29,6 +29,7 @@ _TRANSLATED = re.compile(r"{%\s*blocktrans(?:late)?\b.*?{%\s*endblocktrans(?:lat
 _SILENT = re.compile(r"{#.*?#}|<!--.*?-->|<(svg|code|script)\b.*?</\1>", re.DOTALL)
 _CODE = re.compile(r"{%.*?%}|{{.*?}}", re.DOTALL)
 _SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z]+")
+_LOGOUT = """method="post" action="{% url 'console:logout' %}\""""
 _SPOKEN = re.compile(r'\b(?:aria-label|title|placeholder|alt)="([^"]*)"')
 
 
@@ -54,6 +55,8 @@ def test_a_template_is_ready_for_translation_and_policy(path: Path) -> None:
     text = path.read_text()
     assert untranslated(text) == [], "wrap it: {% translate %}, or {% blocktranslate %} where it holds values"
     assert inline(text) == []
+    for tag in re.findall(r'<form\b[^>]*method="post"[^>]*>', _CODE.sub("\0", text.replace(_LOGOUT, ""))):
+        assert "data-once" in tag or "hx-post" in tag, f"a double click sends it twice: {tag}"
     for tag in re.findall(r"<html\b[^>]*>", text):
         assert 'lang="{{ language }}"' in tag
 

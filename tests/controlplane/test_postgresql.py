@@ -73,7 +73,7 @@ def postgres_url() -> str:
 @pytest.mark.timeout(2700)
 def test_routes_ingest_and_report_on_postgresql(postgres_url: str, pytestconfig: pytest.Config) -> None:
     folders = [str(ROOT / "tests" / "controlplane" / name) for name in TESTS]
-    assert pytestconfig.cache
+    assert pytestconfig.cache is not None
     remembered = ["-o", f"cache_dir={pytestconfig.cache.mkdir('postgresql')}"]
     if pytestconfig.getoption("lf"):  # this test failed before: so did some of these
         remembered.append("--last-failed")

@@ -27,8 +27,10 @@ class Watch:
         self.faults.append(f"{page.url}: {text}")
 
     def _console(self, page: Page, message: ConsoleMessage) -> None:
-        # The browser's own remark on each 4xx and 5xx answer, and on a lost network, is no fault of the page.
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+        # The browser's own remark on each 4xx and 5xx answer is no fault of the page, nor is htmx's on a
+        # network that was lost.
+        remarks = ("Failed to load resource", "htmx:afterRequest", "htmx:sendError")
+        if message.type == "error" and not message.text.startswith(remarks):
             self._add(page, message.text)
 
     def _request(self, page: Page, request: Request) -> None:

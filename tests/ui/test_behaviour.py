@@ -1,0 +1,148 @@
+"""How pages behave with people: two tenants at once, going back, two clicks, ended sessions, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.test import Client
+from playwright.sync_api import Page, expect
+
+from controlplane.adapters.models import Adapter
+from controlplane.tenants.models import Project, User
+from controlplane.tenants.roles import Role
+from tests.controlplane.world import OTHER, OWN, PASSWORD, World
+from tests.ui import pages
+from tests.ui.conftest import Visit
+from tests.ui.filled import SCRIPT
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+LISTS = ("home", "adapters", "keys", "projects", "service-accounts", "members", "usage", "billing", "audit")
+HOSTILE = ("home", "keys", "projects", "webhooks", "billing")
+HOSTILE_TO_STAFF = (
+    "staff-tenants",
+    "staff-tenant",
+    "staff-prompt-sets",
+    "staff-optimization",
+    "staff-seller",
+)
+
+
+@pytest.fixture
+def owner(world: World) -> Client:
+    return world.people[OWN, Role.OWNER]
+
+
+@pytest.fixture
+def newcomer(world: World) -> Iterator[Client]:
+    """A session of its own of globex's owner, to be ended."""
+    client = Client()
+    client.force_login(User.objects.get(email=f"{Role.OWNER}@{OWN}.test"))
+    yield client
+    client.logout()
+
+
+def test_two_tenants_never_see_each_other(visit: Visit, world: World, owner: Client) -> None:
+    theirs = {
+        "acme": ("@acme.test", "/t/acme/"),
+        "globex": ("@globex.test", "/t/globex/", "pirate", "adapter-1", world.values["public_id"]),
+    }
+    first = visit(owner, f"/t/{OWN}/")
+    second = visit(world.people[OTHER, Role.OWNER], f"/t/{OTHER}/")
+    for name in LISTS:
+        for page, own, other in ((first, OWN, OTHER), (second, OTHER, OWN)):
+            page.goto(pages.tenant_path(world, name, own))
+            shown = page.content()
+            assert f"/t/{own}/" in shown, name
+            assert [sign for sign in theirs[other] if sign in shown] == [], name
+    answer = second.goto(pages.tenant_path(world, "adapter"))
+    assert answer is not None
+    assert answer.status == 404
+    assert [sign for sign in theirs["globex"] if sign in second.locator("main").inner_text()] == []
+
+
+def test_hostile_names_are_shown_as_what_they_are(visit: Visit, world: World, owner: Client) -> None:
+    """That no script of theirs runs `visit` sees; that they break no page, `test_pages`."""
+    page = visit(owner, f"/t/{OWN}/")
+    for name in HOSTILE:
+        page.goto(pages.tenant_path(world, name))
+        assert SCRIPT[:30] in page.locator("body").inner_text(), name
+    page = visit(world.staff, "/staff/tenants/")
+    for name in HOSTILE_TO_STAFF:
+        page.goto(pages.staff_path(world, name))
+        text = page.locator("body").inner_text()
+        values = page.eval_on_selector_all("input, textarea", "(all) => all.map((one) => one.value).join()")
+        assert SCRIPT[:30] in text + values, name
+
+
+def test_going_back_shows_what_was_there(visit: Visit, owner: Client) -> None:
+    page = visit(owner, f"/t/{OWN}/adapters/")
+    page.get_by_test_id("search").fill("pirate")
+    page.get_by_test_id("search").press("Enter")
+    page.wait_for_url("**search=pirate**")
+    page.locator("main").get_by_role("link", name="pirate", exact=True).first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("pirate")
+    page.go_back()
+    page.wait_for_url("**search=pirate**")
+    expect(page.get_by_test_id("search")).to_have_value("pirate")
+    expect(page.locator("main").get_by_role("link", name="adapter-1", exact=True)).to_have_count(0)
+
+
+def test_two_clicks_make_one_thing_and_going_back_lets_one_go_on(visit: Visit, owner: Client) -> None:
+    page = visit(owner, f"/t/{OWN}/projects/")
+    fill_project(page, "twice")
+    page.locator("main form:has(#project-slug) button").dblclick()
+    expect(page.get_by_test_id("projects-table")).to_contain_text("twice")
+    assert Project.objects.filter(tenant_id=OWN, slug="twice").count() == 1
+    page.goto(f"/t/{OWN}/usage/")
+    page.go_back()
+    fill_project(page, "afterwards")
+    page.locator("main form:has(#project-slug) button").click()
+    expect(page.get_by_test_id("projects-table")).to_contain_text("afterwards")
+
+
+def fill_project(page: Page, slug: str) -> None:
+    page.locator("main #project-slug").fill(slug)
+    page.locator("main #project-name").fill(slug.title())
+
+
+def test_an_ended_session_says_so_and_leads_back(visit: Visit, newcomer: Client) -> None:
+    page = visit(newcomer, f"/t/{OWN}/projects/?search=x")
+    fill_project(page, "late")
+    Session.objects.filter(pk=newcomer.session.session_key).delete()
+    page.locator("main form:has(#project-slug) button").click()
+    page.wait_for_url("**/login?next=**")
+    expect(page.get_by_test_id("toasts")).to_contain_text("Your session has ended")
+    page.get_by_test_id("login-email").fill(f"{Role.OWNER}@{OWN}.test")
+    page.get_by_test_id("login-password").fill(PASSWORD)
+    page.get_by_test_id("login-submit").click()
+    page.wait_for_url(f"**/t/{OWN}/projects/?search=x")
+    assert not Project.objects.filter(slug="late").exists()
+
+
+def test_who_comes_for_the_first_time_is_told_of_no_session(visit: Visit) -> None:
+    page = visit(None, f"/t/{OWN}/")
+    page.wait_for_url("**/login?next=**")
+    expect(page.get_by_test_id("toasts")).not_to_contain_text("session")
+
+
+def test_without_a_network_forms_and_live_parts_say_so(visit: Visit, owner: Client) -> None:
+    adapter = Adapter.objects.get(tenant_id=OWN, name="pirate")
+    page = visit(owner, f"/t/{OWN}/adapters/{adapter.name}/aliases/prod/")
+    expect(page.get_by_test_id("rollout")).to_be_visible()
+    page.context.set_offline(True)
+    # Its next look, within five seconds.
+    expect(page.get_by_test_id("toasts")).to_contain_text("cannot be reached", timeout=60_000)
+    page.context.set_offline(False)
+    page.goto(f"/t/{OWN}/projects/")
+    fill_project(page, "offline")
+    page.context.set_offline(True)
+    page.locator("main form:has(#project-slug) button").click()
+    expect(page.get_by_test_id("toasts")).to_contain_text("cannot be reached")
+    expect(page.locator("main #project-slug")).to_have_value("offline")
+    page.context.set_offline(False)
+    page.locator("main form:has(#project-slug) button").click()
+    expect(page.get_by_test_id("projects-table")).to_contain_text("offline")
+    assert Project.objects.filter(tenant_id=OWN, slug="offline").count() == 1
