@@ -1,4 +1,8 @@
-"""Requests under way at once: places held of a limit that all gateways share, and a queue for them."""
+"""Requests under way at once: places held of a limit that all gateways share, and a queue for them.
+
+While most of a limit is free, some places are held ahead and kept over each statement of what is held, so
+that requests do not wait for Redis. As it fills, and when nobody asks for a while, they go back.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,11 @@ POLL_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 300.0
 _RESTATE_SECONDS: Final = 600.0
 """The statement of what is held lasts an hour in Redis."""
+_AHEAD: Final = 4
+"""All processes together hold at most one in so many of a limit's places ahead."""
+_AHEAD_BEATS: Final = 4
+"""For so many heartbeats after the last request."""
+_NEVER: Final = 1 << 62
 
 
 class PlacesAccount:
@@ -39,6 +48,9 @@ class PlacesAccount:
         self._broker = broker
         self._free = limit.amount
         self._peak = self._recent = 0
+        self._plenty, self._granted = True, False
+        self._kept = self._quiet = 0
+        self._low = _NEVER
         self._order = itertools.count()
         self._waiters: list[tuple[int, int, asyncio.Future[bool], float]] = []
         self._length = 0
@@ -60,6 +72,10 @@ class PlacesAccount:
         self.used += 1
         if self.used > self._peak:
             self._peak = self.used
+        self._quiet = 0
+        if self.used > self._low:
+            self._low = _NEVER
+            self._broker.soon(self)
 
     def give(self) -> None:
         """Frees a place: for the first in the queue, or for other processes if they are short of it."""
@@ -103,15 +119,24 @@ class PlacesAccount:
     # What the broker calls.
 
     def operation(self) -> list[str | int]:
-        spare = 0 if self._waiters else max(self._recent, self._peak) - self.used
+        now = clock.now()
+        if self._waiters:
+            self._quiet = 0
+        ahead = self._ahead()
+        recent = 0 if self._waiters else max(self._recent, self._peak) - self.used
         # Until the answer no more than what is stated may come into use: others may get the rest.
-        self.held = self.used
-        self._stated = clock.now()
-        return ["c", self.limit.amount, self.used, len(self._waiters), spare]
+        sure = self._granted and now < self._broker.dead_at
+        self._kept = max(0, min(ahead, self.held - self.used)) if sure else 0
+        self.held = self.used + self._kept
+        self._stated = now
+        want = max(0, max(recent, ahead) - self._kept)
+        return ["c", self.limit.amount, self.used, self._kept, len(self._waiters), want]
 
     def answered(self, answer: list[int], sent: float) -> None:
         self.held, self._free = answer
+        self._granted = True
         self._serve()
+        self._look_ahead()
         self._dismiss(full=self._free <= 0)
         if self._waiters and self._poll is None:
             self._poll = asyncio.get_running_loop().call_later(POLL_SECONDS, self._ask)
@@ -120,12 +145,15 @@ class PlacesAccount:
         return bool(self._waiters)
 
     def failed(self) -> None:
-        """`operation` gave up all but what is in use."""
+        """`operation` gave up all but what it stated."""
 
     def forgotten(self) -> None:
-        """The next operation states what is in use."""
+        """The next operation states what is in use: what was held ahead is anyone's now."""
+        self.held = self.used
+        self._granted = False
 
     def alone(self) -> None:
+        self._granted = False
         self.held = max(self.used, self._share())
         self._serve()
         self.held = self.used
@@ -133,15 +161,33 @@ class PlacesAccount:
 
     def beat(self, now: float) -> bool:
         self._recent, self._peak = self._peak, self.used
+        self._quiet += 1
         return self.held > self.used or (self.held > 0 and now - self._stated > _RESTATE_SECONDS)
 
     def release(self) -> None:
         self._peak = self._recent = self.used
+        self._plenty = False
 
     def idle(self, now: float) -> bool:
         if self.held or self._waiters:
             self._seen = now
         return now - self._seen > _IDLE_SECONDS
+
+    def _look_ahead(self) -> None:
+        spare = self.held - self.used
+        self._plenty = 2 * (self._free + spare) >= self.limit.amount
+        ahead = self._ahead()
+        self._low = self.held - 1 - spare // 4 if ahead else _NEVER
+        if self.used > self._low or (self._kept and not self._plenty):
+            # Too few are left already; or others are short of what was kept, which goes back at once.
+            self._low = _NEVER
+            self._broker.soon(self)
+
+    def _ahead(self) -> int:
+        """Places to hold beyond those in use, whatever was used of late."""
+        if not self._plenty or self._quiet > _AHEAD_BEATS:
+            return 0
+        return self.limit.amount // (_AHEAD * max(1, self._broker.gateways))
 
     def _share(self) -> int:
         gateways = self._broker.gateways

@@ -11,7 +11,7 @@ operations of a caller whose epoch is not Redis' own are left undone.
 Operations (all amounts are integers):
 
     w limit width first all want n (slice amount)*n   -> granted, slice, ms left, free, ms to wait
-    c limit used waiting want                         -> held, free
+    c limit used keep waiting want                    -> held, free
     b limit spent hold first all want                 -> granted, free, spent by all; or -1 without a base
 
 `w`: requests or tokens in a sliding window of SLICES slices of `width` ms. What is granted is charged to
@@ -20,7 +20,9 @@ pairs give charges back (or, negative, add them). Of `first` to `all` is granted
 if `first` is not; up to `want` more while others keep half. A window of SLICES slices touches SLICES + 1
 of them, and no grant lets the sum over those exceed the limit: so no span of the window's length does.
 
-`c`: the caller has `used` places in use and states how many it wants: what it held before is replaced.
+`c`: the caller has `used` places in use, and holds `keep` more that it may use before the answer is there; it
+states how many it wants besides: what it held before is replaced. `keep` is cut only where others hold what
+this caller thought its own: it was taken for dead, or the limit has been lowered.
 
 `b`: `spent` is added to the account, `hold` replaces what the caller held. Spent amounts older than the
 database's baseline (`base`, `cut`, written by the control plane) are in that baseline and are dropped.
@@ -166,7 +168,7 @@ local function window(key)
 end
 
 local function concurrency(key)
-  local limit, used, waiting, want = take(), take(), take(), take()
+  local limit, used, keep, waiting, want = take(), take(), take(), take(), take()
   local others = 0
   local fields = redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
@@ -178,9 +180,9 @@ local function concurrency(key)
       end
     end
   end
-  local held = used
+  local held = math.max(used, math.min(used + keep, limit - others))
   if quarantine == 0 then
-    held = math.max(used, math.min(used + waiting, limit - others))
+    held = math.max(held, math.min(used + keep + waiting, limit - others))
     held = held + extra(want, math.max(0, limit - others - held))
   end
   if held > 0 then

@@ -200,6 +200,11 @@ def test_tokens_are_settled_to_what_was_used(fleet: Fleet) -> None:
     assert reached(admitted, 30_000, tokens, start) >= 0.95
 
 
+def most_at_once(admitted: list[Admitted]) -> int:
+    changes = sorted([(i.at, 1) for i in admitted] + [(i.ended, -1) for i in admitted])
+    return max(itertools.accumulate(change for _, change in changes))
+
+
 def test_places(fleet: Fleet) -> None:
     limit = {"kind": "concurrency", "amount": 10}
     for _ in range(PROCESSES - 1):
@@ -209,8 +214,19 @@ def test_places(fleet: Fleet) -> None:
     time.sleep(start + 4.0 - clock.now())
     victim.kill()
     admitted = fleet.admitted()
-    changes = sorted([(i.at, 1) for i in admitted] + [(i.ended, -1) for i in admitted])
-    under_way = list(itertools.accumulate(change for _, change in changes))
-    assert max(under_way) == 10
+    assert most_at_once(admitted) == 10
     busy = sum(i.ended - i.at for i in admitted if start + 0.5 <= i.at < start + 3.5)
     assert busy >= 0.95 * 10 * 3.0
+
+
+def test_places_held_ahead(fleet: Fleet) -> None:
+    """Processes that hold some while they use few, beside one that comes for all of them and is killed."""
+    limit = {"kind": "concurrency", "amount": 40}
+    for _ in range(PROCESSES - 2):
+        fleet.add(7.0, [limit], tasks=4, rate=100, hold=0.02)
+    fleet.add(7.0, [limit], tasks=60, hold=0.1, after=1.0)
+    victim = fleet.add(7.0, [limit], tasks=60, hold=0.3, after=2.0, queue=5.0)
+    start = fleet.start()
+    time.sleep(start + 4.0 - clock.now())
+    victim.kill()
+    assert 30 <= most_at_once(fleet.admitted()) <= 40

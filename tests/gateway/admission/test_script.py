@@ -134,18 +134,25 @@ def test_processes_share_what_is_drawn_ahead(script: Script) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.tuples(st.sampled_from("abc"), st.integers(-3, 3), st.integers(0, 6), st.integers(0, 6)),
+        st.tuples(
+            st.sampled_from("abc"),
+            st.integers(-3, 3),
+            st.integers(0, 3),
+            st.integers(0, 6),
+            st.integers(0, 6),
+        ),
         min_size=1,
     )
 )
-def test_places_never_exceed_their_limit(script: Script, steps: list[tuple[str, int, int, int]]) -> None:
+def test_places_never_exceed_their_limit(script: Script, steps: list[tuple[str, int, int, int, int]]) -> None:
     script.fresh()
     held = dict.fromkeys("abc", 0)
-    for who, change, waiting, want in steps:
-        # A process uses no more than it holds.
+    for who, change, keep, waiting, want in steps:
+        # A process uses and keeps no more than it holds.
         used = min(held[who], max(0, held[who] + change))
-        held[who], free = script(who, "c", "c", 10, used, waiting, want)
-        assert held[who] >= used
+        keep = min(keep, held[who] - used)
+        held[who], free = script(who, "c", "c", 10, used, keep, waiting, want)
+        assert held[who] >= used + keep
         assert sum(held.values()) <= 10
         assert free == 10 - sum(held.values())
 
@@ -192,28 +199,39 @@ def test_a_budget_without_a_baseline_grants_nothing(script: Script) -> None:
 def test_a_dead_process_frees_its_places_and_leaves_its_budget_spent(script: Script) -> None:
     script.fresh()
     script.client.hset("b", mapping={"base": 0, "cut": 1})
-    assert script("a", "c", "c", 10, 0, 10, 0)[0] == 10
+    assert script("a", "c", "c", 10, 0, 0, 10, 0)[0] == 10
     assert script("a", "b", "b", 1000, 0, 0, 400, 400, 0)[0] == 400
-    assert script("b", "c", "c", 10, 0, 1, 0)[0] == 0
+    assert script("b", "c", "c", 10, 0, 0, 1, 0)[0] == 0
     # It was last heard of too long ago, while others called.
     now = script.client.time()[0] * 1000
     script.client.zadd(GATEWAYS, {"a": now - GATEWAY_TTL_MS - 1000})
-    assert script("b", "c", "c", 10, 0, 1, 0)[0] == 1
+    assert script("b", "c", "c", 10, 0, 0, 1, 0)[0] == 1
     assert script("b", "b", "b", 1000, 0, 0, 0, 0, 0) == [0, 600, 400]
+
+
+def test_what_a_dead_process_kept_is_cut_to_what_others_left(script: Script) -> None:
+    script.fresh()
+    assert script("a", "c", "c", 10, 0, 0, 6, 0)[0] == 6
+    now = script.client.time()[0] * 1000
+    script.raw("b")
+    script.client.zadd(GATEWAYS, {"a": now - GATEWAY_TTL_MS - 1000})
+    assert script("b", "c", "c", 10, 0, 0, 9, 0)[0] == 9
+    # It lives after all: its requests go on, what it kept beside them is another's now.
+    assert script("a", "c", "c", 10, 1, 5, 2, 3) == [1, 0]
 
 
 def test_a_restart_on_the_same_log_frees_its_places_at_once(script: Script) -> None:
     script.fresh()
-    script.raw("old", "c", "c", 10, 10, 0, 0, slot="s1")
-    assert script.raw("new", "c", "c", 10, 0, 1, 0, slot="s1")[1] == [1, 9]
+    script.raw("old", "c", "c", 10, 10, 0, 0, 0, slot="s1")
+    assert script.raw("new", "c", "c", 10, 0, 0, 1, 0, slot="s1")[1] == [1, 9]
 
 
 def test_an_outage_of_redis_is_nobodys_death(script: Script) -> None:
     script.fresh()
-    script("a", "c", "c", 10, 10, 0, 0)
+    script("a", "c", "c", 10, 10, 0, 0, 0)
     now = script.client.time()[0] * 1000
     script.client.zadd(GATEWAYS, {"a": now - 60_000})
-    assert script("b", "c", "c", 10, 0, 1, 0)[0] == 0
+    assert script("b", "c", "c", 10, 0, 0, 1, 0)[0] == 0
 
 
 def test_a_lost_server_grants_nothing_until_all_have_reported(script: Script) -> None:

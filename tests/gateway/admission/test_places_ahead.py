@@ -1,0 +1,130 @@
+"""Places held ahead: no request waits for Redis while most of a limit is free, and nobody goes without."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from gateway.admission import Broker, clock, line
+from gateway.admission.concurrency import PlacesAccount
+from gateway.wire_limits import Limit
+from tests.gateway.admission.conftest import Gate, Valkey, gate
+from tests.gateway.admission.test_outage import two
+
+LIMIT = 40
+PLACES = {"kind": "concurrency", "amount": LIMIT}
+
+
+def places(running: Gate) -> PlacesAccount:
+    [account] = running.plan.places
+    return account
+
+
+async def until(state: Callable[[], bool]) -> None:
+    deadline = clock.now() + 60
+    while not state():
+        assert clock.now() < deadline
+        await asyncio.sleep(0.01)
+
+
+def test_requests_one_after_another_never_wait(valkey: Valkey) -> None:
+    """Three heartbeats long, so over statements of what is held: these took a round trip each."""
+
+    async def scenario() -> None:
+        async with gate(valkey.url, "slot", [PLACES]) as running:
+            while places(running).held < LIMIT // 8:
+                (await running.admit()).settle()
+                await asyncio.sleep(0.01)
+            end = clock.now() + 1.6
+            while clock.now() < end:
+                plan = running.plan
+                assert plan.has(1, 0, clock.now())
+                ticket = plan.take(1, 0, clock.now())
+                await asyncio.sleep(0)
+                ticket.settle()
+                await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+
+
+def test_they_go_back_when_nobody_asks(valkey: Valkey) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            a, b = await two(stack, valkey, [PLACES], queue=0.0)
+            held = await a.admit()
+            await until(lambda: places(a).held > 1)
+            await until(lambda: places(a).held == 1)
+            held.settle()
+            await until(lambda: places(a).held == 0)
+            # With no queue each of these is refused at once where a place is missing.
+            tickets = await asyncio.gather(*(b.admit() for _ in range(LIMIT)))
+            assert places(b).used == LIMIT
+            for ticket in tickets:
+                ticket.settle()
+
+    asyncio.run(scenario())
+
+
+def test_they_go_back_when_others_need_them(valkey: Valkey) -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            a, b = await two(stack, valkey, [PLACES], queue=60.0)
+            busy = asyncio.create_task(one_at_a_time(a))
+            await until(lambda: places(a).held > 1)
+            tickets = await asyncio.gather(*(b.admit() for _ in range(LIMIT - 1)))
+            assert not busy.done(), "a asks all the while, and keeps the one place that it uses"
+            for ticket in tickets:
+                ticket.settle()
+            busy.cancel()
+            await asyncio.wait({busy})
+
+    asyncio.run(scenario())
+
+
+async def one_at_a_time(running: Gate) -> None:
+    while True:
+        ticket = await running.admit()
+        try:
+            await asyncio.sleep(0.01)
+        finally:
+            ticket.settle()
+
+
+def account() -> tuple[PlacesAccount, Broker]:
+    """One that Redis has granted ten places, of which none is in use."""
+    broker = Broker(line("redis://127.0.0.1:1/0"), "slot")
+    broker.away, broker.gateways, broker.dead_at = False, 1, math.inf
+    fresh = PlacesAccount(broker, "tenant:acme", Limit("concurrency", LIMIT))
+    fresh.answered([10, 30], 0.0)
+    return fresh, broker
+
+
+def kept(account: PlacesAccount) -> int:
+    """What the next statement keeps beside what is in use."""
+    keep = account.operation()[3]
+    assert isinstance(keep, int)
+    return keep
+
+
+def test_only_what_redis_granted_is_kept() -> None:
+    async def scenario() -> None:
+        granted, _ = account()
+        assert kept(granted) == granted.held == 10
+        full, _ = account()
+        full.answered([10, 0], 0.0)
+        assert kept(full) == full.held == 0, "most of the limit is not free"
+        cut_off, broker = account()
+        broker.away = True
+        cut_off.alone()
+        cut_off.held = 5  # of its share, which is not Redis'
+        assert kept(cut_off) == 0
+        lost, _ = account()
+        lost.forgotten()
+        assert kept(lost) == 0
+        slept, broker = account()
+        broker.dead_at = clock.now()
+        assert kept(slept) == 0
+
+    asyncio.run(scenario())
