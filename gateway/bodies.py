@@ -7,29 +7,25 @@ from typing import Any, Final
 
 from gateway.errors import BadRequest, PayloadTooLarge, RequestTimeout, UnsupportedEncoding
 from gateway.http import Receive, Scope
+from gateway.timeouts import Timeouts
 
 BODY_BYTES: Final = 10 << 20
 BODY_SECONDS: Final = 60
 
 
 class Deadlines:
-    """Bounds waits that may all take equally long, by one timer: one for each costs a tenth of a request."""
+    """Bounds tasks' waits that may all take equally long."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._waits: dict[asyncio.Task[Any], float] = {}
-        """By the loop's clock; in the order in which they began, which is that in which they end."""
+        self._timeouts: Timeouts[asyncio.Task[Any]] = Timeouts(seconds, self._ring)
         self._late: set[asyncio.Task[Any]] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> asyncio.Task[Any]:
         """From now on the task that asks is on time; it is cancelled when it is late. `end` must follow."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is None:
             raise RuntimeError("a request is served by a task")
-        self._waits[task] = loop.time() + self._seconds
-        if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._check)
+        self._timeouts.begin(task, loop)
         return task
 
     def missed(self, task: asyncio.Task[Any]) -> bool:
@@ -37,20 +33,12 @@ class Deadlines:
         return task in self._late and task.uncancel() == 0
 
     def end(self, task: asyncio.Task[Any]) -> None:
-        self._waits.pop(task, None)
+        self._timeouts.end(task)
         self._late.discard(task)
 
-    def _check(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for task, deadline in list(self._waits.items()):
-            if deadline > now:
-                self._timer = loop.call_at(deadline, self._check)
-                break
-            del self._waits[task]
-            self._late.add(task)
-            task.cancel()
+    def _ring(self, task: asyncio.Task[Any]) -> None:
+        self._late.add(task)
+        task.cancel()
 
 
 class Bodies:

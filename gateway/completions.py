@@ -14,7 +14,7 @@ from gateway.dispatch import Answer, Dispatcher
 from gateway.drain import Drain
 from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code
 from gateway.forms import EmbeddingsForm, Form
-from gateway.http import JSON, HangUpWatch, Header, Receive, Scope, Send, header, respond
+from gateway.http import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Receive, Scope, Send, header, respond
 from gateway.metering import Attempt, Meter, Request
 from gateway.observability import Observer, Seen
 from gateway.openai_schema import EMBEDDINGS, PARAMETERS, Call, parse
@@ -23,6 +23,7 @@ from gateway.responses import RESPONSES, ResponsesForm
 from gateway.route_feed import RouteFeed
 from gateway.routing import Caller, Door, Resolution, fallbacks, resolve
 from gateway.sse import EventStream, rename_model
+from gateway.timeouts import Timeouts
 from gateway.waiting_room import WaitingRoom
 from gateway.wire import RouteTable, UsageStatus
 
@@ -63,6 +64,7 @@ class Completions:
         self._admission = admission
         self._meter = meter
         self._dispatcher = dispatcher
+        self._moments: Timeouts[HangUpWatch] = Timeouts(WATCH_AFTER_SECONDS, HangUpWatch.start)
 
     async def serve(
         self, scope: Scope, receive: Receive, send: Send, seen: Seen, headers: list[Header]
@@ -88,7 +90,7 @@ class Completions:
         seen.base, seen.adapter = resolution.base, resolution.engine_name
         plan = self._admission.plan(table, caller, resolution.base, call.model)
         reserved = reservation(call, len(body), resolution.route.max_model_len)
-        watch = HangUpWatch(receive)
+        watch = HangUpWatch(receive, self._moments)
         try:
             try:
                 ticket = await self._admit(plan, reserved, seen)

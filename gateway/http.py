@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
+from gateway.timeouts import Timeouts
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
-_WATCH_AFTER_SECONDS: Final = 0.05
+WATCH_AFTER_SECONDS: Final = 0.05
+"""So long a request goes on before it is worth a task that watches its client."""
 _EXPOSED: Final = ", ".join(
     [
         "x-request-id", "x-graftwork-adapter", "x-graftwork-served-model", "x-graftwork-budget",
@@ -88,12 +91,13 @@ def _allowed(requested: bytes) -> bytes:
 class HangUpWatch:
     """Cancels the task that serves a request once its client has gone; `gone` then says so.
 
-    Watching costs a task, so it begins only when the request has taken a moment.
+    Watching costs a task, so it begins only when the request has taken a moment: when `timeouts` ring.
     """
 
-    __slots__ = ("_handle", "_receive", "_task", "_watch", "gone")
+    __slots__ = ("_receive", "_task", "_timeouts", "_watch", "gone")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, timeouts: Timeouts[HangUpWatch]) -> None:
+        """`timeouts` are of WATCH_AFTER_SECONDS and call `start`."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request is served by a task")
@@ -101,14 +105,15 @@ class HangUpWatch:
         self._receive = receive
         self._watch: asyncio.Task[None] | None = None
         self.gone = False
-        self._handle = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, self._start)
+        self._timeouts = timeouts
+        timeouts.begin(self, task.get_loop())
 
     def stop(self) -> None:
-        self._handle.cancel()
+        self._timeouts.end(self)
         if self._watch is not None:
             self._watch.cancel()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         self._watch = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:

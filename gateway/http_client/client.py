@@ -15,6 +15,7 @@ import aiohappyeyeballs
 
 from gateway.http_client.connection import Connection, Origin
 from gateway.http_client.errors import Refused
+from gateway.timeouts import Timeouts
 
 CONNECT_SECONDS: Final = 3.0
 """For the name, the connection and TLS together."""
@@ -41,6 +42,8 @@ class HttpClient:
         self._resolved: dict[Origin, tuple[float, list[AddressInfo]]] = {}
         self._resolving: dict[Origin, asyncio.Task[list[AddressInfo]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._silences: dict[float, Timeouts[Connection]] = {}
+        """By their length, of which backends have a few."""
         self._closed = False
 
     async def post(self, url: str, data: bytes, headers: Mapping[str, str], *, silence: float) -> Connection:
@@ -64,7 +67,7 @@ class HttpClient:
         head = f"{start}{lines}content-length: {len(data)}\r\n\r\n".encode("latin-1")
         connection = self._kept(origin) or await self._connect(origin)
         try:
-            connection.send(head + data, silence=silence)
+            connection.send(head + data, silence=silence, silences=self._timeouts(silence))
             await connection.head()
         except BaseException:
             connection.finish()
@@ -83,6 +86,11 @@ class HttpClient:
         self._idle.setdefault(connection.origin, []).append(connection)
         if self._sweep is None:
             self._sweep = loop.call_later(KEEP_SECONDS, self._drop_old)
+
+    def _timeouts(self, silence: float) -> Timeouts[Connection]:
+        if (timeouts := self._silences.get(silence)) is None:
+            timeouts = self._silences[silence] = Timeouts(silence, Connection.check_silence)
+        return timeouts
 
     async def close(self) -> None:
         """Ends idle connections; those in use end when they are given back."""

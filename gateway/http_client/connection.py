@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, cast
 import httptools
 
 from gateway.http_client.errors import Broken, HttpClientError, TimedOut
+from gateway.timeouts import Timeouts
 
 BUFFER_BYTES: Final = 1 << 18
 """So much may wait to be read before the server is made to wait."""
@@ -46,6 +47,7 @@ class Connection(asyncio.Protocol):
         "_parts",
         "_paused",
         "_silence",
+        "_silences",
         "_timer",
         "_transport",
         "_until_eof",
@@ -64,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._silences: Timeouts[Connection] | None = None
         self._error: HttpClientError | None = None
         self.status, self.headers = 0, dict[str, str]()
         self.idle_since = 0.0
@@ -73,8 +76,9 @@ class Connection(asyncio.Protocol):
 
     # For whoever holds the connection.
 
-    def send(self, data: bytes, *, silence: float) -> None:
-        """Begins an exchange: `data` is a whole request, `silence` the longest wait in seconds for more.
+    def send(self, data: bytes, *, silence: float, silences: Timeouts[Connection]) -> None:
+        """Begins an exchange: `data` is a whole request, `silence` the longest wait in seconds for more,
+        `silences` are timeouts of that length and call `check_silence`.
 
         Raises:
             Broken: the server has ended the connection already.
@@ -85,7 +89,8 @@ class Connection(asyncio.Protocol):
         self._busy, self._done, self._keeps, self._until_eof = True, False, False, True
         self._head_bytes = 0
         self._silence, self._heard = silence, self._loop.time()
-        self._timer = self._loop.call_later(silence, self._check_silence)
+        self._silences = silences
+        silences.begin(self, self._loop)
         self._transport.write(data)
 
     async def head(self) -> int:
@@ -114,6 +119,8 @@ class Connection(asyncio.Protocol):
 
     def finish(self) -> bool:
         """Ends the exchange; True when the connection can carry another, else it is cut."""
+        if self._silences is not None:
+            self._silences.end(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -221,7 +228,7 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _check_silence(self) -> None:
+    def check_silence(self) -> None:
         """Data only notes the time: a timer that is moved for each piece would cost more than the piece."""
         if self._done:
             self._timer = None
@@ -234,7 +241,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
             self._fail(TimedOut(f"the server sent nothing for {self._silence:g} s"))
         else:
-            self._timer = self._loop.call_later(left, self._check_silence)
+            self._timer = self._loop.call_later(left, self.check_silence)
 
     def _fail(self, error: HttpClientError) -> None:
         if self._error is None:

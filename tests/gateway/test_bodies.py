@@ -71,8 +71,8 @@ def test_two_cancellations_at_once() -> None:
         task = asyncio.create_task(bodies.read(SCOPE, receive_after(60)))
         await asyncio.sleep(0)
         # What the deadline does, and someone else's in the same turn of the loop.
-        bodies._deadlines._waits[task] = 0.0
-        bodies._deadlines._check()
+        bodies._deadlines._timeouts._due[task] = 0.0
+        bodies._deadlines._timeouts._check(asyncio.get_running_loop())
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
