@@ -8,7 +8,9 @@ last message's text, when it is JSON, steers it:
 `tokens` are those of all `n` choices, which come in turn.
 
 `delay` is in seconds between tokens; `fail` is `event` (an error event half-way), `cut` (the connection
-breaks half-way), or an HTTP status; `code` is the event's. `GET /log` gives what became of each request.
+breaks half-way), or an HTTP status; `code` is the event's. `GET /log` gives what became of each request,
+`GET /busy` how many whole answers were under way at once at most, and for how many seconds in sum, since
+it was asked last.
 
 With `--ledger FILE` tokens are written there by request id before they are sent: so what a killed process had
 generated is known.
@@ -23,11 +25,33 @@ import json
 import os
 import ssl
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+
+@dataclass(slots=True)
+class _Busy:
+    now: int = 0
+    most: int = 0
+    seconds: float = 0.0
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.now -= 1
+            self.seconds += time.monotonic() - began
+
+
 _LOG: web.AppKey[list[dict[str, Any]]] = web.AppKey("log")
+_BUSY: web.AppKey[_Busy] = web.AppKey("busy")
 _LEDGER: web.AppKey[int] = web.AppKey("ledger")
 """Descriptor of the ledger."""
 
@@ -125,7 +149,8 @@ async def _complete(request: web.Request) -> web.StreamResponse:
     if body.get("stream"):
         return await _stream(request, body, plan)
     tokens = plan["tokens"]
-    await asyncio.sleep(plan["delay"] * tokens)
+    with request.app[_BUSY].one():
+        await asyncio.sleep(plan["delay"] * tokens)
     _book(request, tokens)
     text = " ".join(f"tok{index}" for index in range(tokens))
     chat = "messages" in body
@@ -148,14 +173,22 @@ async def _log(request: web.Request) -> web.Response:
     return web.json_response(request.app[_LOG])
 
 
+async def _busy(request: web.Request) -> web.Response:
+    busy = request.app[_BUSY]
+    said = {"most": busy.most, "seconds": busy.seconds}
+    busy.most, busy.seconds = busy.now, 0.0
+    return web.json_response(said)
+
+
 def create_app(ledger: str = "") -> web.Application:
     app = web.Application(handler_args={"access_log": None})
-    app[_LOG] = []
+    app[_LOG], app[_BUSY] = [], _Busy()
     if ledger:
         app[_LEDGER] = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     app.router.add_post("/v1/chat/completions", _complete)
     app.router.add_post("/v1/completions", _complete)
     app.router.add_get("/log", _log)
+    app.router.add_get("/busy", _busy)
     return app
 
 

@@ -138,6 +138,9 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     # litellm#27736, litellm#34732, litellm#40095
     "limits hold across processes: reserved first, settled later": (
+        "gateway/admission/test_gateways.py::test_windows",
+        "gateway/admission/test_gateways.py::test_places",
+        "gateway/admission/test_gateways.py::test_a_budget",
         "gateway/admission/test_http.py::test_two_gateways_and_a_kill",
         "gateway/admission/test_http.py::test_tokens_are_reserved_and_settled",
         "gateway/admission/test_bound.py::test_stopped_processes",
