@@ -93,6 +93,8 @@ tenant_urls = [
     ),
     path("playground/", playground.index, name="playground"),
     path("playground/key", playground.key, name="playground-key"),
+    path("playground/models", playground.models, name="playground-models"),
+    path("playground/prices", playground.prices, name="playground-prices"),
     path("keys/", keys.index, name="keys"),
     path("keys/<slug:public_id>/", key_settings.detail, name="key"),
     path("keys/<slug:public_id>/limits", key_limits.detail, name="key-limits"),

@@ -127,6 +127,8 @@ PAGES: dict[str, dict[str, str]] = {
     **ADAPTER_PAGES,
     "playground": {"get": "inference.call"},
     "playground-key": {"post": "inference.call"},
+    "playground-models": {"get": "inference.call"},
+    "playground-prices": {"get": "inference.call"},
     "keys": {"get": "keys.read", "post": "keys.write"},
     "key": {"get": "keys.read", "post": "keys.write"},
     "key-limits": {"get": "keys.read", "post": "keys.write"},

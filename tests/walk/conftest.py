@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.walk.product import Product, demo
+from tests.walk.tool_template import model_with_tools
 
 TARGET = os.environ.get("GRAFTWORK_TEST_WALK_TARGET")
 """Path of a `demo.json` of a product that runs already (such as docker compose)."""
@@ -26,7 +27,7 @@ def product(
         yield Product.from_description(Path(TARGET))
         return
     var = tmp_path_factory.mktemp(f"walk-{request.param}")
-    environment = {"GRAFTWORK_DEMO_MODEL": str(demo_model)} if "GRAFTWORK_DEMO_MODEL" in os.environ else {}
+    environment = {"GRAFTWORK_DEMO_MODEL": str(model_with_tools(demo_model, var))}
     if request.param == "sqlite":
         with demo(var, environment) as running:
             yield running
