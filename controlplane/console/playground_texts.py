@@ -20,7 +20,7 @@ def _of_answers() -> dict[str, str]:
         "costTitle": _("By the prices of today"),
         "costOpen": _("{low} to {high}, by the backend that answered"),
         "unpriced": _("no price"),
-        "unpricedTitle": _("This model has no price in your price book: usage is recorded, its cost is unknown."),
+        "unpricedTitle": _("No price in your price book: the usage is recorded, its cost is unknown."),
         "costUnknown": _("cost not told"),
         "costUnknownTitle": _("The prices could not be read; the usage page will have the cost."),
         "served": _("served by {model}"),
@@ -65,8 +65,8 @@ def _of_entries() -> dict[str, str]:
 
 def _of_errors(gateway: str) -> dict[str, str]:
     unreachable = _(
-        "The gateway at %(gateway)s cannot be reached from this browser. Is it running, and does it allow this"
-        " page's origin?"
+        "The gateway at %(gateway)s cannot be reached from this browser. Is it running, and does it allow"
+        " this page's origin?"
     )
     return {
         "unreachable": unreachable % {"gateway": gateway},

@@ -7,6 +7,7 @@ from django.urls import include, path
 
 from controlplane.console import pages
 from controlplane.console.views import (
+    adapter_list,
     adapters,
     aliases,
     audit,
@@ -53,7 +54,7 @@ app_name = "console"
 
 tenant_urls = [
     path("", home.home, name="home"),
-    path("adapters/", adapters.index, name="adapters"),
+    path("adapters/", adapter_list.index, name="adapters"),
     path("adapters/new", adapters.register, name="adapter-register"),
     path("adapters/<slug:name>/", adapters.detail, name="adapter"),
     path("adapters/<slug:name>/v<int:number>/status", adapters.version_status, name="version-status"),

@@ -1,4 +1,4 @@
-"""The playground in a real browser, through the real gateway and worker: columns, JSON, tools, stop, errors."""
+"""The playground in a real browser, through the real gateway and worker."""
 
 from __future__ import annotations
 

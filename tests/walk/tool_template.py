@@ -12,7 +12,7 @@ Answer a question by a call: <tool_call>{"name": ..., "arguments": {...}}</tool_
 ' }}{% endfor %}{{ '<|im_end|>
 ' }}{% endif %}"""
 _CONTENT: Final = "message['content']"
-_WITH_CALLS: Final = "(message['content'] or (message['tool_calls'] | tojson if message['tool_calls'] else ''))"
+_WITH_CALLS: Final = "(message['content'] or message['tool_calls'] | tojson)"
 
 
 def model_with_tools(model: Path, folder: Path) -> Path:

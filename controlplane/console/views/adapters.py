@@ -1,12 +1,10 @@
-"""Adapters: the list, registering, the page of one, its aliases."""
+"""Adapters: registering, the page of one, its aliases, its end."""
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any, Final
 from urllib.parse import quote
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -24,11 +22,8 @@ from controlplane.adapters.lifecycle import (
 )
 from controlplane.adapters.lineage import FIELDS as LINEAGE
 from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.adapters.quotas import quota_get, quota_use
 from controlplane.adapters.selectors import (
     adapter_get,
-    adapter_list,
-    adapter_named,
     alias_get,
     version_get,
     version_list,
@@ -36,10 +31,10 @@ from controlplane.adapters.selectors import (
 from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.pages import field_errors, tenant_page
-from controlplane.console.paging import page_of, searched
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.console.snippets import snippets
 from controlplane.console.traffic_form import fallback_context
+from controlplane.console.views.adapter_list import until
 from controlplane.credentials.selectors import credential_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.lengths import checked_text
@@ -48,38 +43,6 @@ from controlplane.tenants.roles import Permission
 from controlplane.uploads.selectors import upload_list
 
 NOTES: Final = LINEAGE["notes"]
-DELETED_SHOWN: Final = 50
-
-
-@require_GET
-@tenant_page(Permission.ADAPTERS_READ)
-def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """A page of the list; while something on it is being validated its table asks for itself again."""
-    adapters, search = adapter_list(tenant=tenant), searched(request)
-    page = page_of(request, adapter_named(adapters, search) if search else adapters)
-    rows = [(item, next(iter(item.live_versions), None)) for item in page.rows]
-    busy = any(newest is not None and not newest.is_settled for _adapter, newest in rows)
-    is_poll = request.headers.get("HX-Target") == "adapter-rows"
-    template = "console/adapters/rows.html" if is_poll else "console/adapters/index.html"
-    context = {"rows": rows, "busy": busy, "page": page, "search": search, "query": request.GET.urlencode()}
-    if not is_poll:
-        context |= {"deleted": deleted_adapters(tenant)}
-        context["quota"] = quota = quota_get(tenant=tenant)
-        # Counting reads all the tenant's versions: not for those whom nothing bounds.
-        if any(getattr(quota, name) is not None for name in quota.FIELDS):
-            context["use"] = quota_use(tenant=tenant)
-    return render(request, template, context)
-
-
-def deleted_adapters(tenant: Tenant) -> list[tuple[Adapter, dt.datetime | None]]:
-    """What may be restored, each with the time until which it may; the first DELETED_SHOWN by name."""
-    deleted = adapter_list(tenant=tenant, deleted=True)[:DELETED_SHOWN]
-    return [(item, until(item.deleted_at)) for item in deleted]
-
-
-def until(deleted_at: dt.datetime | None) -> dt.datetime | None:
-    """Until when what was deleted then may be restored."""
-    return deleted_at and deleted_at + dt.timedelta(days=settings.GRAFTWORK.adapter_grace_days)
 
 
 @require_http_methods(["GET", "POST"])

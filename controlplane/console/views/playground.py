@@ -98,7 +98,7 @@ def _calls(adapter: Adapter) -> list[str]:
 @require_GET
 @tenant_page(Permission.INFERENCE_CALL)
 def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """What a call of `model` costs today: `{"currency", "units"}`, in nano-units of it for a token or request.
+    """What a call of `model` costs today: `{"currency", "units"}`, in nano-units for a token or request.
 
     Units are one object for each price that the backend may make, null where there is none.
 
@@ -120,9 +120,7 @@ def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return JsonResponse({"currency": found.currency(), "units": units})
 
 
-def _units(
-    found: PriceList, tenant: Tenant, base: str, adapter: str, backend: str
-) -> dict[str, int] | None:
+def _units(found: PriceList, tenant: Tenant, base: str, adapter: str, backend: str) -> dict[str, int] | None:
     today = timezone.now().astimezone(dt.UTC).date()
     price = found.call(tenant=tenant.pk, day=today, base_model=base, adapter=adapter, backend=backend)
     if price is None:

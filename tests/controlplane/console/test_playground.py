@@ -80,7 +80,12 @@ def test_prices_are_those_in_force_for_the_tenant(client_of: Client, base: BaseM
     assert asked(client_of, "prices", model="tiny").json() == {"currency": "USD", "units": [None]}
     book = price_book_create(name="list")
     price_set(
-        book=book, base_model="tiny", effective_from=DAY, input_nano=150, cached_input_nano=75, output_nano=600
+        book=book,
+        base_model="tiny",
+        effective_from=DAY,
+        input_nano=150,
+        cached_input_nano=75,
+        output_nano=600,
     )
     units = {"input": 150, "cached": 75, "output": 600, "request": 0}
     for model in ("tiny", "support-bot", "support-bot@v1"):
@@ -105,7 +110,9 @@ def test_prices_by_backend_are_told_for_the_backends_that_serve(client_of: Clien
     assert [unit["input"] for unit in asked(client_of, "prices", model="tiny").json()["units"]] == [100]
 
 
-@pytest.mark.parametrize("model", ["", "gone", "tiny@v1", "globex-secret", "globex-secret@v1", "tone-of-voice"])
+@pytest.mark.parametrize(
+    "model", ["", "gone", "tiny@v1", "globex-secret", "globex-secret@v1", "tone-of-voice"]
+)
 def test_what_cannot_be_called_has_no_price(model: str, client_of: Client, globex: Team) -> None:
     assert asked(client_of, "prices", model=model).status_code == 404
 
