@@ -17,7 +17,7 @@ class Snippet:
 
 
 def snippets(model: str) -> tuple[Snippet, ...]:
-    """How to call `model` (a name as the gateway takes it) from curl and from the openai client."""
+    """How to call `model` (a name as the gateway takes it) by curl, the openai client and LangChain."""
     base_url = settings.GRAFTWORK.gateway_url
     curl = f"""curl -N {base_url}/chat/completions \\
   -H "Authorization: Bearer $GRAFTWORK_API_KEY" \\
@@ -42,4 +42,23 @@ stream = client.chat.completions.create(
 for chunk in stream:
     if chunk.choices:
         print(chunk.choices[0].delta.content or "", end="", flush=True)"""
-    return (Snippet("curl", "curl", curl), Snippet("python", "openai for Python", python))
+    return (
+        Snippet("curl", "curl", curl),
+        Snippet("python", "openai for Python", python),
+        Snippet("langchain", "LangChain", _langchain(base_url, model)),
+    )
+
+
+def _langchain(base_url: str, model: str) -> str:
+    return f"""import os
+
+from langchain_openai import ChatOpenAI
+
+llm = ChatOpenAI(
+    base_url="{base_url}",
+    api_key=os.environ["GRAFTWORK_API_KEY"],
+    model="{model}",
+    max_tokens=64,
+)
+for chunk in llm.stream("Hello! Who are you?"):
+    print(chunk.text, end="", flush=True)"""

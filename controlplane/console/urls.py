@@ -8,6 +8,7 @@ from django.urls import include, path
 from controlplane.console import pages
 from controlplane.console.views import (
     adapter_list,
+    adapter_traffic,
     adapters,
     aliases,
     audit,
@@ -57,6 +58,7 @@ tenant_urls = [
     path("adapters/", adapter_list.index, name="adapters"),
     path("adapters/new", adapters.register, name="adapter-register"),
     path("adapters/<slug:name>/", adapters.detail, name="adapter"),
+    path("adapters/<slug:name>/traffic", adapter_traffic.part, name="adapter-traffic"),
     path("adapters/<slug:name>/v<int:number>/status", adapters.version_status, name="version-status"),
     path("adapters/<slug:name>/aliases", adapters.alias_set, name="alias-set"),
     path("adapters/<slug:name>/aliases/<slug:alias>/delete", adapters.alias_delete, name="alias-delete"),

@@ -1,0 +1,181 @@
+"""An adapter's traffic as its page shows it: bars by day and version, shares of versions and aliases."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.adapters.models import Adapter
+from controlplane.metering.adapter_use import DayUse, Times, adapter_use, first_token_times
+from worker_engine.protocol import EngineName, ProtocolError
+
+SPANS: Final = (7, 30, 90)
+"""Days that may be looked at."""
+MEASURES: Final = ("requests", "tokens", "errors")
+WIDTH: Final = 720
+HEIGHT: Final = 200
+"""In the chart's own units: what is drawn grows and shrinks with the page."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 4, 8, 22
+_HUES: Final = 3
+"""Versions with a colour of their own: those with the most requests; the rest are one."""
+_REST: Final = 0
+_FILLED: Final = 0.68
+_LABELS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One version's part of one day, in the chart's units. `hue` 0 is that of the rest."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    hue: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A version's, or an alias's, sums. `share` is of all requests, in percent."""
+
+    name: str
+    hue: int
+    requests: int
+    share: float
+    errors: int
+    error_share: float
+    tokens: int
+    times: Times | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the page shows of the last `days`; without any request it has no bars."""
+
+    days: int
+    measure: str
+    bars: tuple[Bar, ...]
+    x_labels: tuple[tuple[float, str], ...]
+    y_labels: tuple[tuple[float, int], ...]
+    versions: tuple[Line, ...]
+    aliases: tuple[Line, ...]
+    total: Line
+
+
+def adapter_traffic(*, adapter: Adapter, days: int, measure: str, today: dt.date) -> Traffic:
+    """Of the last `days`, one of SPANS; `measure` is one of MEASURES and says how high bars are."""
+    start = today - dt.timedelta(days=days - 1)
+    prefix = f"t_{adapter.tenant_id}.a_{adapter.name}.v"
+    uses = adapter_use(tenant=adapter.tenant_id, prefix=prefix, start=start, end=today)
+    names = {use.adapter for use in uses}
+    times = first_token_times(tenant=adapter.tenant_id, adapters=names, today=today) if names else {}
+    ranked = [name for name, _ in Counter({name: _requests(uses, name) for name in names}).most_common()]
+    hues = {name: at + 1 if at < _HUES else _REST for at, name in enumerate(ranked)}
+    total = _line("", _REST, uses, uses)
+    versions = [
+        _line(_version(name), hues[name], [use for use in uses if use.adapter == name], uses, times.get(name))
+        for name in ranked
+    ]
+    called = Counter[str]()
+    for use in uses:
+        called[use.alias] += use.requests
+    aliases = [
+        _line(f"{adapter.name}@{alias}" if alias else adapter.name, _REST,
+              [use for use in uses if use.alias == alias], uses)
+        for alias, _ in called.most_common()
+    ]  # fmt: skip
+    bars, top = _bars(uses, hues, measure, start, days)
+    return Traffic(
+        days=days,
+        measure=measure,
+        bars=tuple(bars),
+        x_labels=_x_labels(start, days),
+        y_labels=_y_labels(top),
+        versions=tuple(versions),
+        aliases=tuple(aliases),
+        total=total,
+    )
+
+
+def _requests(uses: Sequence[DayUse], name: str) -> int:
+    return sum(use.requests for use in uses if use.adapter == name)
+
+
+def _line(
+    name: str, hue: int, own: Sequence[DayUse], everything: Sequence[DayUse], times: Times | None = None
+) -> Line:
+    requests, errors = sum(use.requests for use in own), sum(use.errors for use in own)
+    whole = sum(use.requests for use in everything)
+    share = 100 * requests / whole if whole else 0.0
+    error_share = 100 * errors / requests if requests else 0.0
+    return Line(name, hue, requests, share, errors, error_share, sum(use.tokens for use in own), times)
+
+
+def _version(engine_name: str) -> str:
+    try:
+        return f"v{EngineName.parse(engine_name).version}"
+    except ProtocolError:
+        return engine_name
+
+
+def _bars(
+    uses: Sequence[DayUse], hues: dict[str, int], measure: str, start: dt.date, days: int
+) -> tuple[list[Bar], int]:
+    """The bars, and the amount at the chart's top."""
+    sums: dict[dt.date, Counter[str]] = defaultdict(Counter)
+    for use in uses:
+        sums[use.day][use.adapter] += getattr(use, measure)
+    top = _round_up(max((day.total() for day in sums.values()), default=0))
+    step = (WIDTH - _LEFT - _RIGHT) / days
+    bars = []
+    for day, amounts in sums.items():
+        at = float(HEIGHT - _BOTTOM)
+        x = _LEFT + ((day - start).days + (1 - _FILLED) / 2) * step
+        # From the busiest upwards, in the order of the legend.
+        for name in hues:
+            height = (HEIGHT - _TOP - _BOTTOM) * amounts[name] / top if top else 0.0
+            if height:
+                at -= height
+                title = f"{day:%Y-%m-%d}, {_version(name)}: {amounts[name]:,}"
+                bars.append(
+                    Bar(
+                        round(x, 1),
+                        round(at, 1),
+                        round(_FILLED * step, 1),
+                        round(height, 1),
+                        hues[name],
+                        title,
+                    )
+                )
+    return bars, top
+
+
+def _round_up(amount: int) -> int:
+    """The next of 1, 2 and 5 times a power of ten; 0 stays."""
+    if amount <= 0:
+        return 0
+    unit = int("1".ljust(len(str(amount)), "0"))
+    return next(times * unit for times in (1, 2, 5, 10) if times * unit >= amount)
+
+
+def _x_labels(start: dt.date, days: int) -> tuple[tuple[float, str], ...]:
+    step, every = (WIDTH - _LEFT - _RIGHT) / days, _parts(days, _LABELS)
+    return tuple(
+        (round(_LEFT + (at + 0.5) * step, 1), f"{start + dt.timedelta(days=at):%d %b}")
+        for at in range((days - 1) % every, days, every)
+    )
+
+
+def _parts(amount: int, parts: int) -> int:
+    return -(-amount // parts)
+
+
+def _y_labels(top: int) -> tuple[tuple[float, int], ...]:
+    """(height, amount) of the grid's lines: the bottom, the middle where it is whole, the top."""
+    amounts = [0, *([top // 2] if top % 2 == 0 else []), *([top] if top else [])]
+    height = HEIGHT - _TOP - _BOTTOM
+    return tuple((round(HEIGHT - _BOTTOM - (height * each / top if top else 0), 1), each) for each in amounts)

@@ -1,0 +1,78 @@
+"""What one adapter was used for: sums by day, version, alias and outcome; its newest requests' times."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from django.db.models import Sum
+
+from controlplane.metering.models import UsageEventRow
+from controlplane.metering.selectors import rollup_list
+
+NEWEST: Final = 20_000
+"""Of the tenant's newest requests, those whose times are read: an adapter that is none of theirs has none."""
+_DAYS_BACK: Final = 1
+"""Days besides today in which the newest requests are looked for: partitions that PostgreSQL reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayUse:
+    """Sums of one UTC day. `adapter` is an engine name; `errors` are of the requests."""
+
+    day: dt.date
+    adapter: str
+    alias: str
+    requests: int
+    errors: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """To the first token, in milliseconds, of so many requests."""
+
+    requests: int
+    p50_ms: float
+    p95_ms: float
+
+
+def adapter_use(*, tenant: str, prefix: str, start: dt.date, end: dt.date) -> list[DayUse]:
+    """Use from `start` to `end`, UTC days, both included, of engine names that begin with `prefix`.
+
+    One query; a row for each day, version and alias.
+    """
+    rows = rollup_list(tenant=tenant, start=start, end=end).filter(adapter__startswith=prefix).order_by()
+    sums = rows.values("day", "adapter", "alias", "status").annotate(
+        asked=Sum("requests"), read=Sum("prompt_tokens"), written=Sum("completion_tokens")
+    )
+    found: dict[tuple[dt.date, str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in sums:
+        held = found[row["day"], row["adapter"], row["alias"]]
+        held[0] += row["asked"]
+        held[1] += row["asked"] if row["status"] == "error" else 0
+        held[2] += row["read"] + row["written"]
+    return [DayUse(*key, *held) for key, held in sorted(found.items())]
+
+
+def first_token_times(*, tenant: str, adapters: Iterable[str], today: dt.date) -> Mapping[str, Times]:
+    """By engine name, of those `adapters` that are among the tenant's `NEWEST` requests since yesterday."""
+    newest = UsageEventRow.objects.filter(
+        tenant=tenant, day__range=(today - dt.timedelta(days=_DAYS_BACK), today)
+    ).order_by("-event_id")
+    wanted, times = set(adapters), defaultdict[str, list[float]](list)
+    for adapter, ttft in newest.values_list("adapter", "ttft_ms")[:NEWEST].iterator(chunk_size=NEWEST):
+        if adapter in wanted and ttft is not None:
+            times[adapter].append(ttft)
+    return {name: _times(sorted(values)) for name, values in times.items()}
+
+
+def _times(ordered: list[float]) -> Times:
+    def share(of: float) -> float:
+        return ordered[math.ceil(of * len(ordered)) - 1]
+
+    return Times(len(ordered), share(0.5), share(0.95))
