@@ -100,7 +100,7 @@ def _calls(adapter: Adapter) -> list[str]:
 def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """What a call of `model` costs today: `{"currency", "units"}`, in nano-units for a token or request.
 
-    Units are one object for each price that the backend may make, null where there is none.
+    Units are one object for each price that the backend may make, null where there is none; of no model none.
 
     Raises:
         NotFoundError: the tenant has no such model.
@@ -109,10 +109,12 @@ def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     name, at, _tag = model.partition("@")
     bases = {base.name: base for base in base_model_list()}
     adapter = adapter_callable(tenant=tenant).filter(name=name).first()
+    found, units = PriceList.load(), list[dict[str, int] | None]()
+    if not model:
+        return JsonResponse({"currency": found.currency(), "units": units})
     if adapter is None and (at or name not in bases):
         raise NotFoundError(f"there is no model {model!r}")
     base = bases[adapter.base_model.name if adapter else name]
-    found, units = PriceList.load(), list[dict[str, int] | None]()
     for backend in sorted({copy.kind for copy in base.copies.all()}) or [""]:
         unit = _units(found, tenant, base.name, adapter.name if adapter else "", backend)
         if unit not in units:
