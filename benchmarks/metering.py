@@ -10,11 +10,9 @@ and dropped.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import random
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +28,7 @@ from benchmarks.chaos.database import fresh_database
 from benchmarks.chaos.processes import ROOT
 from benchmarks.figure import Figure
 from benchmarks.metering_lag import lag_figure
+from benchmarks.metering_report import report_figure
 from demo.valkey import server_command
 from gateway.wire import USAGE_STREAM, UsageEvent
 
@@ -37,40 +36,6 @@ _POSTGRES: Final = "postgresql://postgres@127.0.0.1:5432/postgres"
 EVENTS: Final = {"postgresql": 200_000, "sqlite": 50_000}
 GOALS: Final = {"postgresql": 20_000.0, "sqlite": 5_000.0}
 _TENANTS: Final = [f"tenant-{number}" for number in range(20)]
-REPORT_EVENTS: Final = 1_000_000
-REPORTS: Final = 50
-REPORT_GOAL_MS: Final = 200.0
-_REPORT: Final = """
-import django, json, sys, time; django.setup()
-import datetime as dt
-from django.test import Client
-from benchmarks.metering import REPORT_EVENTS, REPORTS, some_events
-from controlplane.metering.event_rows import StreamEntry
-from controlplane.metering.models import UsageHour, UsageRollup
-from controlplane.metering.services import usage_ingest
-from controlplane.tenants.services import api_key_create, tenant_create
-tenant = tenant_create(slug="tenant-0", name="Tenant")
-_, key = api_key_create(tenant=tenant, name="bench", scopes=["manage"])
-events, day = some_events(REPORT_EVENTS, days=30, tenants=1), dt.date(2026, 9, 1)
-batch = []
-for number, event in enumerate(events, 1):
-    batch.append(StreamEntry(f"1793000000000-{number}", event.to_json().encode()))
-    if len(batch) == 5000 or number == REPORT_EVENTS:
-        usage_ingest(entries=batch)
-        batch = []
-from django.db import connection
-with connection.cursor() as cursor:
-    cursor.execute("ANALYZE")
-client, seconds = Client(SERVER_NAME="localhost", headers={"Authorization": f"Bearer {key}"}), []
-for number in range(REPORTS):
-    group = ("day", "adapter", "day,adapter", "key", "base,status")[number % 5]
-    begun = time.perf_counter()
-    answer = client.get("/api/v1/usage", {"start": "2026-09-01", "end": "2026-09-30", "group_by": group})
-    seconds.append(time.perf_counter() - begun)
-    assert answer.status_code == 200, answer.content
-    assert answer.json()["total"]["requests"] == REPORT_EVENTS, answer.json()["total"]
-print(json.dumps([seconds, UsageRollup.objects.count(), UsageHour.objects.count()]))
-"""
 
 
 def run() -> Iterator[Figure]:
@@ -84,15 +49,7 @@ def run() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
         yield lag_figure(database, _environ(database, ""))
     with tempfile.TemporaryDirectory() as folder, fresh_database(server, Path(folder)) as database:
-        output = subprocess.run(
-            [sys.executable, "-c", _REPORT], cwd=ROOT, env=_environ(database, ""), check=True,
-            stdout=subprocess.PIPE, text=True,
-        ).stdout  # fmt: skip
-        seconds, days, hours = json.loads(output.splitlines()[-1])
-        p95 = statistics.quantiles(seconds, n=20)[-1] * 1000
-        yield _figure("month_report_p95", p95, "ms", goal=REPORT_GOAL_MS, met=p95 <= REPORT_GOAL_MS,
-                      note=f"{REPORT_EVENTS} events, {days} sums by day, {hours} by hour; "
-                      f"median {statistics.median(seconds) * 1000:.1f} ms; the view in process")  # fmt: skip
+        yield report_figure(_environ(database, ""))
 
 
 def some_events(count: int, *, days: int = 1, tenants: int = 20, seed: int = 1) -> Iterator[UsageEvent]:

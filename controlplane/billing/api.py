@@ -11,12 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.billing.renderers import UsageCsvRenderer, UsageJsonRenderer
-from controlplane.billing.selectors import (
-    GROUPS,
-    UsageReport,
-    UsageRow,
-    usage_report,
-)
+from controlplane.billing.usage_report import GROUPS, UsageReport, UsageRow, usage_report
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import Staff, request_access, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
@@ -82,25 +77,28 @@ class _ReportApi(generics.GenericAPIView[Any]):
 
 def _told(report: UsageReport) -> dict[str, Any]:
     """What UsageReportSerializer makes of it, in a tenth of the time: a month by adapter has 6,000 rows."""
+    names = report.group_by
+    rows = [
+        {
+            "group": dict(zip(names, group, strict=True)),
+            "requests": requests,
+            "prompt_tokens": prompt,
+            "cached_tokens": cached,
+            "completion_tokens": completion,
+            "price": price,
+            "unpriced": price is None,
+        }
+        for group, (requests, prompt, cached, completion, price) in zip(
+            report.groups, report.amounts, strict=True
+        )
+    ]
     return {
         "start": report.start,
         "end": report.end,
-        "group_by": report.group_by,
+        "group_by": names,
         "currency": report.currency,
-        "rows": [_row(row) for row in report.rows],
-        "total": _row(report.total),
-    }
-
-
-def _row(row: UsageRow) -> dict[str, Any]:
-    return {
-        "group": row.group,
-        "requests": row.requests,
-        "prompt_tokens": row.prompt_tokens,
-        "cached_tokens": row.cached_tokens,
-        "completion_tokens": row.completion_tokens,
-        "price": row.price,
-        "unpriced": row.unpriced,
+        "rows": rows,
+        "total": report.total._asdict() | {"unpriced": report.total.unpriced},
     }
 
 

@@ -152,16 +152,38 @@ def call_items(rollup: UsageRollup | UsageHour | SummedUse) -> tuple[tuple[str, 
     )
 
 
-def call_nano(rollup: UsageRollup | UsageHour | SummedUse, price: Price) -> int:
-    """What calls cost, to the nano-unit."""
-    (_, fresh), (_, cached), (_, output), (_, requests) = call_items(rollup)
+CallUnits = tuple[int, int, int, int]
+"""Nano-units of an input token, a cached one, an output token and a request."""
+UNPRICED: Final[CallUnits] = (0, 0, 0, 0)
+"""Stands, as this object, for no price at all."""
+
+
+def call_units(price: Price) -> CallUnits:
+    """What `calls_nano` needs of a price."""
+    return price.input_nano, price.cached_input_nano, price.output_nano, price.request_nano
+
+
+def calls_nano(
+    units: Iterable[CallUnits],
+    prompt: Iterable[int],
+    cached: Iterable[int],
+    completion: Iterable[int],
+    answered: Iterable[int],
+) -> list[int]:
+    """What calls cost, to the nano-unit, of columns of equal length: `call_items` times their prices."""
     # Written out: a third of the time of looking each item up, of which a report has tens of thousands.
-    return (
-        fresh * price.input_nano
-        + cached * price.cached_input_nano
-        + output * price.output_nano
-        + requests * price.request_nano
-    )
+    return [
+        (tokens - known) * by_input + known * by_cached + output * by_output + requests * by_request
+        for (by_input, by_cached, by_output, by_request), tokens, known, output, requests in zip(
+            units, prompt, cached, completion, answered, strict=True
+        )
+    ]
+
+
+def call_nano(rollup: UsageRollup | UsageHour | SummedUse, price: Price) -> int:
+    """The same of one."""
+    of = rollup.prompt_tokens, rollup.cached_tokens, rollup.completion_tokens, rollup.answered
+    return calls_nano([call_units(price)], *([value] for value in of))[0]
 
 
 @lru_cache(maxsize=10_000)

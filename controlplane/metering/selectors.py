@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -81,7 +81,6 @@ def use_summed(
         most: rows that are read, any of those that there are; None for all.
     """
     columns = list(dict.fromkeys((*(("day",) if on is None else ()), "tenant", *by)))
-    totals = {f"total_{name}": _Int(total, BigIntegerField()) for name, total in _SUMS.items()}
     # A row is made once for each of tens of thousands: by place, which takes a third of the time by name.
     known = {**SummedUse._field_defaults, "day": on}
     names = [*columns, *_SUMS]
@@ -91,10 +90,31 @@ def use_summed(
         for index, name in enumerate(SummedUse._fields)
     ]
     take = itemgetter(*place)
-    rows = sums.order_by().values(*columns).annotate(**totals).values_list(*columns, *totals)
-    # Not by a cursor of the server, which would keep what it found and hand it out by parts.
-    for row in rows[:most]:
+    for row in _added_up(sums, columns)[:most]:
         yield SummedUse._make(take(row + rest))
+
+
+def use_columns(
+    sums: QuerySet[UsageRollup] | QuerySet[UsageHour], *, by: Iterable[str], most: int
+) -> dict[str, Sequence[Any]]:
+    """`sums` added up by the database by the columns `by`, as columns of `by` and of the sums that
+    `SummedUse` has: for reports of so many rows that an object for each would take most of their time.
+
+    Args:
+        most: rows that are read, any of those that there are.
+    """
+    columns = list(dict.fromkeys(by))
+    found = list(zip(*_added_up(sums, columns)[:most], strict=True))
+    names = [*columns, *_SUMS]
+    return dict(zip(names, found or [()] * len(names), strict=True))
+
+
+def _added_up(sums: QuerySet[Any], columns: list[str]) -> QuerySet[Any, tuple[Any, ...]]:
+    totals = {f"total_{name}": _Int(total, BigIntegerField()) for name, total in _SUMS.items()}
+    # Not by a cursor of the server, which would keep what it found and hand it out by parts.
+    rows = sums.order_by().values(*columns).annotate(**totals)
+    found: QuerySet[Any, tuple[Any, ...]] = rows.values_list(*columns, *totals)
+    return found
 
 
 def arm_attempts(*, tenant: str, alias: str, adapter: str, since: dt.datetime) -> QuerySet[UsageEventRow]:

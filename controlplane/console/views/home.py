@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET
 
 from controlplane.adapters.models import Adapter
 from controlplane.adapters.selectors import adapter_callable, adapter_list
-from controlplane.billing.selectors import usage_report
+from controlplane.billing.usage_report import usage_report
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.pages import tenant_page
 from controlplane.console.snippets import snippets

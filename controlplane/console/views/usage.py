@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.selectors import UsageReport, usage_report
+from controlplane.billing.usage_report import UsageReport, usage_report
 from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
 from controlplane.console.pages import tenant_page
 from controlplane.errors import InvalidInputError

@@ -10,13 +10,14 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.billing import selectors
+from controlplane.billing import usage_report as reporting
 from controlplane.billing.models import PriceBook
 from controlplane.billing.price_list import PriceList, call_unit
 from controlplane.billing.quantities import adapter_name, call_items
-from controlplane.billing.selectors import spent_nano, usage_report
+from controlplane.billing.selectors import spent_nano
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.billing.terms import term_create
+from controlplane.billing.usage_report import usage_report
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
@@ -143,9 +144,9 @@ def test_a_report_of_too_many_rows_is_refused_and_says_what_to_ask_for(
     whole = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter"))
     assert len(whole.rows) == 3
     for bound in ("MOST_ROWS", "_MOST_READ"):
-        monkeypatch.setattr(selectors, bound, 3)
+        monkeypatch.setattr(reporting, bound, 3)
         assert usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter")) == whole
-        monkeypatch.setattr(selectors, bound, 2)
+        monkeypatch.setattr(reporting, bound, 2)
         with pytest.raises(InvalidInputError, match="fewer days at once, or for fewer of day, adapter"):
             usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("day", "adapter"))
         one = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=("key",))
