@@ -121,6 +121,12 @@ def graftwork(settings: Settings, redis_url: str, tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture(autouse=True)
+def looks_at_rollouts_are_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine any of them may take long, and would be told again."""
+    monkeypatch.setattr("controlplane.rollouts.sides._CHEAP_S", float("inf"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def web_role(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
     """On PostgreSQL a role as the web process has it, made outside of any test's transaction; else ''."""
