@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.billing.budget_notices import NOTIFY_TASK
-from controlplane.billing.models import TOP_UPS, BudgetNotice, JournalEntry, PrepaidMark
+from controlplane.billing.models import TOP_UPS, BudgetNotice, EntryKind, JournalEntry, PrepaidMark
 from controlplane.limits.selectors import limits_prepaid
 from controlplane.queue import enqueue
 from controlplane.webhooks.outbox import event_emit
@@ -42,7 +42,8 @@ def prepaid_seen(*, tenant: str, today: dt.date) -> Seen:
     """Reads in this order, and what is left after it: that has in it whatever is counted here, and is of no
     use to who finds the mark moved meanwhile."""
     mark = PrepaidMark.objects.filter(tenant=tenant).first()
-    entries = JournalEntry.objects.filter(tenant=tenant, credit__in=TOP_UPS)
+    # An invoice that asks for what is below 0 brings no money.
+    entries = JournalEntry.objects.filter(tenant=tenant, credit__in=TOP_UPS).exclude(kind=EntryKind.SHORTFALL)
     # Counted, not the newest one's number: a credit may begin after a later entry.
     begun = entries.filter(Q(grant=None) | Q(grant__starts__lte=today))
     return Seen(tenant, mark, begun.count())

@@ -75,7 +75,8 @@ class BalanceSerializer(serializers.Serializer[Balance]):
     unbilled = serializers.IntegerField(help_text="Used, and on no finalized invoice yet.")
     receivable = serializers.IntegerField(help_text="Invoiced and not paid.")
     prepaid = serializers.IntegerField(
-        help_text="Paid in advance and not drawn yet; below 0 where the bank took back what was used."
+        help_text="Paid in advance and not drawn yet; below 0 where the bank took back what was used,"
+        " until the next invoice asks for it."
     )
     credit = serializers.IntegerField(help_text="Granted, usable today and not drawn yet.")
     available = serializers.IntegerField(help_text="Usage that prepaid, less its tax, and credit still pay.")
@@ -132,7 +133,7 @@ class ReversalInput(StrictSerializer):
 class InvoiceSerializer(PartiesSerializer, serializers.ModelSerializer[Invoice]):
     title = serializers.CharField(read_only=True)
     status = serializers.CharField()
-    net_nano = serializers.IntegerField(help_text="What it asks for, without tax.")
+    net_nano = serializers.IntegerField(help_text="What it asks for of usage, without tax.")
     tax_kind = serializers.CharField(help_text="taxed, reverse_charge, exempt; empty: no tax treatment.")
 
     class Meta:
@@ -140,8 +141,8 @@ class InvoiceSerializer(PartiesSerializer, serializers.ModelSerializer[Invoice])
         fields = (
             "id", "tenant", "month", "number", "title", "status", "currency", "lines_nano", "carried_in_nano",
             "credits_nano", "net_nano", "tax_nano", "tax_kind", "tax_label", "tax_rate_percent", "tax_number",
-            "tax_text", "prepaid_nano", "due_nano", "carried_out_nano", "unpriced", "seller", "buyer",
-            "drafted_at", "finalized_at",
+            "tax_text", "prepaid_nano", "shortfall_nano", "due_nano", "carried_out_nano", "unpriced",
+            "seller", "buyer", "drafted_at", "finalized_at",
         )  # fmt: skip
 
 

@@ -148,7 +148,8 @@ class Balance(msgspec.Struct, frozen=True):
 
 
 class Invoice(msgspec.Struct, frozen=True):
-    """A month's invoice: lines + carried in + tax = credits + prepaid + due + carried out, in nano-units."""
+    """A month's invoice: lines + carried in + tax + shortfall = credits + prepaid + due + carried
+    out, in nano-units."""
 
     id: int
     tenant: str
@@ -168,6 +169,7 @@ class Invoice(msgspec.Struct, frozen=True):
     tax_number: str = ""
     tax_text: str = ""
     prepaid_nano: int = 0
+    shortfall_nano: int = 0
     due_nano: int = 0
     carried_out_nano: int = 0
     unpriced: bool = False

@@ -70,7 +70,7 @@ def invoice_parquet(invoice: Invoice) -> bytes:
 
 def header(invoice: Invoice) -> dict[str, Any]:
     """What an invoice says above its lines."""
-    sums = ("lines", "carried_in", "credits", "net", "tax", "prepaid", "due", "carried_out")
+    sums = ("lines", "carried_in", "credits", "net", "tax", "prepaid", "shortfall", "due", "carried_out")
     return {
         "invoice": invoice.title,
         "number": invoice.number,

@@ -68,6 +68,7 @@ def html(invoice: Invoice) -> str:
     context: dict[str, Any] = {
         "invoice": invoice,
         "name": tenant.name if tenant else invoice.tenant,
+        "shortfall": minor_text(invoice.shortfall_nano, invoice.currency),
         "due": minor_text(invoice.due_nano, invoice.currency),
         "net": decimal_text(invoice.net_nano),
         "tax": minor_text(invoice.tax_nano, invoice.currency),

@@ -40,6 +40,7 @@ def invoice_told(invoice: Invoice) -> dict[str, Any]:
         "currency": invoice.currency,
         "total": decimal_text(invoice.lines_nano),
         "tax": decimal_text(invoice.tax_nano),
+        "shortfall": minor_text(invoice.shortfall_nano, invoice.currency).replace(",", ""),
         "due": minor_text(invoice.due_nano, invoice.currency).replace(",", ""),
         "unpriced": invoice.unpriced,
     }

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import locked_snapshot, snapshot
+from controlplane.billing.invoices.currency import minor_unit
 from controlplane.billing.invoices.lines import lines_make, month_end
 from controlplane.billing.invoices.months import months_open
 from controlplane.billing.invoices.rendering import RENDER_TASK
@@ -139,9 +140,21 @@ def invoices_draft_due(*, today: dt.date | None = None) -> int:
 def _draft_due(tenant: str, before: dt.date) -> int:
     drafts = Invoice.objects.filter(tenant=tenant, status=Invoice.Status.DRAFT, month__lt=before)
     months = {*months_open(tenant=tenant, before=before), *drafts.values_list("month", flat=True)}
+    # Who no longer uses anything gets no invoice of usage, and may owe all the same.
+    if not months and (month := _shortfall_month(tenant, before)):
+        months.add(month)
     for month in sorted(months):
         invoice_draft(tenant=tenant, month=month)
     return len(months)
+
+
+def _shortfall_month(tenant: str, before: dt.date) -> dt.date | None:
+    """The last month that is over, if it is open and what is prepaid is below 0 by a minor unit or more."""
+    minor = minor_unit(PriceList.load().currency())
+    if balances(tenant=tenant).get(Account.PREPAID, 0) < minor:
+        return None
+    month, head = month_of(before - dt.timedelta(days=1)), LedgerHead.objects.get(tenant=tenant)
+    return month if head.closed_through is None or head.closed_through < month else None
 
 
 def _check_open(head: LedgerHead, month: dt.date) -> None:
@@ -181,8 +194,8 @@ def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
         rate_percent=treatment_copy(invoice=invoice),
         currency=invoice.currency,
     )
-    invoice.tax_nano, invoice.prepaid_nano, invoice.due_nano = found.tax, found.prepaid, found.due
-    invoice.carried_out_nano = found.carried_out
+    invoice.tax_nano, invoice.prepaid_nano, invoice.shortfall_nano = found.tax, found.prepaid, found.shortfall
+    invoice.due_nano, invoice.carried_out_nano = found.due, found.carried_out
     parties_named(invoice, day=timezone.now().date())
     invoice.save()
     invoice.lines.all().delete()
@@ -211,7 +224,13 @@ def _settlement(invoice: Invoice, paid: _Draws) -> list[Draft]:
             for grant, amount in paid
         ),
         draft(EntryKind.PREPAID_DRAWN, Account.PREPAID, Account.UNBILLED, invoice.prepaid_nano),
-        draft(EntryKind.INVOICED, Account.RECEIVABLE, Account.UNBILLED, invoice.due_nano),
+        draft(EntryKind.SHORTFALL, Account.RECEIVABLE, Account.PREPAID, invoice.shortfall_nano),
+        draft(
+            EntryKind.INVOICED,
+            Account.RECEIVABLE,
+            Account.UNBILLED,
+            invoice.due_nano - invoice.shortfall_nano,
+        ),
     ]
     return [made for made in drafts if made.amount_nano]
 

@@ -29,7 +29,7 @@ _MORE: Final = f"""NEW.voids_id IS NULL AND EXISTS (
     SELECT 1 FROM {_INVOICE} AS i WHERE i.id = NEW.invoice_id AND (
     i.tax_nano < NEW.tax_nano
         + coalesce((SELECT sum(n.tax_nano) FROM {NOTE} AS n WHERE n.invoice_id = i.id AND {_IN_FORCE}), 0)
-    OR i.prepaid_nano + i.due_nano - i.tax_nano < NEW.net_nano
+    OR i.prepaid_nano + i.due_nano - i.shortfall_nano - i.tax_nano < NEW.net_nano
         + coalesce((SELECT sum(n.net_nano) FROM {NOTE} AS n WHERE n.invoice_id = i.id AND {_IN_FORCE}), 0)))
 """  # noqa: S608
 _LINES_MORE: Final = f"""

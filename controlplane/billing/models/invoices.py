@@ -14,7 +14,7 @@ from controlplane.billing.models.taxes import TaxKind
 class Invoice(PartiesNamed):
     """One tenant's UTC month. Amounts in nano-units, save what is due: whole minor units of the currency.
 
-    lines + carried in + tax = credits + prepaid + due + carried out, to the nano-unit.
+    lines + carried in + tax + shortfall = credits + prepaid + due + carried out, to the nano-unit.
     """
 
     class Status(models.TextChoices):
@@ -30,6 +30,11 @@ class Invoice(PartiesNamed):
     carried_in_nano = models.BigIntegerField(default=0, help_text="Left over by the invoice before.")
     credits_nano = models.BigIntegerField(default=0, help_text="Paid by credits.")
     prepaid_nano = models.BigIntegerField(default=0, help_text="Paid in advance.")
+    shortfall_nano = models.BigIntegerField(
+        default=0,
+        db_default=0,
+        help_text="What is prepaid was below 0 by, in whole minor units: asked for as well, without tax.",
+    )
     due_nano = models.BigIntegerField(default=0, help_text="To be paid: whole minor units.")
     carried_out_nano = models.BigIntegerField(default=0, help_text="Less than a minor unit, or negative.")
     tax_nano = models.BigIntegerField(
@@ -67,7 +72,8 @@ class Invoice(PartiesNamed):
             models.CheckConstraint(
                 condition=models.Q(
                     due_nano=models.F("lines_nano") + models.F("carried_in_nano") + models.F("tax_nano")
-                    - models.F("credits_nano") - models.F("prepaid_nano") - models.F("carried_out_nano")
+                    + models.F("shortfall_nano") - models.F("credits_nano")
+                    - models.F("prepaid_nano") - models.F("carried_out_nano")
                 ),
                 name="invoice_adds_up",
             ),
@@ -83,8 +89,8 @@ class Invoice(PartiesNamed):
 
     @property
     def net_nano(self) -> int:
-        """What it asks for without tax: lines and carried in, less credits and carried out."""
-        return self.prepaid_nano + self.due_nano - self.tax_nano
+        """What it asks for of usage, without tax: lines and carried in, less credits and carried out."""
+        return self.prepaid_nano + self.due_nano - self.shortfall_nano - self.tax_nano
 
     @property
     def title(self) -> str:

@@ -49,6 +49,8 @@ class EntryKind(models.TextChoices):
     CREDIT_DRAWN = "credit_drawn"
     PREPAID_DRAWN = "prepaid_drawn"
     INVOICED = "invoiced"
+    SHORTFALL = "shortfall"
+    """What is prepaid was below 0, and is asked for."""
     TAX = "tax"
     CREDIT_NOTE = "credit_note"
 

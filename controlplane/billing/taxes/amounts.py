@@ -14,10 +14,11 @@ _RATE_PARTS: Final = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an invoice asks for, in nano-units: net + tax = prepaid + due."""
+    """What an invoice asks for, in nano-units: net + tax + shortfall = prepaid + due."""
 
     tax: int
     prepaid: int
+    shortfall: int
     due: int
     carried_out: int
 
@@ -35,6 +36,9 @@ def asked(rest_nano: int, *, prepaid_nano: int, rate_percent: Decimal | None, cu
     be taxed twice, and what is prepaid pays whole minor units of the sum with tax. Without one it pays to the
     nano-unit, and the rest of what is due is carried on.
 
+    What is prepaid and below 0 is asked for besides, in whole minor units and without tax: it was money paid
+    for what earlier invoices have taxed already, and was not there.
+
     Args:
         rest_nano: below 0 after corrections; then nothing is asked for.
         rate_percent: None where there is no tax treatment.
@@ -45,7 +49,8 @@ def asked(rest_nano: int, *, prepaid_nano: int, rate_percent: Decimal | None, cu
     tax = 0 if rate_percent is None else tax_on(net, rate_percent, currency)
     prepaid = min(max(0, prepaid_nano), net + tax) // step * step
     due = (net + tax - prepaid) // minor * minor
-    return Asked(tax, prepaid, due, rest_nano + tax - prepaid - due)
+    shortfall = max(0, -prepaid_nano) // minor * minor
+    return Asked(tax, prepaid, shortfall, due + shortfall, rest_nano + tax - prepaid - due)
 
 
 def tax_part(tax_nano: int, *, part_nano: int, of_nano: int, currency: str) -> int:

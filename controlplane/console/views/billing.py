@@ -82,6 +82,7 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
     context = {
         "invoice": found,
         "sums": {name: decimal_text(getattr(found, f"{name}_nano")) for name in sums},
+        "shortfall": minor_text(found.shortfall_nano, found.currency),
         "due": minor_text(found.due_nano, found.currency),
         "open": minor_text(invoice_open_nano(invoice=found), found.currency),
         "net": decimal_text(found.net_nano),

@@ -116,6 +116,7 @@ def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
         "tax_title": tax_title(found),
         "net": decimal_text(found.net_nano),
         "tax": minor_text(found.tax_nano, found.currency),
+        "shortfall": minor_text(found.shortfall_nano, found.currency),
         "due": minor_text(found.due_nano, found.currency),
         "open": decimal_text(invoice_open_nano(invoice=found)),
         "left": left,

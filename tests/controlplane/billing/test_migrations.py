@@ -11,11 +11,12 @@ from django.db import IntegrityError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.billing.ledger import append_only
-from controlplane.billing.migrations import _triggers_0003, _triggers_0004, _triggers_0009
-from controlplane.billing.models import JournalEntry
+from controlplane.billing.migrations import _triggers_0003, _triggers_0004, _triggers_0009, _triggers_0010
+from controlplane.billing.models import Invoice, JournalEntry
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _THIRD, _FOURTH = "0003_terms_and_triggers", "0004_credit_notes_and_taxes"
+_NINTH = "0009_voided_credit_notes"
 
 
 def migrate(name: str) -> Any:
@@ -140,6 +141,30 @@ def test_books_with_tax_are_not_taken_back_to_a_release_that_knows_none() -> Non
         migrate(_THIRD)
 
 
+@pytest.mark.usefixtures("latest")
+def test_books_with_a_shortfall_go_forth_with_their_invoices_and_not_back() -> None:
+    before = migrate(_NINTH)
+    ninth = triggers()
+    book(before)
+    after = migrate("0011_validate_shortfall")
+    assert triggers().keys() == ninth.keys()
+    refuses(after)
+    invoices = after.get_model("billing", "Invoice")
+    assert invoices.objects.get().shortfall_nano == 0
+    holds_checks(after, validated=True)
+    migrate(_NINTH)
+    assert triggers() == ninth
+    after = migrate("0011_validate_shortfall")
+    at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    after.get_model("billing", "Invoice").objects.create(
+        tenant="acme", month=dt.date(2026, 2, 1), currency="USD", drafted_at=at, shortfall_nano=10**7,
+        due_nano=10**7,
+    )  # fmt: skip
+    with pytest.raises(IntegrityError, match="invoice_adds_up"):
+        migrate(_NINTH)
+    Invoice.objects.filter(status="draft").delete()
+
+
 def test_migrations_make_the_triggers_of_today() -> None:
     """Who changes one changes it by a migration, else a database that there is keeps the old one."""
     append_only.remove(connection)
@@ -147,11 +172,12 @@ def test_migrations_make_the_triggers_of_today() -> None:
     of_today = triggers()
     append_only.remove(connection)
     names = {f"{name} {table}" for name, table in append_only._POSTGRESQL_TRIGGERS}
-    sqlite = _triggers_0004.SQLITE | _triggers_0009.SQLITE
+    sqlite = _triggers_0004.SQLITE | _triggers_0009.SQLITE | _triggers_0010.SQLITE
     assert of_today.keys() == (names if connection.vendor == "postgresql" else sqlite.keys())
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            for statement in (*_triggers_0004.POSTGRESQL, *_triggers_0009.POSTGRESQL):
+            changed = (*_triggers_0004.POSTGRESQL, *_triggers_0009.POSTGRESQL, *_triggers_0010.POSTGRESQL)
+            for statement in changed:
                 cursor.execute(statement)
         else:
             for name, body in sqlite.items():

@@ -48,7 +48,7 @@ def test_a_payment_that_was_given_back_and_bounces_is_no_cash(priced: Tenant, gi
     assert sum(balances(tenant="acme").values()) == 0
 
 
-def test_a_deposit_that_is_used_and_bounces_leaves_less_than_nothing(priced: Tenant) -> None:
+def test_a_deposit_that_is_used_and_bounces_is_asked_for_by_the_next_invoice(priced: Tenant) -> None:
     first = payment_record(tenant=priced, amount_nano=10 * CENT)
     use("2026-01-05", 80_000)
     finalized(JANUARY)
@@ -58,9 +58,10 @@ def test_a_deposit_that_is_used_and_bounces_leaves_less_than_nothing(priced: Ten
     assert balance(tenant="acme").available == -8 * CENT
     use("2026-02-05", 10_000)
     second = finalized(FEBRUARY, today=MARCH)
-    assert (second.prepaid_nano, second.due_nano) == (0, CENT), "a hole pays nothing"
-    payment_record(tenant=priced, amount_nano=9 * CENT)
-    assert balance(tenant="acme").prepaid == CENT
+    assert (second.prepaid_nano, second.shortfall_nano, second.due_nano) == (0, 8 * CENT, 9 * CENT)
+    payment_record(tenant=priced, amount_nano=9 * CENT, invoice=second)
+    stands = balance(tenant="acme")
+    assert (stands.prepaid, stands.receivable, stands.available) == (0, 0, 0)
     with pytest.raises(ConflictError, match="reversed already"):
         entry_reverse(entry=first, memo="again")
 
