@@ -19,7 +19,8 @@ from django.db import connection
 from django.db.models import Max, QuerySet
 
 from controlplane.billing.quantities import adapter_name
-from controlplane.billing.selectors import hosting_booked_nano, usage_report
+from controlplane.billing.selectors import hosting_booked_nano
+from controlplane.billing.usage_report import usage_report
 from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.report import hosting_hours
 from controlplane.metering.models import HostingHour, HostingKind
