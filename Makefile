@@ -9,7 +9,7 @@ ARGS ?=
 PIP_FLAGS := --disable-pip-version-check --no-input $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 
-.PHONY: setup demo test check bench lint lock browser clients clean
+.PHONY: setup demo test check bench lint lock browser clients screenshots clean
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
@@ -57,6 +57,10 @@ var/clients/.installed: tests/clients/environments.txt
 		var/clients/$$name/bin/pip install $(PIP_FLAGS) --quiet $$name $$others </dev/null || exit 1; done
 	@if command -v npm >/dev/null; then npm install --prefix var/clients --no-audit --no-fund openai@7; fi
 	@touch $@
+
+# The web UI's pages, light, dark and on a phone, into docs/screenshots.
+screenshots: setup
+	@GRAFTWORK_TEST_PICTURES=1 $(BIN)/python -m pytest -q tests/ui/shots.py
 
 lock: $(VENV)/.installed
 	@$(BIN)/pip freeze --exclude-editable | sed 's/+cpu//' > constraints.txt

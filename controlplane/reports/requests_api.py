@@ -102,6 +102,7 @@ class RequestsApi(generics.GenericAPIView[Any]):
     pagination_class = None
 
     @extend_schema(
+        operation_id="requests_list",
         parameters=[RequestsQuery],
         responses={200: RequestsSerializer},
         description=(

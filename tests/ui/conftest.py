@@ -22,6 +22,7 @@ from controlplane.celery import app as celery
 from tests.conftest import CHROMIUM_FLAGS, empty_tables
 from tests.controlplane.world import World
 from tests.ui.filled import world_fill
+from tests.ui.pleasant import world_furnish
 from tests.ui.watch import Watch
 
 FAST_HASH = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -60,10 +61,11 @@ def world(
     django_db_blocker: DjangoDbBlocker,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[World]:
-    """The filled world; its rows outlive each test, and go with the last."""
+    """The filled world; its rows outlive each test, and go with the last. For pictures a pleasant one."""
+    fill = world_furnish if os.environ.get("GRAFTWORK_TEST_PICTURES") else world_fill
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: None)
-        yield world_fill(tmp_path_factory.mktemp("world"))
+        yield fill(tmp_path_factory.mktemp("world"))
         empty_tables()
 
 

@@ -1,0 +1,114 @@
+"""The world of the isolation tests as a customer might have it: what docs/screenshots show."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.audit.origin import Actor, Origin, acting
+from controlplane.billing.models import PriceBook
+from controlplane.billing.parties.services import party_set
+from controlplane.billing.services import price_set
+from controlplane.catalog.models import BaseModel
+from controlplane.metering.models import UsageRollup
+from controlplane.operations.models import TenantDeletion
+from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
+from controlplane.sign_up.services import sign_up_begin
+from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.services import api_key_create, project_create
+from tests.controlplane.optimization.measured import result
+from tests.controlplane.world import OWN, World, world_make
+from worker_engine.protocol import engine_name
+
+ADAPTERS = {
+    "support-bot": "ready", "tone-of-voice": "ready", "contract-review": "ready", "sql-writer": "refused",
+    "triage-de": "ready", "summaries": "validating", "ticket-router": "ready",
+}  # fmt: skip
+"""Adapter -> the state of its only version."""
+_STEPS = [
+    {"name": "files", "title": "Files received", "status": "done", "detail": "two files, 3.7 MB"},
+    {"name": "tensors", "title": "Tensors", "status": "done", "detail": "120 tensors, rank 16"},
+    {"name": "publish", "title": "Stored and routed", "status": "done", "detail": ""},
+]
+_REASON = "layers.0.self_attn.q_proj.lora_B has shape [32, 4], expected [16, 4]"
+
+
+def world_furnish(folder: Path) -> World:
+    """Makes the world with names, figures and a history that somebody might have."""
+    who = Actor("user", "1", "ada@globex.example")
+    with acting(Origin(lambda: who, address="192.0.2.7", user_agent="Firefox")), transaction.atomic():
+        return _furnished(folder)
+
+
+def _furnished(folder: Path) -> World:
+    world = world_make(folder)
+    TenantDeletion.objects.all().delete()
+    for slug, name in ((OWN, "Globex Robotics"), ("acme", "Acme Support")):
+        Tenant.objects.filter(pk=slug).update(name=name)
+    tenant, base = Tenant.objects.get(pk=OWN), BaseModel.objects.get(name="tiny-base")
+    BaseModel.objects.filter(pk=base.pk).update(
+        licence="Apache-2.0", source="hf://globex/tiny-base", architecture="LlamaForCausalLM"
+    )
+    _adapters(tenant, base)
+    project_create(tenant=tenant, slug="website", name="Website")
+    for name in ("Website backend", "Nightly evaluation", "Mobile app"):
+        api_key_create(tenant=tenant, name=name, scopes=["inference"])
+    ApiKey.objects.filter(tenant=tenant, name="inference").update(name="Chat service")
+    _usage(world, base)
+    _money()
+    PromptSet.objects.update(name="Support questions, March", lines=200, size=48_000)
+    OptimizationJob.objects.filter(pk=world.values["optimization"]).update(
+        status="running", phase="checkpoint", percent=41.5, eta_seconds=95, started_at=timezone.now(),
+        ended_at=None, host="optimizer-1.example", attempts=1, lease_owner="x", lease_until=timezone.now(),
+        log_tail="\n".join(f"12:00:{at:02d} info: layer {at} of 30 quantized" for at in range(12)),
+    )  # fmt: skip
+    ComparisonRun.objects.filter(pk=world.values["comparison"]).update(
+        name="int8 beside the original", status="done", percent=100, result=result()
+    )
+    sign_up_begin(email="ada@newcomer.example")
+    return world
+
+
+def _adapters(tenant: Tenant, base: BaseModel) -> None:
+    for name, status in ADAPTERS.items():
+        adapter = Adapter.objects.create(
+            tenant=tenant, name=name, base_model=base, notes="Trained on resolved tickets.",
+            labels={"team": "support"},
+        )  # fmt: skip
+        is_ready = status == "ready"
+        AdapterVersion.objects.create(
+            adapter=adapter, number=1, status=status, reason=_REASON if status == "refused" else "",
+            sha256="ef" * 32 if is_ready else "", uri="file:///a/" if is_ready else "",
+            rank=16 if is_ready else None, size_bytes=3_700_000 if is_ready else None, steps=_STEPS,
+        )  # fmt: skip
+    AdapterVersion.objects.filter(adapter__name="pirate").update(
+        steps=_STEPS, size_bytes=3_700_000, notes="Second pass over the spring tickets.",
+        dataset="tickets-2026-03", run_url="https://runs.example/spring/7",
+    )  # fmt: skip
+
+
+def _usage(world: World, base: BaseModel) -> None:
+    today = timezone.now().date()
+    for at, adapter in enumerate(("pirate", "support-bot", "contract-review", "")):
+        engine = engine_name(tenant=OWN, adapter=adapter, version=1, sha256="ab" * 32) if adapter else ""
+        for ago in range(30):
+            scale = (400 >> at) + (ago * 37) % 90
+            UsageRollup.objects.create(
+                day=today - dt.timedelta(days=ago), tenant=OWN, project="chat",
+                key_id=world.values["public_id"], adapter=engine, alias="", base_model=base.name,
+                backend="worker", status="ok", requests=scale, prompt_tokens=scale * 210,
+                cached_tokens=scale * 60, completion_tokens=scale * 130,
+            )  # fmt: skip
+
+
+def _money() -> None:
+    price_set(
+        book=PriceBook.objects.get(name="standard"), base_model="tiny-base", input_nano=150,
+        effective_from=timezone.now().date() - dt.timedelta(days=400), cached_input_nano=75, output_nano=600,
+    )  # fmt: skip
+    for whose, name in (("", "Graftwork Hosting GmbH"), (OWN, "Globex Robotics Ltd")):
+        party_set(tenant=whose, values={"legal_name": name, "address": "1 High Street\nLondon"})
