@@ -46,7 +46,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.dtype:
-    """`auto` computes bf16 checkpoints in bf16 where the device does so natively, others in fp32.
+    """`auto` computes bf16 checkpoints in bf16 where the device or the native loops do, others in fp32.
 
     fp16 checkpoints run in bf16 on CUDA and in fp32 on CPU, where fp16 products are emulated; quantized ones
     in bf16 wherever the native loops multiply them as they are.
@@ -55,7 +55,7 @@ def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.d
         return torch.float32 if name == "float32" else torch.bfloat16
     if device.type == "cuda":
         return torch.float32 if model.dtype == "float32" else torch.bfloat16
-    if model.quantization is not None and native.LIBRARY is not None:
+    if native.LIBRARY is not None and (model.quantization is not None or model.dtype == "bfloat16"):
         return torch.bfloat16
     fast = model.dtype == "bfloat16" and torch.cpu._is_avx512_bf16_supported()
     return torch.bfloat16 if fast else torch.float32

@@ -1,4 +1,4 @@
-"""Decode steps in bf16 on CPUs with AVX-512 BF16: the few loops that PyTorch's operations leave time in.
+"""Decode steps in bf16 on CPUs with AVX-512 or AVX2: the few loops that PyTorch's operations leave time in.
 
 Compiled by the C++ compiler of the machine on first use (some seconds) and kept; without a compiler, or on
 another CPU, `LIBRARY` is None and callers take PyTorch's operations. Arguments are checked by the callers.
@@ -12,13 +12,13 @@ from typing import Final
 
 import torch
 
-from kernels.native.build import load
+from kernels.native.build import chosen, load
 
-__all__ = ["LIBRARY", "dense_rows", "linear", "pack", "rms_norm", "rotate_", "silu_gated", "unpack"]
+__all__ = [
+    "LIBRARY", "declare", "dense_rows", "linear", "pack", "rms_norm", "rotate_", "silu_gated", "unpack",
+]  # fmt: skip
 
 LANES: Final = 16
-LIBRARY: Final = load()
-
 _P, _I, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_linear": (_P, _I, _P, _P, _P, _P, _I, _I, _I, _I),
@@ -32,11 +32,19 @@ _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_lora": (_P, _P, _P, _I, _P, _I, _I, _I),
     "graft_lora_fp32": (_P, _P, _P, _I, _P, _I, _I, _I),
 }
-if LIBRARY is not None:
-    LIBRARY.graft_widen.argtypes, LIBRARY.graft_widen.restype = (ctypes.c_bool,), ctypes.c_bool
-    for _name, _types in _ARGUMENTS.items():
-        getattr(LIBRARY, _name).argtypes = _types
-        getattr(LIBRARY, _name).restype = None
+
+
+def declare(library: ctypes.CDLL | None) -> ctypes.CDLL | None:
+    """Tells ctypes what the functions of a compiled library take."""
+    if library is not None:
+        library.graft_widen.argtypes, library.graft_widen.restype = (ctypes.c_bool,), ctypes.c_bool
+        for name, types in _ARGUMENTS.items():
+            getattr(library, name).argtypes = types
+            getattr(library, name).restype = None
+    return library
+
+
+LIBRARY: Final = declare(load(chosen()))
 
 
 def dense_rows(x: torch.Tensor) -> bool:

@@ -18,80 +18,66 @@ struct Attend {
   float scale;
 };
 
-// Lane i of the result is the sum of a[i]'s lanes.
-inline __m512 sums(const __m512 (&a)[LANES]) {
-  __m512 b[8], c[4], d[2];
-  for (int i = 0; i < 8; i++)
-    b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-  for (int i = 0; i < 4; i++) {
-    const __m512d x = _mm512_castps_pd(b[2 * i]), y = _mm512_castps_pd(b[2 * i + 1]);
-    c[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
-  }
-  for (int i = 0; i < 2; i++)
-    d[i] = _mm512_add_ps(_mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0x88),
-                         _mm512_shuffle_f32x4(c[2 * i], c[2 * i + 1], 0xdd));
-  return _mm512_add_ps(_mm512_shuffle_f32x4(d[0], d[1], 0x88), _mm512_shuffle_f32x4(d[0], d[1], 0xdd));
-}
-
 // scores[t] = scale * q . key of slots[t]; returns the largest. `scores` has room for whole vectors.
 float score(const bf16* q, const bf16* keys, const int64_t* slots, int64_t count, int64_t dim, float scale,
             float* scores) {
-  __m512 largest = _mm512_set1_ps(-INFINITY);
+  Floats largest = fill(-INFINITY);
   for (int64_t t = 0; t < count; t += LANES) {
-    __m512 dots[LANES];
+    Floats dots[LANES];
     for (int64_t i = 0; i < LANES; i++) {
       const bf16* key = keys + slots[std::min(t + i, count - 1)] * dim;
-      dots[i] = _mm512_setzero_ps();
+      dots[i] = zeros();
       for (int64_t d = 0; d < dim; d += 2 * LANES)
-        dots[i] = _mm512_dpbf16_ps(dots[i], (__m512bh)_mm512_loadu_si512(q + d), (__m512bh)_mm512_loadu_si512(key + d));
+        dots[i] = add_products(dots[i], load_pairs(q + d), load_pairs(key + d));
     }
-    const __m512 block = _mm512_mul_ps(sums(dots), _mm512_set1_ps(scale));
-    largest = _mm512_max_ps(largest, block);
-    _mm512_storeu_ps(scores + t, block);
+    const Floats block = sums(dots) * fill(scale);
+    largest = max(largest, block);
+    store(scores + t, block);
   }
-  return _mm512_reduce_max_ps(largest);
+  return largest_of(largest);
 }
 
 // scores become e^(score - largest), nought behind the last; returns their sum.
 float weigh(float* scores, int64_t count, float largest) {
-  __m512 total = _mm512_setzero_ps();
+  Floats total = zeros();
   for (int64_t t = 0; t < count; t += LANES) {
-    const __m512 away = _mm512_sub_ps(_mm512_loadu_ps(scores + t), _mm512_set1_ps(largest));
-    const __m512 weight = _mm512_maskz_mov_ps(first(count - t), exp(away));
-    _mm512_storeu_ps(scores + t, weight);
-    total = _mm512_add_ps(total, weight);
+    const Floats away = load(scores + t) - fill(largest);
+    const Floats weight = keep(first(count - t), exp(away));
+    store(scores + t, weight);
+    total = total + weight;
   }
-  return _mm512_reduce_add_ps(total);
+  return sum_of(total);
 }
 
 // HEADS heads' weighted values, PARTS vectors of dimensions: each value is read and widened once.
 template <int HEADS, int PARTS>
 void mix(const bf16* values, const int64_t* slots, int64_t count, int64_t dim, const float* weights, int64_t width,
          const float* totals, bf16* out) {
-  __m512 sum[HEADS][PARTS];
+  Floats sum[HEADS][PARTS];
   for (auto& head : sum)
-    for (auto& part : head) part = _mm512_setzero_ps();
+    for (auto& part : head) part = zeros();
   for (int64_t t = 0; t < count; t++) {
     const bf16* value = values + slots[t] * dim;
-    __m512 parts[PARTS];
+    Floats parts[PARTS];
     for (int i = 0; i < PARTS; i++) parts[i] = load(value + i * LANES);
     for (int h = 0; h < HEADS; h++) {
-      const __m512 weight = _mm512_set1_ps(weights[h * width + t]);
-      for (int i = 0; i < PARTS; i++) sum[h][i] = _mm512_fmadd_ps(weight, parts[i], sum[h][i]);
+      const Floats weight = fill(weights[h * width + t]);
+      for (int i = 0; i < PARTS; i++) sum[h][i] = fma(weight, parts[i], sum[h][i]);
     }
   }
   for (int h = 0; h < HEADS; h++)
     for (int i = 0; i < PARTS; i++)
-      store(out + h * dim + i * LANES, _mm512_div_ps(sum[h][i], _mm512_set1_ps(totals[h])));
+      store(out + h * dim + i * LANES, sum[h][i] / fill(totals[h]));
 }
 
 template <int HEADS>
 void mix_heads(const bf16* values, const int64_t* slots, int64_t count, int64_t dim, const float* weights,
                int64_t width, const float* totals, bf16* out) {
   int64_t d = 0;
-  for (; d + 4 * LANES <= dim; d += 4 * LANES)
-    mix<HEADS, 4>(values + d, slots, count, dim, weights, width, totals, out + d);
-  for (; d < dim; d += 2 * LANES) mix<HEADS, 2>(values + d, slots, count, dim, weights, width, totals, out + d);
+  constexpr int MOST = sized(4, HEADS <= 3 ? 2 : 1), LEAST = std::min(MOST, 2);
+  for (; d + MOST * LANES <= dim; d += MOST * LANES)
+    mix<HEADS, MOST>(values + d, slots, count, dim, weights, width, totals, out + d);
+  for (; d < dim; d += LEAST * LANES) mix<HEADS, LEAST>(values + d, slots, count, dim, weights, width, totals, out + d);
 }
 
 // Pages lie anywhere, which the CPU does not foresee: asking for all lines at once spares most of the wait for each.

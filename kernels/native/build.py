@@ -1,6 +1,7 @@
 """Compiles kernels.cpp where there is a compiler and a CPU for it, and keeps what came out.
 
-`python kernels/native/build.py FOLDER` compiles into a cache folder, for images without a compiler.
+`python kernels/native/build.py FOLDER` compiles for every kind of CPU into a cache folder, for images without
+a compiler.
 """
 
 from __future__ import annotations
@@ -20,59 +21,99 @@ log = logging.getLogger(__name__)
 
 SOURCE: Final = Path(__file__).with_name("kernels.cpp")
 HEADERS: Final = tuple(sorted(Path(__file__).parent.glob("*.h")))
-FLAGS: Final = (
-    "-std=c++20", "-O3", "-fno-math-errno", "-pthread", "-fPIC", "-shared", "-w",
-    "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma",
-)  # fmt: skip
-"""The instructions by name, not `-march=native`: a cache folder may be shared by unlike machines."""
-_SECONDS: Final = 120
+FLAGS: Final = ("-std=c++20", "-O3", "-fno-math-errno", "-pthread", "-fPIC", "-shared", "-w", "-mfma")
+_AVX512: Final = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
+INSTRUCTIONS: Final = {
+    "avx512_bf16": (*_AVX512, "-mavx512bf16"),
+    "avx512": _AVX512,
+    "avx2": ("-mavx2", "-mf16c"),
+}
+"""The fastest first. By name, not `-march=native`: a cache folder may be shared by unlike machines."""
+_SECONDS: Final = 600
+"""Ten seconds of CPU time; a machine that starts many workers at once has less of it than it seems."""
 
 
-def load() -> ctypes.CDLL | None:
-    """The library, compiled at most once per source and flags; None where it cannot be, and why is logged.
-
-    GRAFTWORK_WORKER_NATIVE=0 turns it off; GRAFTWORK_WORKER_CACHE_DIR names the cache folder, by default
-    ~/.cache/graftwork.
-    """
-    if os.environ.get("GRAFTWORK_WORKER_NATIVE") == "0":
-        return None
+def supported() -> tuple[str, ...]:
+    """Of `INSTRUCTIONS` those that this CPU has, the fastest first."""
     import torch
 
-    if not torch.cpu._is_avx512_bf16_supported():
-        log.info("no AVX-512 BF16 on this CPU: decoding takes PyTorch's operations")
+    found = torch.cpu.get_capabilities()
+    avx512 = all(found.get(f"avx512_{part}") for part in ("f", "bw", "dq", "vl"))
+    has = {
+        "avx512_bf16": avx512 and found.get("avx512_bf16"),
+        "avx512": avx512,
+        "avx2": found.get("avx2") and found.get("f16c"),
+    }
+    return tuple(name for name in INSTRUCTIONS if has[name] and found.get("fma3"))
+
+
+def chosen() -> str | None:
+    """The set of instructions to compile for, or None for PyTorch's operations.
+
+    The fastest that the CPU has; GRAFTWORK_WORKER_NATIVE names a slower one, and is 0 for none.
+
+    Raises:
+        ValueError: GRAFTWORK_WORKER_NATIVE has another value, or names what this CPU lacks.
+    """
+    wanted = os.environ.get("GRAFTWORK_WORKER_NATIVE", "")
+    if wanted == "0":
+        return None
+    names = supported()
+    if wanted in ("", "1"):
+        return names[0] if names else None
+    if wanted not in names:
+        raise ValueError(
+            f"GRAFTWORK_WORKER_NATIVE={wanted}: leave it out, set 0 for PyTorch's operations, "
+            f"or one of what this CPU has: {', '.join(names) or 'nothing'}"
+        )
+    return wanted
+
+
+def load(instructions: str | None) -> ctypes.CDLL | None:
+    """The library, compiled at most once per source and flags; None where it cannot be, and why is logged.
+
+    GRAFTWORK_WORKER_CACHE_DIR names the cache folder, by default ~/.cache/graftwork.
+
+    Args:
+        instructions: what `chosen` says.
+    """
+    if instructions is None:
+        if os.environ.get("GRAFTWORK_WORKER_NATIVE") != "0":
+            log.info("neither AVX-512 nor AVX2 on this CPU: decoding takes PyTorch's operations")
         return None
     try:
         root = os.environ.get("GRAFTWORK_WORKER_CACHE_DIR") or Path.home() / ".cache" / "graftwork"
-        return ctypes.CDLL(str(library(Path(root))))
+        return ctypes.CDLL(str(library(Path(root), instructions)))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         log.warning("the native CPU kernels are not used, decoding will be slower: %s", error)
         return None
 
 
-def library(root: Path) -> Path:
-    """The compiled file in a cache folder.
+def library(root: Path, instructions: str) -> Path:
+    """The file in a cache folder that is compiled for a set of instructions.
 
     Raises:
         OSError, RuntimeError, subprocess.SubprocessError: it is not there and cannot be compiled.
     """
-    parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in FLAGS)]
+    flags = (*FLAGS, *INSTRUCTIONS[instructions])
+    parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in flags)]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     folder = root / "native"
     target = folder / f"{key}.so"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _compile(folder, target)
+        _compile(folder, target, flags)
     return target
 
 
-def _compile(folder: Path, target: Path) -> None:
+def _compile(folder: Path, target: Path, flags: tuple[str, ...]) -> None:
     """Written aside and renamed, so that another process never loads half a library."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
         raise RuntimeError("there is no C++ compiler (g++, clang++ or $CXX)")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         part = Path(scratch) / target.name
-        command = [compiler, *FLAGS, "-o", str(part), str(SOURCE)]
+        command = [compiler, *flags, "-o", str(part), str(SOURCE)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         if done.returncode:
             raise RuntimeError(f"{compiler} failed: {done.stderr.strip()[-400:]}")
@@ -80,4 +121,5 @@ def _compile(folder: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(library(Path(sys.argv[1])))
+    for _name in INSTRUCTIONS:
+        print(library(Path(sys.argv[1]), _name))

@@ -1,4 +1,4 @@
-// Decode steps in bf16 on CPUs with AVX-512 and its BF16 products. Plain C functions on pointers: no header of
+// Decode steps in bf16 on CPUs with AVX-512 or AVX2. Plain C functions on pointers: no header of
 // PyTorch's, so that it compiles in seconds and fits any version. Sums are float32, rounded once at the end.
 // Strides and sizes are in elements. README.md tells what was measured.
 
@@ -16,11 +16,11 @@ void rotate_row(bf16* x, const bf16* cos, const bf16* sin, int64_t heads, int64_
   for (int64_t h = 0; h < heads; h++) {
     bf16* head = x + h * head_dim;
     for (int64_t d = 0; d < half; d += LANES) {
-      const __mmask16 mask = first(half - d);
-      const __m512 a = load(head + d, mask), b = load(head + half + d, mask);
-      store(head + d, _mm512_fmadd_ps(a, load(cos + d, mask), _mm512_mul_ps(b, load(sin + d, mask))), mask);
+      const Mask mask = first(half - d);
+      const Floats a = load(head + d, mask), b = load(head + half + d, mask);
+      store(head + d, fma(a, load(cos + d, mask), b * load(sin + d, mask)), mask);
       store(head + half + d,
-            _mm512_fmadd_ps(b, load(cos + half + d, mask), _mm512_mul_ps(a, load(sin + half + d, mask))), mask);
+            fma(b, load(cos + half + d, mask), a * load(sin + half + d, mask)), mask);
     }
   }
 }
@@ -30,7 +30,7 @@ void rotate_row(bf16* x, const bf16* cos, const bf16* sin, int64_t heads, int64_
 extern "C" {
 
 // Tests compare both kinds of products; returns which there were.
-bool graft_widen(bool widen) { return std::exchange(widened(), widen); }
+bool graft_widen(bool widen) { return widen_products(widen); }
 
 // out [rows, columns] = x W^T (+ bias) (+ residual); w is packed, inner is even.
 void graft_linear(const bf16* x, int64_t x_row, const bf16* w, const bf16* bias, const bf16* residual, bf16* out,
@@ -67,16 +67,16 @@ void graft_rms_norm(const bf16* x, int64_t x_row, const float* weight, bf16* out
     for (int64_t head = 0; head < heads; head++) {
       const bf16* from = x + row * x_row + head * width;
       bf16* to = out + row * out_row + head * width;
-      __m512 squares = _mm512_setzero_ps();
+      Floats squares = zeros();
       for (int64_t d = 0; d < width; d += LANES) {
-        const __m512 value = load(from + d, first(width - d));
-        squares = _mm512_fmadd_ps(value, value, squares);
+        const Floats value = load(from + d, first(width - d));
+        squares = fma(value, value, squares);
       }
-      const __m512 scale = _mm512_set1_ps(1 / std::sqrt(_mm512_reduce_add_ps(squares) / width + eps));
+      const Floats scale = fill(1 / std::sqrt(sum_of(squares) / width + eps));
       for (int64_t d = 0; d < width; d += LANES) {
-        const __mmask16 mask = first(width - d);
-        const __m512 gain = _mm512_maskz_loadu_ps(mask, weight + head * width + d);
-        store(to + d, _mm512_mul_ps(_mm512_mul_ps(load(from + d, mask), scale), gain), mask);
+        const Mask mask = first(width - d);
+        const Floats gain = load(weight + head * width + d, mask);
+        store(to + d, load(from + d, mask) * scale * gain, mask);
       }
     }
   });
@@ -94,11 +94,11 @@ void graft_rotate(bf16* x, int64_t x_row, const bf16* cos, const bf16* sin, int6
 void graft_silu_gated(const bf16* gate_up, bf16* out, int64_t rows, int64_t inner, int64_t threads) {
   by_rows(rows, 2 * inner, threads, [&](int64_t row) {
     for (int64_t d = 0; d < inner; d += LANES) {
-      const __mmask16 mask = first(inner - d);
+      const Mask mask = first(inner - d);
       const bf16* from = gate_up + row * 2 * inner + d;
-      const __m512 gate = load(from, mask), up = load(from + inner, mask);
-      const __m512 fall = _mm512_add_ps(_mm512_set1_ps(1), exp(_mm512_sub_ps(_mm512_setzero_ps(), gate)));
-      store(out + row * inner + d, _mm512_mul_ps(_mm512_div_ps(gate, fall), up), mask);
+      const Floats gate = load(from, mask), up = load(from + inner, mask);
+      const Floats fall = fill(1) + exp(zeros() - gate);
+      store(out + row * inner + d, gate / fall * up, mask);
     }
   });
 }

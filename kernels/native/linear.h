@@ -14,7 +14,7 @@ constexpr int64_t UNIT = 6;
 // Asks for the weights behind a tile's while its many rows compute; few rows wait for memory in any case.
 template <int ROWS, int BLOCKS>
 void request_next(const bf16* w, int64_t pairs, int64_t p) {
-  if constexpr (ROWS >= 8)
+  if constexpr (ROWS >= sized(8, 2))
     for (int b = 0; b < BLOCKS; b++)
       _mm_prefetch(reinterpret_cast<const char*>(w + ((BLOCKS + b) * pairs + p) * 2 * LANES), _MM_HINT_T1);
 }
@@ -22,35 +22,42 @@ void request_next(const bf16* w, int64_t pairs, int64_t p) {
 // A row's sums run through its pairs in order, whatever the tile: the same bits beside any other rows. Inlined by force:
 // in a function of its own the compiler writes every sum to memory at every pair, and needs 2.5 times as long.
 template <int ROWS, int BLOCKS>
-[[gnu::always_inline]] inline void product(const bf16* x, int64_t x_row, const bf16* w, int64_t pairs, __m512 (&sum)[BLOCKS][ROWS]) {
+[[gnu::always_inline]] inline void product(const bf16* x, int64_t x_row, const bf16* w, int64_t pairs, Floats (&sum)[BLOCKS][ROWS]) {
   for (auto& block : sum)
-    for (auto& value : block) value = _mm512_setzero_ps();
+    for (auto& value : block) value = zeros();
   for (int64_t p = 0; p < pairs; p++) {
     request_next<ROWS, BLOCKS>(w, pairs, p);
-    __m512bh weights[BLOCKS];
-    for (int b = 0; b < BLOCKS; b++) weights[b] = (__m512bh)_mm512_loadu_si512(w + (b * pairs + p) * 2 * LANES);
+    Pairs weights[BLOCKS];
+    for (int b = 0; b < BLOCKS; b++) weights[b] = load_pairs(w + (b * pairs + p) * 2 * LANES);
     for (int r = 0; r < ROWS; r++) {
       int32_t pair;
       std::memcpy(&pair, x + r * x_row + 2 * p, sizeof pair);
-      const auto inputs = (__m512bh)_mm512_set1_epi32(pair);
-      for (int b = 0; b < BLOCKS; b++) sum[b][r] = _mm512_dpbf16_ps(sum[b][r], weights[b], inputs);
+      const Pairs inputs = repeat(pair);
+      for (int b = 0; b < BLOCKS; b++) sum[b][r] = add_products(sum[b][r], weights[b], inputs);
     }
   }
 }
 
 template <int ROWS, int BLOCKS>
-[[gnu::always_inline]] inline void product(const float* x, int64_t x_row, const bf16* w, int64_t pairs, __m512 (&sum)[BLOCKS][ROWS]) {
+[[gnu::always_inline]] inline void product(const float* x, int64_t x_row, const bf16* w, int64_t pairs, Floats (&sum)[BLOCKS][ROWS]) {
   for (auto& block : sum)
-    for (auto& value : block) value = _mm512_setzero_ps();
+    for (auto& value : block) value = zeros();
   for (int64_t p = 0; p < pairs; p++) {
     request_next<ROWS, BLOCKS>(w, pairs, p);
     // Weights are loaded twice, for their halves in turn: more registers are left for sums.
-    __m512 weights[BLOCKS];
     const auto half = [&](auto take, const float* inputs) {
-      for (int b = 0; b < BLOCKS; b++) weights[b] = take(_mm512_loadu_si512(w + (b * pairs + p) * 2 * LANES));
-      for (int r = 0; r < ROWS; r++) {
-        const __m512 input = _mm512_set1_ps(inputs[r * x_row]);
-        for (int b = 0; b < BLOCKS; b++) sum[b][r] = _mm512_fmadd_ps(input, weights[b], sum[b][r]);
+      if constexpr (REGISTERS == 32) {
+        Floats weights[BLOCKS];
+        for (int b = 0; b < BLOCKS; b++) weights[b] = take(load_pairs(w + (b * pairs + p) * 2 * LANES));
+        for (int r = 0; r < ROWS; r++) {
+          const Floats input = fill(inputs[r * x_row]);
+          for (int b = 0; b < BLOCKS; b++) sum[b][r] = fma(input, weights[b], sum[b][r]);
+        }
+      } else {  // one block's weights at a time: there are no registers for more
+        for (int b = 0; b < BLOCKS; b++) {
+          const Floats weight = take(load_pairs(w + (b * pairs + p) * 2 * LANES));
+          for (int r = 0; r < ROWS; r++) sum[b][r] = fma(fill(inputs[r * x_row]), weight, sum[b][r]);
+        }
       }
     };
     half(evens, x + 2 * p);
@@ -69,16 +76,16 @@ struct Linear {
 
 template <int ROWS, int BLOCKS, typename X>
 void tile(const Linear<X>& call, int64_t row, int64_t block) {
-  __m512 sum[BLOCKS][ROWS];
+  Floats sum[BLOCKS][ROWS];
   product<ROWS, BLOCKS>(call.x + row * call.x_row, call.x_row, call.w + block * LANES * call.inner, call.inner / 2, sum);
   for (int b = 0; b < BLOCKS; b++) {
     const int64_t column = (block + b) * LANES;
-    const __mmask16 mask = first(call.columns - column);
+    const Mask mask = first(call.columns - column);
     for (int r = 0; r < ROWS; r++) {
       const int64_t at = (row + r) * call.columns + column;
-      __m512 value = sum[b][r];
-      if (call.bias) value = _mm512_add_ps(value, load(call.bias + column, mask));
-      if (call.residual) value = _mm512_add_ps(value, load(call.residual + at, mask));
+      Floats value = sum[b][r];
+      if (call.bias) value = value + load(call.bias + column, mask);
+      if (call.residual) value = value + load(call.residual + at, mask);
       store(call.out + at, value, mask);
     }
   }
@@ -87,7 +94,8 @@ void tile(const Linear<X>& call, int64_t row, int64_t block) {
 template <int ROWS, typename X>
 void rows_of(const Linear<X>& call, int64_t row, int64_t begin, int64_t end) {
   // As many sums as hide the products' latency and fit the registers.
-  constexpr int BLOCKS = ROWS == 1 ? UNIT : ROWS <= 4 ? 4 : sizeof(X) == sizeof(float) ? 3 : 2;
+  constexpr int SEVERAL = ROWS <= 4 ? 4 : sizeof(X) == sizeof(float) ? 3 : 2;
+  constexpr int BLOCKS = ROWS == 1 ? UNIT : sized(SEVERAL, ROWS == 2 ? 3 : 1);
   int64_t block = begin;
   for (; block + BLOCKS <= end; block += BLOCKS) tile<ROWS, BLOCKS>(call, row, block);
   for (; block < end; block++) tile<ROWS, 1>(call, row, block);
@@ -96,7 +104,7 @@ void rows_of(const Linear<X>& call, int64_t row, int64_t begin, int64_t end) {
 template <typename X>
 void all_rows(const Linear<X>& call, int64_t rows, int64_t begin, int64_t end) {
   int64_t row = 0;
-  for (; row + 8 <= rows; row += 8) rows_of<8>(call, row, begin, end);
+  for (; row + TALL <= rows; row += TALL) rows_of<TALL>(call, row, begin, end);
   for (; row + 4 <= rows; row += 4) rows_of<4>(call, row, begin, end);
   for (; row + 2 <= rows; row += 2) rows_of<2>(call, row, begin, end);
   for (; row < rows; row++) rows_of<1>(call, row, begin, end);
@@ -118,8 +126,8 @@ inline const float* widen_rows(const bf16* x, int64_t x_row, int64_t rows, int64
   held.resize(rows * inner);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t d = 0; d < inner; d += LANES) {
-      const __mmask16 mask = first(inner - d);
-      _mm512_mask_storeu_ps(held.data() + r * inner + d, mask, load(x + r * x_row + d, mask));
+      const Mask mask = first(inner - d);
+      store(held.data() + r * inner + d, load(x + r * x_row + d, mask), mask);
     }
   return held.data();
 }

@@ -34,12 +34,6 @@ struct LoraMatrices {
   const T* b[MOST_SLICES];
 };
 
-inline __m512 load(const float* x, __mmask16 mask = 0xffff) { return _mm512_maskz_loadu_ps(mask, x); }
-
-inline void store(float* x, __m512 value, __mmask16 mask = 0xffff) { _mm512_mask_storeu_ps(x, mask, value); }
-
-inline __mmask32 first_pairs(int64_t count) { return count >= 2 * LANES ? ~__mmask32{0} : (__mmask32{1} << count) - 1; }
-
 // x as weights are that are taken apart: of every 32 numbers the even ones, then the odd ones; noughts behind the last.
 inline const float* take_apart(const bf16* x, int64_t x_row, int64_t rows, int64_t inner, int64_t padded, int64_t threads) {
   static thread_local std::vector<float> held;
@@ -47,9 +41,9 @@ inline const float* take_apart(const bf16* x, int64_t x_row, int64_t rows, int64
   float* const apart = held.data();
   by_rows(rows, inner, threads, [=](int64_t row) {
     for (int64_t d = 0; d < inner; d += 2 * LANES) {
-      const __m512i pairs = _mm512_maskz_loadu_epi16(first_pairs(inner - d), x + row * x_row + d);
-      _mm512_storeu_ps(apart + row * padded + d, evens(pairs));
-      _mm512_storeu_ps(apart + row * padded + d + LANES, odds(pairs));
+      const Pairs pairs = load_pairs(x + row * x_row + d, first_pairs(inner - d));
+      store(apart + row * padded + d, evens(pairs));
+      store(apart + row * padded + d + LANES, odds(pairs));
     }
   });
   return apart;
@@ -60,64 +54,64 @@ inline const float* take_apart(const bf16* x, int64_t x_row, int64_t rows, int64
 template <int ROWS, int RANKS>
 [[gnu::always_inline]] inline void shrink(const float* const* x, const float* const* a, int64_t inner, float* shrunk, int64_t ranks) {
   constexpr int64_t PIECE = 16 * LANES;
-  __m512 total[ROWS][RANKS];
+  Floats total[ROWS][RANKS];
   for (auto& row : total)
-    for (auto& value : row) value = _mm512_setzero_ps();
+    for (auto& value : row) value = zeros();
   for (int64_t begin = 0; begin < inner; begin += PIECE) {
-    __m512 sum[ROWS][RANKS];
+    Floats sum[ROWS][RANKS];
     for (auto& row : sum)
-      for (auto& value : row) value = _mm512_setzero_ps();
+      for (auto& value : row) value = zeros();
     for (int64_t d = begin; d < std::min(inner, begin + PIECE); d += LANES) {
-      const __mmask16 mask = first(inner - d);
-      __m512 weights[RANKS];
+      const Mask mask = first(inner - d);
+      Floats weights[RANKS];
       for (int j = 0; j < RANKS; j++) weights[j] = load(a[j] + d, mask);
       for (int r = 0; r < ROWS; r++) {
-        const __m512 input = load(x[r] + d, mask);
-        for (int j = 0; j < RANKS; j++) sum[r][j] = _mm512_fmadd_ps(input, weights[j], sum[r][j]);
+        const Floats input = load(x[r] + d, mask);
+        for (int j = 0; j < RANKS; j++) sum[r][j] = fma(input, weights[j], sum[r][j]);
       }
     }
     for (int r = 0; r < ROWS; r++)
-      for (int j = 0; j < RANKS; j++) total[r][j] = _mm512_add_ps(total[r][j], sum[r][j]);
+      for (int j = 0; j < RANKS; j++) total[r][j] = total[r][j] + sum[r][j];
   }
   for (int r = 0; r < ROWS; r++)
-    for (int j = 0; j < RANKS; j++) shrunk[r * ranks + j] = _mm512_reduce_add_ps(total[r][j]);
+    for (int j = 0; j < RANKS; j++) shrunk[r * ranks + j] = sum_of(total[r][j]);
 }
 
 // The same of bf16, whose own rounding is coarser than any sum's.
 template <int ROWS, int RANKS, typename X>
 [[gnu::always_inline]] inline void shrink(const X* const* x, const bf16* const* a, int64_t inner, float* shrunk, int64_t ranks) {
-  __m512 sum[ROWS][RANKS];
+  Floats sum[ROWS][RANKS];
   for (auto& row : sum)
-    for (auto& value : row) value = _mm512_setzero_ps();
+    for (auto& value : row) value = zeros();
   for (int64_t d = 0; d < inner; d += 2 * LANES) {
-    const __mmask32 mask = first_pairs(inner - d);
-    __m512i weights[RANKS];
-    for (int j = 0; j < RANKS; j++) weights[j] = _mm512_maskz_loadu_epi16(mask, a[j] + d);
+    const PairMask mask = first_pairs(inner - d);
+    Pairs weights[RANKS];
+    for (int j = 0; j < RANKS; j++) weights[j] = load_pairs(a[j] + d, mask);
     if constexpr (sizeof(X) == sizeof(float)) {
       const auto half = [&](auto take, int64_t at) {
-        __m512 taken[RANKS];
+        Floats taken[RANKS];
         for (int j = 0; j < RANKS; j++) taken[j] = take(weights[j]);
         for (int r = 0; r < ROWS; r++) {
-          const __m512 input = _mm512_loadu_ps(x[r] + at);
-          for (int j = 0; j < RANKS; j++) sum[r][j] = _mm512_fmadd_ps(input, taken[j], sum[r][j]);
+          const Floats input = load(x[r] + at);
+          for (int j = 0; j < RANKS; j++) sum[r][j] = fma(input, taken[j], sum[r][j]);
         }
       };
       half(evens, d);
       half(odds, d + LANES);
     } else {
       for (int r = 0; r < ROWS; r++) {
-        const auto input = (__m512bh)_mm512_maskz_loadu_epi16(mask, x[r] + d);
-        for (int j = 0; j < RANKS; j++) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], input, (__m512bh)weights[j]);
+        const Pairs input = load_pairs(x[r] + d, mask);
+        for (int j = 0; j < RANKS; j++) sum[r][j] = add_products(sum[r][j], input, weights[j]);
       }
     }
   }
   for (int r = 0; r < ROWS; r++)
-    for (int j = 0; j < RANKS; j++) shrunk[r * ranks + j] = _mm512_reduce_add_ps(sum[r][j]);
+    for (int j = 0; j < RANKS; j++) shrunk[r * ranks + j] = sum_of(sum[r][j]);
 }
 
 template <int ROWS, typename X, typename T>
 void shrink_rows(const X* const* x, const T* const* a, int64_t count, int64_t inner, float* shrunk, int64_t ranks) {
-  constexpr int RANKS = ROWS == 1 ? 8 : 4;
+  constexpr int RANKS = sized(ROWS == 1 ? 8 : 4, 4 / ROWS);
   int64_t j = 0;
   for (; j + RANKS <= count; j += RANKS) shrink<ROWS, RANKS>(x, a + j, inner, shrunk + j, ranks);
   for (; j < count; j++) shrink<ROWS, 1>(x, a + j, inner, shrunk + j, ranks);
@@ -127,27 +121,30 @@ void shrink_rows(const X* const* x, const T* const* a, int64_t count, int64_t in
 template <int ROWS, typename T>
 void add_ranks(T* const* out, const T* b, int64_t width, const int32_t* rows, const float* weights, int64_t ranks,
                int64_t columns) {
-  constexpr int SUMS = ROWS == 1 ? 8 : 4;
+  constexpr int SUMS = sized(ROWS == 1 ? 8 : 4, 4 / ROWS);
   for (int64_t c = 0; c < columns; c += SUMS * LANES) {
-    __m512 sum[ROWS][SUMS];
-    __mmask16 mask[SUMS];
+    Floats sum[ROWS][SUMS];
+    Mask mask[SUMS];
     for (int i = 0; i < SUMS; i++) {
       mask[i] = first(std::max<int64_t>(0, columns - c - i * LANES));
-      for (int r = 0; r < ROWS; r++) sum[r][i] = _mm512_setzero_ps();
+      for (int r = 0; r < ROWS; r++) sum[r][i] = zeros();
     }
     for (int64_t j = 0; j < ranks; j++) {
       const T* row = b + int64_t{rows[j]} * width + c;
-      __m512 part[SUMS];
+      Floats part[SUMS];
       for (int i = 0; i < SUMS; i++) part[i] = load(row + i * LANES, mask[i]);
       for (int r = 0; r < ROWS; r++) {
-        const __m512 weight = _mm512_set1_ps(weights[r * ranks + j]);
-        for (int i = 0; i < SUMS; i++) sum[r][i] = _mm512_fmadd_ps(weight, part[i], sum[r][i]);
+        const Floats weight = fill(weights[r * ranks + j]);
+        for (int i = 0; i < SUMS; i++) sum[r][i] = fma(weight, part[i], sum[r][i]);
       }
     }
+// By force: as loops, GCC 12 keeps every sum in memory where it inlines this.
+#pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
       for (int i = 0; i < SUMS; i++) {
         T* const to = out[r] + c + i * LANES;
-        store(to, _mm512_add_ps(load(to, mask[i]), sum[r][i]), mask[i]);
+        store(to, load(to, mask[i]) + sum[r][i], mask[i]);
       }
   }
 }

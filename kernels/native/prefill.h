@@ -17,49 +17,25 @@ struct Chunk {
   const int64_t* slots;
 };
 
-// 16 rows of 16 numbers, transposed.
-inline void transpose(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 8; i++) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; j++) {
-      r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  for (int j = 0; j < 4; j++) {
-    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88), b = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
-    const __m512i c = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
-    t[j] = _mm512_shuffle_i32x4(a, c, 0x88);
-    t[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
-    t[8 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    t[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
-  }
-  for (int i = 0; i < 16; i++) r[i] = t[i];
-}
-
 // Keys as a linear layer's packed weights, outputs being keys; what is missing to a tile repeats the last.
 inline void pack_keys(const bf16* keys, const int64_t* slots, int64_t count, int64_t dim, bf16* packed) {
   for (int64_t block = 0; block < KEYS / LANES; block++)
     for (int64_t d = 0; d < dim; d += 2 * LANES) {
-      __m512i r[16];
+      Pairs r[16];
       for (int64_t i = 0; i < LANES; i++)
-        r[i] = _mm512_loadu_si512(keys + slots[std::min(block * LANES + i, count - 1)] * dim + d);
+        r[i] = load_pairs(keys + slots[std::min(block * LANES + i, count - 1)] * dim + d);
       transpose(r);
-      for (int64_t i = 0; i < LANES; i++) _mm512_storeu_si512(packed + (block * dim / 2 + d / 2 + i) * 2 * LANES, r[i]);
+      for (int64_t i = 0; i < LANES; i++) store_pairs(packed + (block * dim / 2 + d / 2 + i) * 2 * LANES, r[i]);
     }
 }
 
 template <int ROWS, int BLOCKS, typename X>
 void scores_of(const X* q, int64_t dim, const bf16* packed, float* scores) {
   for (int64_t block = 0; block < KEYS / LANES; block += BLOCKS) {
-    __m512 sum[BLOCKS][ROWS];
+    Floats sum[BLOCKS][ROWS];
     product<ROWS, BLOCKS>(q, dim, packed + block * LANES * dim, dim / 2, sum);
     for (int b = 0; b < BLOCKS; b++)
-      for (int r = 0; r < ROWS; r++) _mm512_storeu_ps(scores + r * KEYS + (block + b) * LANES, sum[b][r]);
+      for (int r = 0; r < ROWS; r++) store(scores + r * KEYS + (block + b) * LANES, sum[b][r]);
   }
 }
 
@@ -67,49 +43,54 @@ void scores_of(const X* q, int64_t dim, const bf16* packed, float* scores) {
 // before is to be multiplied with the result.
 inline float reweigh(float* scores, int64_t from, int64_t to, float scale, float& largest, float& total) {
   constexpr int PARTS = KEYS / LANES;
-  __m512 part[PARTS];
-  __mmask16 mask[PARTS];
-  __m512 most = _mm512_set1_ps(largest);
+  Floats part[PARTS];
+  Mask mask[PARTS];
+  Floats most = fill(largest);
   for (int i = 0; i < PARTS; i++) {
     mask[i] = first(std::max<int64_t>(0, to - i * LANES)) & ~first(std::max<int64_t>(0, from - i * LANES));
-    part[i] = _mm512_mul_ps(_mm512_loadu_ps(scores + i * LANES), _mm512_set1_ps(scale));
-    most = _mm512_mask_max_ps(most, mask[i], most, part[i]);
+    part[i] = load(scores + i * LANES) * fill(scale);
+    most = max_in(mask[i], most, part[i]);
   }
-  const float now = _mm512_reduce_max_ps(most);
-  const float faded = _mm512_cvtss_f32(exp(_mm512_set1_ps(largest - now)));
-  __m512 sum = _mm512_setzero_ps();
+  const float now = largest_of(most);
+  const float faded = first_of(exp(fill(largest - now)));
+  Floats sum = zeros();
   for (int i = 0; i < PARTS; i++) {
-    const __m512 weight = _mm512_maskz_mov_ps(mask[i], exp(_mm512_sub_ps(part[i], _mm512_set1_ps(now))));
-    _mm512_storeu_ps(scores + i * LANES, weight);
-    sum = _mm512_add_ps(sum, weight);
+    const Floats weight = keep(mask[i], exp(part[i] - fill(now)));
+    store(scores + i * LANES, weight);
+    sum = sum + weight;
   }
   largest = now;
-  total = total * faded + _mm512_reduce_add_ps(sum);
+  total = total * faded + sum_of(sum);
   return faded;
 }
 
 template <int ROWS, int PARTS>
 void add_values(const float* values, int64_t count, int64_t dim, const float* weights, const float* faded, float* mixed) {
-  __m512 sum[ROWS][PARTS];
+  Floats sum[ROWS][PARTS];
   for (int r = 0; r < ROWS; r++)
     for (int i = 0; i < PARTS; i++)
-      sum[r][i] = _mm512_mul_ps(_mm512_loadu_ps(mixed + r * dim + i * LANES), _mm512_set1_ps(faded[r]));
+      sum[r][i] = load(mixed + r * dim + i * LANES) * fill(faded[r]);
   for (int64_t t = 0; t < count; t++) {
-    __m512 part[PARTS];
-    for (int i = 0; i < PARTS; i++) part[i] = _mm512_loadu_ps(values + t * dim + i * LANES);
+    Floats part[PARTS];
+    for (int i = 0; i < PARTS; i++) part[i] = load(values + t * dim + i * LANES);
     for (int r = 0; r < ROWS; r++) {
-      const __m512 weight = _mm512_set1_ps(weights[r * KEYS + t]);
-      for (int i = 0; i < PARTS; i++) sum[r][i] = _mm512_fmadd_ps(weight, part[i], sum[r][i]);
+      const Floats weight = fill(weights[r * KEYS + t]);
+      for (int i = 0; i < PARTS; i++) sum[r][i] = fma(weight, part[i], sum[r][i]);
     }
   }
+// By force: as loops, GCC 12 for AVX2 keeps every sum in memory.
+#pragma GCC unroll 8
   for (int r = 0; r < ROWS; r++)
-    for (int i = 0; i < PARTS; i++) _mm512_storeu_ps(mixed + r * dim + i * LANES, sum[r][i]);
+#pragma GCC unroll 8
+    for (int i = 0; i < PARTS; i++) store(mixed + r * dim + i * LANES, sum[r][i]);
 }
 
 template <int ROWS>
 void add_tile(const float* values, int64_t count, int64_t dim, const float* weights, const float* faded, float* mixed) {
   int64_t d = 0;
-  for (; d + 4 * LANES <= dim; d += 4 * LANES) add_values<ROWS, 4>(values + d, count, dim, weights, faded, mixed + d);
+  constexpr int MOST = sized(4, 2);
+  for (; d + MOST * LANES <= dim; d += MOST * LANES)
+    add_values<ROWS, MOST>(values + d, count, dim, weights, faded, mixed + d);
   for (; d < dim; d += 2 * LANES) add_values<ROWS, 2>(values + d, count, dim, weights, faded, mixed + d);
 }
 
@@ -134,7 +115,7 @@ void attend_tile(const Attend& call, const Chunk& chunk, int64_t begin, int64_t 
     const bf16* q = call.q + (chunk.row + begin + m / group) * call.q_row + head * dim;
     for (int64_t d = 0; d < dim; d += LANES)
       if constexpr (sizeof(X) == sizeof(float))
-        _mm512_storeu_ps(held_queries.data() + m * dim + d, load(q + d));
+        store(held_queries.data() + m * dim + d, load(q + d));
       else
         std::memcpy(held_queries.data() + m * dim + d, q + d, LANES * sizeof(bf16));
     largest[m] = call.sinks ? call.sinks[head] : -INFINITY;
@@ -149,12 +130,13 @@ void attend_tile(const Attend& call, const Chunk& chunk, int64_t begin, int64_t 
     pack_keys(keys, slots, count, dim, packed.data());
     for (int64_t t = 0; t < count; t++)
       for (int64_t d = 0; d < dim; d += LANES)
-        _mm512_storeu_ps(values.data() + t * dim + d, load(held_values + slots[t] * dim + d));
+        store(values.data() + t * dim + d, load(held_values + slots[t] * dim + d));
     const X* q = held_queries.data();
     int64_t m = 0;
-    for (; m + 8 <= rows; m += 8) scores_of<8, 2>(q + m * dim, dim, packed.data(), scores.data() + m * KEYS);
-    for (; m + 4 <= rows; m += 4) scores_of<4, 4>(q + m * dim, dim, packed.data(), scores.data() + m * KEYS);
-    for (; m < rows; m++) scores_of<1, 4>(q + m * dim, dim, packed.data(), scores.data() + m * KEYS);
+    const auto score = [&](auto function) { function(q + m * dim, dim, packed.data(), scores.data() + m * KEYS); };
+    for (; m + TALL <= rows; m += TALL) score(scores_of<TALL, sized(2, 1), X>);
+    for (; m + 4 <= rows; m += 4) score(scores_of<4, sized(4, 1), X>);
+    for (; m < rows; m++) score(scores_of<1, 4, X>);
     for (m = 0; m < rows; m++) {
       const int64_t to = start + begin + m / group + 1 - at, from = call.window ? std::max<int64_t>(0, to - call.window) : 0;
       if (from < std::min(to, count)) {
@@ -168,14 +150,14 @@ void attend_tile(const Attend& call, const Chunk& chunk, int64_t begin, int64_t 
     const auto rest = [&](auto function) {
       function(values.data(), count, dim, scores.data() + m * KEYS, faded + m, mixed.data() + m * dim);
     };
-    for (; m + 6 <= rows; m += 6) rest(add_tile<6>);
+    for (constexpr int MOST = sized(6, 3); m + MOST <= rows; m += MOST) rest(add_tile<MOST>);
     for (; m + 3 <= rows; m += 3) rest(add_tile<3>);
     for (; m < rows; m++) rest(add_tile<1>);
   }
   for (int64_t m = 0; m < rows; m++) {
     bf16* out = call.out + ((chunk.row + begin + m / group) * call.heads + kv_head * group + m % group) * dim;
     for (int64_t d = 0; d < dim; d += LANES)
-      store(out + d, _mm512_div_ps(_mm512_loadu_ps(mixed.data() + m * dim + d), _mm512_set1_ps(total[m])));
+      store(out + d, load(mixed.data() + m * dim + d) / fill(total[m]));
   }
 }
 

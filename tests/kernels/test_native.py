@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,21 +16,9 @@ from kernels.attention.reference import attend as attend_reference
 from kernels.native import build
 from kernels.rotary import rotate_
 
-needed = pytest.mark.skipif(native.LIBRARY is None, reason="no compiler, or no AVX-512 BF16 on this CPU")
+needed = pytest.mark.usefixtures("loops")
 ROUNDING = 2**-8
 """Half a unit in bf16's last place, relative: everything before the last rounding is float32."""
-
-
-@pytest.fixture(params=[False, True], ids=["bf16_products", "widened"])
-def products(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both kinds of products, whichever this CPU is better at."""
-    library = native.LIBRARY
-    if library is None:
-        yield
-        return
-    before = library.graft_widen(request.param)
-    yield
-    library.graft_widen(before)
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -44,7 +32,6 @@ def assert_rounded(found: torch.Tensor, wanted: torch.Tensor, slack: float = 1e-
 
 
 @needed
-@pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 9, 15, 33])
 @pytest.mark.parametrize(("columns", "inner"), [(16, 2), (17, 34), (576, 576), (100, 1536), (3072, 66)])
 @pytest.mark.parametrize("extras", [False, True])
@@ -61,7 +48,6 @@ def test_linear(rows: int, columns: int, inner: int, extras: bool) -> None:
 
 
 @needed
-@pytest.mark.usefixtures("products")
 def test_a_row_of_a_product_does_not_depend_on_the_others() -> None:
     """Bit for bit: what a sequence says must not change with who decodes beside it."""
     x, packed = draw(33, 576), native.pack(draw(960, 576, seed=1))
@@ -145,7 +131,6 @@ def test_attend(head_dim: int, sinks: bool) -> None:
 
 
 @needed
-@pytest.mark.usefixtures("products")
 @pytest.mark.parametrize(("window", "head_dim", "sinks"), [(0, 64, False), (1, 96, True), (70, 256, False)])
 def test_a_prompt_attends_alike_however_it_is_cut(window: int, head_dim: int, sinks: bool) -> None:
     """As specified, and bit for bit the same in one chunk as in several; nothing behind a chunk is read."""
@@ -233,11 +218,62 @@ def test_without_a_compiler_there_is_no_library(tmp_path: Path) -> None:
     assert not list((tmp_path / "native").glob("*.so"))
 
 
-@needed
+@pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
 def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAFTWORK_WORKER_CACHE_DIR", str(tmp_path))
-    assert build.load() is not None
+    slowest = build.supported()[-1]
+    assert build.load(slowest) is not None
     (library,) = (tmp_path / "native").iterdir()
     stamp = library.stat().st_mtime_ns
-    assert build.load() is not None
+    assert build.load(slowest) is not None
     assert library.stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize(
+    ("lacking", "taken"),
+    [
+        ((), "avx512_bf16"),
+        (("avx512_bf16",), "avx512"),
+        (("avx512_f",), "avx2"),
+        (("avx512_vl",), "avx2"),
+        (("avx512_f", "f16c"), None),
+        (("avx2", "avx512_f"), None),
+        (("fma3",), None),
+    ],
+)
+def test_the_fastest_instructions_that_there_are(
+    lacking: tuple[str, ...], taken: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = ("avx2", "f16c", "fma3", "avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "avx512_bf16")
+    capabilities = {name: name not in lacking for name in every}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.delenv("GRAFTWORK_WORKER_NATIVE", raising=False)
+    assert build.chosen() == taken
+    monkeypatch.setenv("GRAFTWORK_WORKER_NATIVE", "0")
+    assert build.chosen() is None
+    monkeypatch.setenv("GRAFTWORK_WORKER_NATIVE", "avx2")
+    if taken is not None:
+        assert build.chosen() == "avx2"
+        monkeypatch.setenv("GRAFTWORK_WORKER_NATIVE", "avx")
+    with pytest.raises(ValueError, match=r"GRAFTWORK_WORKER_NATIVE=avx2?: leave it out"):
+        build.chosen()
+
+
+def test_a_cpu_of_another_kind_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "aarch64", "neon": True})
+    assert build.supported() == ()
+
+
+def test_avx2_gives_the_bits_of_avx512(take_loops: Callable[[str], None]) -> None:
+    """Where neither has BF16's products: what a sequence says does not change with the host it moves to."""
+    x, packed = draw(33, 576), native.pack(draw(963, 576, seed=1))
+    plan = AttentionPlan.of([1, 40, 1], [1, 100, 130], [[0], [*range(1, 8)], [*range(8, 17)]], page_size=16)
+    kv, q = draw(2, 2, 17, 16, 96, seed=1), draw(42, 6, 96, seed=2)
+    found = []
+    for form in ("avx512", "avx2"):
+        take_loops(form)
+        gated = native.silu_gated(x * 4, torch.empty(33, 288, dtype=torch.bfloat16))
+        attended = native_attention.attend(q, kv, plan, scale=0.125, window=0, sinks=None)
+        found.append((native.linear(x, packed, 963, None, None), gated, attended))
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.equal(ours, theirs)

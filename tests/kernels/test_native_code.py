@@ -30,13 +30,13 @@ def inner_loops(code: str) -> Iterator[list[tuple[str, str]]]:
 def stores(body: list[tuple[str, str]]) -> int:
     """How many whole vectors a loop writes to memory in each turn."""
     return sum(
-        name.startswith("vmov") and operands.startswith("%zmm") and operands.endswith(")")
+        name.startswith("vmov") and operands.startswith(("%ymm", "%zmm")) and operands.endswith(")")
         for name, operands in body
     )
 
 
-@pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump on this machine")
+@pytest.mark.usefixtures("loops")
 def test_sums_stay_in_registers() -> None:
     """A sum that is written to memory at every product takes 2.5 times as long, and is no less right."""
     assert native.LIBRARY is not None

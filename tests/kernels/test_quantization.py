@@ -6,17 +6,15 @@ group's sum of whole numbers up to 15 times x reaches some hundreds before it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from kernels import native, quantization
+from kernels import quantization
 from kernels.native.matrix import NativeMatrix
 from kernels.quantization import QuantizedWeight, cpu, formats, reference
 from kernels.quantization.quantize import round_to_nearest
 
-needed = pytest.mark.skipif(native.LIBRARY is None, reason="no compiler, or no AVX-512 BF16 on this CPU")
+needed = pytest.mark.usefixtures("loops")
 ROUNDING = 2**-8
 SLACK = 3e-5
 FORMS = {
@@ -25,15 +23,6 @@ FORMS = {
     "int4-128-zeros": (4, 128, True),
     "int8": (8, 0, False),
 }
-
-
-@pytest.fixture(params=[False, True], ids=["bf16_products", "widened"])
-def products(request: pytest.FixtureRequest) -> Iterator[None]:
-    library = native.LIBRARY
-    assert library is not None
-    before = library.graft_widen(request.param)
-    yield
-    library.graft_widen(before)
 
 
 def draw(
@@ -62,7 +51,6 @@ def randn(*shape: int, seed: int = 1) -> torch.Tensor:
 
 
 @needed
-@pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33])
 @pytest.mark.parametrize(("out", "inner"), [(16, 128), (17, 256), (100, 1536), (960, 640)])
 @pytest.mark.parametrize("form", FORMS)
@@ -78,7 +66,6 @@ def test_equals_the_specification(form: str, out: int, inner: int, rows: int) ->
 
 
 @needed
-@pytest.mark.usefixtures("products")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_row_does_not_depend_on_the_others(form: str) -> None:
     """Bit for bit, on either side of where codes are widened once for all rows."""

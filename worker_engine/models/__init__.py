@@ -104,7 +104,7 @@ def pack_weights(folder: Path, target: Path) -> Path:
     """
     if native.LIBRARY is None:
         raise CheckpointError(
-            "weights are packed for CPUs with AVX-512 BF16 and a C++ compiler; this machine lacks one"
+            "weights are packed for CPUs with AVX2 or AVX-512 and a C++ compiler; this machine lacks one"
         )
     target.mkdir(parents=True, exist_ok=True)
     path = target / content_name(weight_files(folder))
