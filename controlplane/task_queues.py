@@ -43,7 +43,12 @@ LONG_LIMITS_S: Final = {
 WEBHOOK_LIMITS_S: Final = {"webhooks.deliver": 60}
 # What a target holds up, holds up neither published budgets nor validations.
 # One step may be one file of a checkpoint; calls have limits of their own.
-DEPLOYMENT_LIMITS_S: Final = {"deployments.reconcile": 6 * 3600, "deployments.scale": 60}
+DEPLOYMENT_LIMITS_S: Final = {
+    "deployments.reconcile": 6 * 3600,
+    "deployments.scale": 60,
+    # Uploads a checkpoint, or reads a result's files for their digests.
+    "optimization.look_at_sagemaker": 6 * 3600,
+}
 # One attempt; what was finished of it stays, so the next one goes on.
 OPTIMIZE_CPU_LIMITS_S: Final = {"optimization.run_on_cpu": 24 * 3600}
 OPTIMIZE_GPU_LIMITS_S: Final = {"optimization.run_on_gpu": 24 * 3600}

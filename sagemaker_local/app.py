@@ -57,7 +57,7 @@ async def create(config: Config, *, url: str) -> web.Application:
         folder / _COPIES, Artifacts(folder / _ARTIFACTS, lambda: _s3(config, url)), client,
         _container_environment(config, url), config.images, faults.start,
     )  # fmt: skip
-    plane = ControlPlane(config, clock, host, cloudwatch, gate)
+    plane = ControlPlane(config, clock, host, cloudwatch, gate, lambda: _s3(config, url))
     state = State(config.endpoints, plane.directory)
     runtime = Runtime(account, state, faults, config.part_bytes)
 

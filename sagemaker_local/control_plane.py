@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from sagemaker_local.autoscaling.service import AutoScaling
 from sagemaker_local.aws.cloudwatch import CloudWatch
@@ -31,14 +33,22 @@ log = logging.getLogger(__name__)
 class ControlPlane:
     """`services` answer AWS JSON; `directory` tells the runtime what serves an invocation."""
 
-    def __init__(self, config: Config, clock: Clock, host: Host, cloudwatch: CloudWatch, gate: Gate) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        host: Host,
+        cloudwatch: CloudWatch,
+        gate: Gate,
+        s3: Callable[[], Any],
+    ) -> None:
         """Raises ConfigError for a state file that cannot be read."""
         self._region = region = Region(config, clock, _stored(config))
         self._clock, self._hosting = clock, Hosting(region, host)
         alarms = AlarmStates(clock, cloudwatch.call)
         self._endpoints = Endpoints(region, self._hosting, alarms)
         self._components = Components(region, self._hosting, alarms)
-        self._jobs = OptimizationJobs(region)
+        self._jobs = OptimizationJobs(region, s3)
         self.traffic = Traffic()
         self.directory = Directory(region, self._hosting, self._components, self.traffic)
         owners = (

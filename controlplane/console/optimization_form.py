@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from controlplane.deployments.models import Target
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
+from controlplane.optimization.sagemaker.options import RemoteOptions
 from worker_engine.optimization.recipe import Drafting, Engine, Hardware, Preset, Quantization, Recipe
 
 OWN: Final = "own"
 """As `preset`: techniques one by one."""
 FIELDS: Final = (
     "base_model", "preset", "hardware", "quantization", "speculation", "draft_model", "ahead_of_time",
-    "packed", "prompts", "variant",
+    "packed", "prompts", "variant", "account", "instance_type", "degree", "weights", "accept_eula",
 )  # fmt: skip
 PRESETS: Final = {
     Preset.LOWEST_COST.value: ("Lowest cost", "the smallest weights: more streams on the same machine"),
@@ -43,6 +45,7 @@ def choices() -> dict[str, Any]:
         "presets": [(value, *told) for value, told in PRESETS.items()],
         "hardwares": [item.value for item in Hardware],
         "quantizations": [(item.value, _QUANTIZATIONS[item]) for item in Quantization],
+        "accounts": list(Target.objects.filter(kind=Target.Kind.SAGEMAKER).values_list("name", flat=True)),
         "drafting": [(item.value, _DRAFTING[item]) for item in Drafting],
     }
 
@@ -54,9 +57,28 @@ def form_values(sent: Mapping[str, str]) -> dict[str, str]:
     return {name: value or beginning.get(name, "") for name, value in values.items()}
 
 
+def sagemaker_asked(values: Mapping[str, str]) -> RemoteOptions | None:
+    """None where the form names no account. Raises InvalidInputError."""
+    if not values["account"]:
+        return None
+    return RemoteOptions.read({
+        "target": values["account"], "weights": values["weights"],
+        "accept_eula": bool(values["accept_eula"]) and bool(values["weights"]),
+    })  # fmt: skip
+
+
+def _devices(values: Mapping[str, str]) -> dict[str, Any]:
+    """One that is not a number is what the recipe refuses by its field."""
+    text = values["degree"] or "1"
+    degree = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+    return {"degree": degree, "presharded": degree > 1}
+
+
 def recipe_asked(values: Mapping[str, str]) -> Recipe:
     """Raises InvalidInputError."""
     target = {"engine": Engine.LOCAL.value, "hardware": values["hardware"]}
+    if values["account"]:
+        target |= {"engine": Engine.SAGEMAKER.value, "instance_type": values["instance_type"]}
     if values["preset"] != OWN:
         return recipe_of_preset(values["preset"], target)
     speculation: dict[str, Any] = {"method": values["speculation"] or Drafting.NONE.value}
@@ -65,9 +87,11 @@ def recipe_asked(values: Mapping[str, str]) -> Recipe:
     recipe = recipe_read({
         "quantization": values["quantization"] or Quantization.NONE.value, "speculation": speculation,
         "compilation": {"ahead_of_time": bool(values["ahead_of_time"]), "packed": bool(values["packed"])},
-        "target": target,
+        "tensor_parallel": _devices(values), "target": target,
     })  # fmt: skip
-    if recipe == Recipe(target=recipe.target):
+    if recipe == Recipe(tensor_parallel=recipe.tensor_parallel, target=recipe.target) and not (
+        recipe.tensor_parallel.presharded
+    ):
         raise InvalidInputError(
             "choose a technique: as it is, the result would be the base itself", field="recipe"
         )

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from django.db import transaction
+from django.db.models import ProtectedError
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
@@ -83,8 +84,13 @@ def target_remove(*, target: Target) -> None:
     if names := ", ".join(there):
         raise ConflictError(f"{names} would be left without anybody to remove them: remove them first")
     audit_record(tenant="", action="target.remove", target=row, before=snapshot(row))
-    Deployment.objects.filter(target=row).delete()
-    row.delete()
+    try:
+        Deployment.objects.filter(target=row).delete()
+        row.delete()
+    except ProtectedError as error:
+        raise ConflictError(
+            "results of optimization jobs lie in its store: remove those jobs first, and wait an hour"
+        ) from error
 
 
 _TAKES: Final = {

@@ -25,6 +25,7 @@ from controlplane.optimization.filters import WorkFilter
 from controlplane.optimization.models import OptimizationJob, PromptSet, WorkEvent
 from controlplane.optimization.prompt_sets import prompts_create, prompts_remove
 from controlplane.optimization.recipes import machine_of, recipe_of_preset, recipe_read, recipe_refusals
+from controlplane.optimization.sagemaker.options import RemoteOptions
 from controlplane.optimization.selectors import event_list, job_get, job_list, prompts_get, prompts_list
 from controlplane.optimization.serializers import (
     OptimizationDeployInput,
@@ -157,6 +158,7 @@ class OptimizationsApi(generics.ListAPIView[OptimizationJob]):
             recipe=recipe_of(values),
             prompts=prompts_get(sha256=values["prompts"]) if values.get("prompts") else None,
             variant=values["variant"],
+            sagemaker=RemoteOptions.read(values["sagemaker"]) if "sagemaker" in values else None,
         )
         shown = OptimizationSerializer(job_get(pk=job.pk)).data
         return Response(shown, status.HTTP_201_CREATED if made else status.HTTP_200_OK)

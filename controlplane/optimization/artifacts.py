@@ -18,6 +18,7 @@ from controlplane.catalog.models import Variant
 from controlplane.errors import RefusedError, UnavailableError
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.models import OPEN, Artifact, OptimizationJob, Status
+from controlplane.optimization.sagemaker.outputs import output_remove
 
 LINEAGE: Final = "lineage.json"
 CHECKPOINT: Final = "checkpoint"
@@ -61,6 +62,8 @@ def artifact_key(sha256: str) -> str:
 
 def checkpoint_uri(artifact: Artifact) -> str:
     """What the catalogue calls its checkpoint: a folder's path where the store is one, else s3://."""
+    if artifact.target_id is not None:
+        return artifact.uri
     parts = urlsplit(artifact.uri)
     if parts.scheme == "file":
         return str(Path(unquote(parts.path)) / CHECKPOINT)
@@ -72,7 +75,10 @@ def artifacts_collect() -> int:
     removed = 0
     for artifact in Artifact.objects.filter(needed_at__lt=timezone.now() - UNNEEDED_AFTER):
         if _condemn(artifact):
-            artifact_store().remove(artifact_key(artifact.sha256))
+            if artifact.target is None:
+                artifact_store().remove(artifact_key(artifact.sha256))
+            else:
+                output_remove(artifact.target, artifact.uri)
             Artifact.objects.filter(pk=artifact.pk, state=State.REMOVING).delete()
             removed += 1
     return removed

@@ -59,6 +59,10 @@ def comparison_create(
             " surrogate pairs, NaN and infinity",
             field="quality",
         )
+    if machine == Machine.SAGEMAKER:
+        raise InvalidInputError(
+            "comparisons are measured on cpu or gpu: SageMaker's own are benchmarks", field="machine"
+        )
     if not 2 <= len(arms) <= MOST_ARMS:
         raise InvalidInputError(
             f"a comparison has 2 to {MOST_ARMS} arms, the original among them", field="arms"
@@ -117,5 +121,5 @@ def _named(arms: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 def _machine(variants: Sequence[Variant | None]) -> Machine:
     jobs = (getattr(variant, "optimization", None) for variant in variants)
-    on_gpu = any(job is not None and job.machine == Machine.GPU for job in jobs)
+    on_gpu = any(job is not None and job.machine != Machine.CPU for job in jobs)
     return Machine.GPU if on_gpu else Machine.CPU

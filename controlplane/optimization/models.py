@@ -8,6 +8,7 @@ from django.db import models
 from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel, Variant
+from controlplane.deployments.models import Target
 
 
 class Status(models.TextChoices):
@@ -29,6 +30,7 @@ class Machine(models.TextChoices):
 
     CPU = "cpu"
     GPU = "gpu"
+    SAGEMAKER = "sagemaker"
 
 
 class PromptSet(models.Model):
@@ -61,6 +63,10 @@ class Artifact(models.Model):
     uri = models.CharField(max_length=1000)
     size = models.BigIntegerField(help_text="Bytes of all files.")
     files = models.JSONField(help_text="Path below the folder -> SHA-256.")
+    target = models.ForeignKey(
+        Target, models.PROTECT, null=True, blank=True, related_name="artifacts",
+        help_text="In whose store SageMaker left it; null: in the artifact store.",
+    )  # fmt: skip
     needed_at = models.DateTimeField(default=timezone.now, help_text="When something last needed it.")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -76,7 +82,7 @@ class Work(models.Model):
 
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="%(class)ss")
     prompts = models.ForeignKey(PromptSet, models.PROTECT, null=True, blank=True, related_name="%(class)ss")
-    machine = models.CharField(max_length=4, choices=Machine.choices)
+    machine = models.CharField(max_length=10, choices=Machine.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.QUEUED)
     error_code = models.CharField(max_length=40, blank=True)
     reason = models.TextField(blank=True, help_text="What it waits for, or why it ended.")
@@ -128,6 +134,14 @@ class OptimizationJob(Work):
     recipe = models.JSONField(help_text="worker_engine.optimization.recipe, every field stated.")
     recipe_sha256 = models.CharField(max_length=64)
     engine = models.CharField(max_length=10)
+    target = models.ForeignKey(
+        Target, models.SET_NULL, null=True, blank=True, related_name="optimizations",
+        help_text="sagemaker: in whose account it is done.",
+    )  # fmt: skip
+    remote = models.JSONField(
+        default=dict, blank=True, db_default=models.Value({}, models.JSONField()),
+        help_text="sagemaker: options, as they were asked for; told, what is known of its job.",
+    )  # fmt: skip
     identity = models.CharField(
         max_length=64, help_text="Digest of checkpoint, recipe and calibration's texts."
     )
@@ -204,7 +218,7 @@ class Attempt(models.Model):
 
     subject = models.CharField(max_length=100, unique=True, help_text="Such as job-12.1: its first attempt.")
     base_model = models.CharField(max_length=63)
-    machine = models.CharField(max_length=4, choices=Machine.choices)
+    machine = models.CharField(max_length=10, choices=Machine.choices)
     instance_type = models.CharField(max_length=40, blank=True)
     host = models.CharField(max_length=255)
     started_at = models.DateTimeField()

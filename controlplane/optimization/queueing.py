@@ -12,8 +12,13 @@ from django.utils import timezone
 from controlplane.optimization.claims import work_model
 from controlplane.optimization.models import OPEN, Machine, Status, Work
 from controlplane.queue import enqueue
+from controlplane.task_queues import ROUTES
 
-TASKS: Final = {Machine.CPU: "optimization.run_on_cpu", Machine.GPU: "optimization.run_on_gpu"}
+TASKS: Final = {
+    Machine.CPU: "optimization.run_on_cpu",
+    Machine.GPU: "optimization.run_on_gpu",
+    Machine.SAGEMAKER: "optimization.look_at_sagemaker",
+}
 KINDS: Final = ("job", "comparison")
 _AGAIN: Final = timedelta(seconds=60)
 """A message that nobody took by then has expired, and another one follows."""
@@ -36,6 +41,11 @@ def works_sweep() -> int:
             work_enqueue(work)
             count += 1
     return count
+
+
+def queue_of(work: Work) -> str:
+    """The Celery queue that its messages go to."""
+    return ROUTES[TASKS[Machine(work.machine)]]["queue"]
 
 
 def waits_for_worker(work: Work) -> bool:

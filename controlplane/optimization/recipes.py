@@ -11,7 +11,7 @@ from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import Machine
 from worker_engine.optimization.compatibility import Reason, Stack, reasons
 from worker_engine.optimization.model_facts import ModelFacts, Situation
-from worker_engine.optimization.recipe import Hardware, Preset, Quantization, Recipe, Target, preset
+from worker_engine.optimization.recipe import Engine, Hardware, Preset, Quantization, Recipe, Target, preset
 from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 _SAYS: Final = re.compile(r"[^a-z0-9]+")
@@ -53,6 +53,8 @@ def recipe_refusals(
 
 def machine_of(recipe: Recipe) -> Machine:
     """Whose queue a recipe waits in."""
+    if recipe.target.engine is Engine.SAGEMAKER:
+        return Machine.SAGEMAKER
     return Machine.CPU if recipe.target.hardware in (Hardware.CPU, Hardware.NEURON) else Machine.GPU
 
 

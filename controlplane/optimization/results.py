@@ -32,16 +32,16 @@ def job_keep(claim: Claim, folder: Path, result: dict[str, Any], *, beat: Any) -
     with transaction.atomic():
         job = OptimizationJob.objects.select_for_update(of=("self",)).get(pk=claim.pk)
         Artifact.objects.filter(pk=artifact.pk).update(state=Artifact.State.STORED)
-        variant = _variant(job, artifact)
+        variant = variant_register(job, artifact)
         work_end(
             claim, Status.DONE, f"variant {variant.name} of {job.base_model.name}", "",
             log=log_tail(folder), percent=100.0, variant_id=variant.pk,
             result={name: result[name] for name in _KEPT if name in result},
-            lineage=_lineage(job, output, variant),
+            lineage=lineage_base(job, variant) | {"output": lineage_of(output), "host": job.host},
         )  # fmt: skip
 
 
-def _variant(job: OptimizationJob, artifact: Artifact) -> Variant:
+def variant_register(job: OptimizationJob, artifact: Artifact) -> Variant:
     """The one of these files, or a new one; its name has the job's number where another took it meanwhile."""
     source = checkpoint_uri(artifact)
     taken = Variant.objects.filter(base_model_id=job.base_model_id, optimization=None, source=source).first()
@@ -63,16 +63,14 @@ def _quantization(job: OptimizationJob) -> str:
     return "" if told == "none" else told[:40]
 
 
-def _lineage(job: OptimizationJob, output: Path, variant: Variant) -> dict[str, Any]:
-    """From the base to the variant: which bytes, by which recipe, on what texts, where and by whom."""
+def lineage_base(job: OptimizationJob, variant: Variant) -> dict[str, Any]:
+    """From the base to the variant: which bytes, by which recipe, on what texts, and by whom."""
     return {
         "base_model": job.base_model.name,
         "checkpoint_sha256": job.checkpoint_sha256,
         "recipe_sha256": job.recipe_sha256,
         "prompts_sha256": job.prompts_id,
         "variant": variant.name,
-        "output": lineage_of(output),
-        "host": job.host,
         "created_by": job.created_by,
         "attempts": job.attempts,
     }

@@ -10,9 +10,9 @@ from controlplane.optimization.models import ComparisonRun, OptimizationJob, Pro
 
 def job_list() -> QuerySet[OptimizationJob]:
     """Every job, newest first."""
-    return OptimizationJob.objects.select_related("base_model", "prompts", "variant", "artifact").order_by(
-        "-pk"
-    )
+    return OptimizationJob.objects.select_related(
+        "base_model", "prompts", "variant", "artifact", "target"
+    ).order_by("-pk")
 
 
 def job_get(*, pk: int) -> OptimizationJob:

@@ -42,13 +42,15 @@ class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
     artifact_uri = serializers.CharField(source="artifact.uri", allow_null=True, default=None)
     artifact_bytes = serializers.IntegerField(source="artifact.size", allow_null=True, default=None)
     lineage = serializers.DictField()
+    target = serializers.CharField(source="target.name", allow_null=True, default=None)
+    remote = serializers.DictField(help_text="sagemaker: options, and told, what is known of its job.")
 
     class Meta:
         model = OptimizationJob
         fields = (
             "id", "base_model", "checkpoint_sha256", "recipe", "recipe_sha256", "engine", "prompts",
             "variant_name", "variant", "artifact_sha256", "artifact_uri", "artifact_bytes", "lineage",
-            *_PROGRESS,
+            "target", "remote", *_PROGRESS,
         )  # fmt: skip
 
 
@@ -58,6 +60,20 @@ class RecipeTargetInput(StrictSerializer):
     engine = serializers.CharField(max_length=20, required=False)
     hardware = serializers.CharField(max_length=20, required=False)
     instance_type = serializers.CharField(max_length=60, required=False)
+
+
+class SageMakerInput(StrictSerializer):
+    """Where and how SageMaker carries a recipe out: docs/optimization.md."""
+
+    target = serializers.CharField(max_length=40, help_text="A target of kind sagemaker.")
+    weights = serializers.CharField(
+        max_length=1000, required=False, help_text="s3:// prefix read instead of the base's, as JumpStart's."
+    )
+    model = serializers.CharField(max_length=63, required=False, help_text="A SageMaker model, instead.")
+    accept_eula = serializers.BooleanField(required=False)
+    image = serializers.CharField(max_length=400, required=False)
+    environment = serializers.DictField(child=serializers.CharField(max_length=256), required=False)
+    hours = serializers.IntegerField(required=False)
 
 
 class OptimizationInput(StrictSerializer):
@@ -78,6 +94,7 @@ class OptimizationInput(StrictSerializer):
         allow_blank=True,
         help_text="What the result is called; by the recipe if empty.",
     )
+    sagemaker = SageMakerInput(required=False)
 
 
 class RecipeCheckInput(StrictSerializer):

@@ -12,7 +12,7 @@ from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
-from controlplane.deployments.models import Deployment
+from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.rollouts.models import DeploymentRollout
 from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
@@ -29,8 +29,9 @@ from controlplane.optimization.models import (
 )
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.recipes import machine_of, recipe_refusals, recipe_title
+from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
 from controlplane.optimization.workspace import work_forget
-from worker_engine.optimization.recipe import Engine, Recipe, canonical_digest
+from worker_engine.optimization.recipe import Drafting, Engine, Recipe, canonical_digest
 
 _ENDED_BADLY: Final = (Status.FAILED, Status.CANCELLED)
 _VARIANT: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
@@ -38,7 +39,12 @@ _VARIANT: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 @transaction.atomic
 def job_create(
-    *, base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None = None, variant: str = ""
+    *,
+    base_model: BaseModel,
+    recipe: Recipe,
+    prompts: PromptSet | None = None,
+    variant: str = "",
+    sagemaker: RemoteOptions | None = None,
 ) -> tuple[OptimizationJob, bool]:
     """A job for this recipe, and whether it is a new one: the same one asked for again is the one there is.
 
@@ -46,6 +52,7 @@ def job_create(
 
     Args:
         variant: what the result is to be called in the catalogue; by the recipe when empty.
+        sagemaker: in whose account and how, for recipes whose target's engine is sagemaker.
 
     Raises:
         InvalidInputError: the recipe does not go with the model, with all reasons; or the name is malformed.
@@ -53,18 +60,14 @@ def job_create(
     """
     if found := recipe_refusals(recipe, base_model):
         raise InvalidInputError("; ".join(reason.text for reason in found), field="recipe")
-    if recipe.target.engine is not Engine.LOCAL:
-        raise InvalidInputError(
-            "optimization by SageMaker is not started from here yet: set target.engine to local",
-            field="recipe",
-        )
+    target = _account(recipe, prompts, sagemaker)
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     if base_model.digest_status != BaseModel.Digest.DONE:
         raise ConflictError(
             f"the digests of {base_model.name}'s checkpoint are {base_model.digest_status}: what is made of"
             " it is named by them. Wait until they are done"
         )
-    identity = _identity(base_model, recipe, prompts)
+    identity = _identity(base_model, recipe, prompts, sagemaker)
     there = OptimizationJob.objects.filter(identity=identity).exclude(status__in=_ENDED_BADLY).first()
     if there is not None:
         return there, False
@@ -78,7 +81,8 @@ def job_create(
     job = OptimizationJob.objects.create(
         base_model=base_model, prompts=prompts, machine=machine_of(recipe), identity=identity,
         checkpoint_sha256=base_model.checkpoint_sha256, recipe=recipe.to_dict(), recipe_sha256=recipe.digest,
-        engine=recipe.target.engine.value, variant_name=name, created_by=actor_name(),
+        engine=recipe.target.engine.value, variant_name=name, created_by=actor_name(), target=target,
+        remote={"options": sagemaker.to_dict()} if sagemaker else {},
     )  # fmt: skip
     event_add(job, "asked", name)
     work_enqueue(job)
@@ -97,7 +101,9 @@ def work_cancel(*, work: Work) -> Work:
     if not row.is_open:
         raise ConflictError(f"{row} is {row.status} already")
     now = timezone.now()
-    held = row.lease_until is not None and row.lease_until > now
+    # What SageMaker was asked for goes on until it is told: a look does that.
+    remote = isinstance(row, OptimizationJob) and bool(row.remote.get("told"))
+    held = remote or (row.lease_until is not None and row.lease_until > now)
     if row.cancel_asked_at is not None and held:
         return row
     before = {"status": row.status}
@@ -105,6 +111,8 @@ def work_cancel(*, work: Work) -> Work:
     if held:
         row.status = Status.CANCELLING
         row.save(update_fields=["cancel_asked_at", "status"])
+        if remote:
+            work_enqueue(row)
     else:
         # Whoever had it died, or sleeps and learns that it is no longer its own: no machine has to come back.
         row.status, row.ended_at, row.reason = Status.CANCELLED, now, "cancelled"
@@ -168,11 +176,33 @@ def _measuring(variant: Variant) -> list[ComparisonRun]:
     return [run for run in runs if any(arm["variant"] == variant.name for arm in run.arms)]
 
 
-def _identity(base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None) -> str:
+def _account(recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions | None) -> Target | None:
+    """Where SageMaker does it; None where we do."""
+    if recipe.target.engine is Engine.LOCAL:
+        if options is not None:
+            raise InvalidInputError(
+                "these are for recipes whose target.engine is sagemaker", field="sagemaker"
+            )
+        return None
+    if options is None:
+        raise InvalidInputError(
+            "say in which account: sagemaker with target, the name of a target of kind sagemaker",
+            field="sagemaker",
+        )
+    if prompts is not None and recipe.speculation.method is not Drafting.EAGLE:
+        raise InvalidInputError(
+            "SageMaker calibrates with texts of its own; yours train EAGLE heads alone", field="prompts"
+        )
+    return target_of(options)
+
+
+def _identity(
+    base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions | None
+) -> str:
     """Digest of everything that decides what comes out."""
     return identity_of(
         checkpoint=base_model.checkpoint_sha256, base_model=base_model.pk, recipe=recipe.to_dict(),
-        prompts=prompts.pk if prompts else "",
+        prompts=prompts.pk if prompts else "", **({"sagemaker": options.to_dict()} if options else {}),
     )  # fmt: skip
 
 

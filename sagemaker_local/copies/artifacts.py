@@ -104,6 +104,33 @@ class Artifacts:
             raise ArtifactError(f"nothing lies under s3://{bucket}/{prefix}")
 
 
+def copy_prefix(s3: Callable[[], Any], source: str, target: str) -> None:
+    """Copies the objects under one s3:// prefix below another.
+
+    Raises:
+        ArtifactError: nothing lies there, or it is no prefix.
+        ClientError, BotoCoreError: S3 refuses, or does not answer.
+    """
+    if not source.startswith("s3://") or source.endswith((".tar.gz", ".tgz")):
+        raise ArtifactError("it is no s3:// prefix of uncompressed files")
+    client = s3()
+    bucket, prefix = _place(source)
+    to_bucket, to_prefix = _place(target)
+    found = False
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for item in page.get("Contents", []):
+            key = to_prefix + item["Key"].removeprefix(prefix)
+            client.copy({"Bucket": bucket, "Key": item["Key"]}, to_bucket, key)
+            found = True
+    if not found:
+        raise ArtifactError("nothing lies there")
+
+
+def _place(url: str) -> tuple[str, str]:
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return bucket, f"{key.rstrip('/')}/" if key.strip("/") else ""
+
+
 def link_tree(source: Path, target: Path) -> None:
     """The same files under another folder: by links where the file system has them."""
     shutil.copytree(source, target, copy_function=_link, dirs_exist_ok=True)

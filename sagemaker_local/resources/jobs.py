@@ -1,14 +1,19 @@
-"""Optimization jobs: their states and records. What they ask for is checked; no weights are changed here."""
+"""Optimization jobs: states and records, and a result: the source's files as they are, no weight changed."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from sagemaker_local.aws.errors import ResourceInUse, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.copies.artifacts import copy_prefix
+from sagemaker_local.copies.errors import ArtifactError
 from sagemaker_local.resources.listing import page
-from sagemaker_local.resources.records import JobRecord
+from sagemaker_local.resources.records import JobRecord, Record
 from sagemaker_local.resources.store import Region, found, found_job, tags
 
 _TYPES: Final = {
@@ -24,8 +29,9 @@ _SPECIFIC: Final = ("DeploymentInstanceType", "MaxInstanceCount")
 class OptimizationJobs:
     """CreateOptimizationJob and its kin: STARTING, INPROGRESS, COMPLETED or FAILED; STOPPING, STOPPED."""
 
-    def __init__(self, region: Region) -> None:
-        self._region, self._jobs = region, region.store.jobs
+    def __init__(self, region: Region, s3: Callable[[], Any]) -> None:
+        """`s3` makes a boto3 client; it is called in a thread."""
+        self._region, self._jobs, self._s3 = region, region.store.jobs, s3
         self._lives: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -123,6 +129,14 @@ class OptimizationJobs:
         if seconds > limit:
             self._region.touch(job, "FAILED", f"The job ran longer than MaxRuntimeInSeconds, {limit:g} s.")
             return
+        source = _source(job.spec, self._region.store.models)
+        try:
+            await asyncio.to_thread(
+                copy_prefix, self._s3, source, job.spec["OutputConfig"]["S3OutputLocation"]
+            )
+        except (ClientError, BotoCoreError, ArtifactError) as error:
+            self._region.touch(job, "FAILED", f"{source} cannot be optimized: {error}")
+            return
         for config in job.spec["OptimizationConfigs"]:
             for settings in config.values():
                 if "Image" in settings:
@@ -133,6 +147,16 @@ class OptimizationJobs:
         await self._region.clock.sleep(self._region.config.durations.deleting)
         job.ended = self._region.clock.now()
         self._region.touch(job, "STOPPED")
+
+
+def _source(spec: dict[str, Any], models: Mapping[str, Record]) -> str:
+    """Where the weights lie, "" where nothing says so."""
+    named = spec["ModelSource"].get("SageMakerModel", {}).get("ModelName")
+    if named is None:
+        return str(spec["ModelSource"]["S3"].get("S3Uri", ""))
+    container = models[named].spec.get("PrimaryContainer", {}) if named in models else {}
+    source = container.get("ModelDataSource", {}).get("S3DataSource", {}).get("S3Uri", "")
+    return str(source or container.get("ModelDataUrl", ""))
 
 
 def _kinds(job: JobRecord) -> list[str]:

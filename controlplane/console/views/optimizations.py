@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
-from controlplane.console.optimization_form import choices, form_values, recipe_asked
+from controlplane.console.optimization_form import choices, form_values, recipe_asked, sagemaker_asked
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.selectors import deployment_get
@@ -20,7 +20,7 @@ from controlplane.errors import ControlPlaneError
 from controlplane.optimization.deploying import job_deploy
 from controlplane.optimization.models import OptimizationJob, Status, Work
 from controlplane.optimization.prompt_sets import prompts_create
-from controlplane.optimization.queueing import waits_for_worker
+from controlplane.optimization.queueing import queue_of, waits_for_worker
 from controlplane.optimization.recipes import recipe_refusals
 from controlplane.optimization.selectors import (
     comparison_list,
@@ -60,7 +60,7 @@ def new(request: HttpRequest) -> HttpResponse:
             job, made = job_create(
                 base_model=base_model_get(name=values["base_model"]), recipe=recipe_asked(values),
                 prompts=prompts_get(sha256=values["prompts"]) if values["prompts"] else None,
-                variant=values["variant"],
+                variant=values["variant"], sagemaker=sagemaker_asked(values),
             )  # fmt: skip
         except ControlPlaneError as error:
             errors = field_errors(error, conflict_field="form")
@@ -156,7 +156,7 @@ def work_context(work: Work) -> dict[str, Any]:
     """What the part that is polled shows."""
     return {
         "work": work, "tone": TONES.get(Status(work.status), "info"), "unattended": waits_for_worker(work),
-        "events": event_list(work=work)[:_SHOWN],
+        "events": event_list(work=work)[:_SHOWN], "queue": queue_of(work),
     }  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_an_idempotency_key_answers_again(staff: Client, tiny_base: BaseModel) -
         (
             {"recipe": {"quantization": "awq_int4_g128", "target": {
                 "engine": "sagemaker", "hardware": "sm90", "instance_type": "ml.p5.48xlarge"}}},
-            "SageMaker is not started from here yet",
+            "say in which account",
         ),
     ],
 )  # fmt: skip

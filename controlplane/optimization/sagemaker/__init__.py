@@ -1,0 +1,1 @@
+"""Recipes that SageMaker carries out: `CreateOptimizationJob`, looked at until it has ended."""

@@ -1,0 +1,71 @@
+"""A job of SageMaker's in our books: its machine's time, and its result as an artifact and a variant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.errors import UnavailableError
+from controlplane.optimization.claims import Claim
+from controlplane.optimization.endings import work_end
+from controlplane.optimization.models import Artifact, Attempt, OptimizationJob, Status
+from controlplane.optimization.results import lineage_base, variant_register
+from controlplane.optimization.sagemaker.outputs import Output
+
+
+def remote_attempt(job: OptimizationJob, seen: dict[str, Any]) -> None:
+    """When SageMaker's machine was at it, by SageMaker's own clock: what is metered."""
+    started, ended = seen.get("OptimizationStartTime"), seen.get("OptimizationEndTime")
+    if started is None:
+        return
+    row, _ = Attempt.objects.get_or_create(
+        subject=f"{job.KIND}-{job.pk}.1",
+        defaults={
+            "base_model": job.base_model.name, "machine": job.machine, "host": seen["OptimizationJobName"],
+            "instance_type": seen["DeploymentInstanceType"], "started_at": started, "seen_at": started,
+        },
+    )  # fmt: skip
+    if row.ended_at is None:
+        Attempt.objects.filter(pk=row.pk).update(seen_at=ended or timezone.now(), ended_at=ended)
+
+
+def remote_keep(claim: Claim, output: Output, told: dict[str, Any]) -> bool:
+    """Makes the output a variant; False where the same files were kept elsewhere before, and serve instead.
+
+    Raises:
+        UnavailableError: the same files are just being stored or removed.
+        ClaimLostError: another process has taken over; nothing is registered.
+    """
+    with transaction.atomic():
+        job = OptimizationJob.objects.select_for_update(of=("self",)).get(pk=claim.pk)
+        artifact, made = Artifact.objects.select_for_update(of=("self",)).get_or_create(
+            pk=output.digest,
+            defaults={
+                "uri": output.uri, "size": output.size, "files": output.files, "target": job.target,
+                "state": Artifact.State.STORED,
+            },
+        )  # fmt: skip
+        if artifact.state != Artifact.State.STORED:
+            raise UnavailableError("the same files are just being stored, or removed")
+        Artifact.objects.filter(pk=artifact.pk).update(needed_at=timezone.now())
+        claim.write(artifact_id=artifact.pk)
+        variant = variant_register(job, artifact)
+        work_end(
+            claim, Status.DONE, f"variant {variant.name} of {job.base_model.name}", "", percent=100.0,
+            variant_id=variant.pk,
+            result={
+                "digest": output.digest, "bytes": output.size, "serve": {"flags": [], "environment": {}},
+                "image": told.get("image", ""),
+            },
+            lineage=lineage_base(job, variant) | {"output": _lineage(output, told)},
+        )  # fmt: skip
+    return made or artifact.uri == output.uri
+
+
+def _lineage(output: Output, told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "engine": "sagemaker", "job": told.get("arn", told["name"]), "request": told["request"],
+        "uri": output.uri, "digest": output.digest, "image": told.get("image", ""),
+    }  # fmt: skip

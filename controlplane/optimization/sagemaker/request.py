@@ -1,0 +1,89 @@
+"""A recipe as the body of CreateOptimizationJob. Pure: the same job gives the same body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from controlplane.deployments.models import Target
+from controlplane.deployments.provisioners.sagemaker.names import MANAGED, OWNER
+from controlplane.optimization.models import OptimizationJob
+from controlplane.optimization.sagemaker.options import RemoteOptions
+from worker_engine.optimization.recipe import Drafting, Hardware, Quantization, Recipe
+
+_QUANTIZE: Final = {Quantization.AWQ_G128: "awq", Quantization.FP8: "fp8"}
+_LONGEST_NEURON: Final = 8192
+"""Tokens that a Neuron graph is compiled for, where nobody says: its memory is laid out for all of them."""
+
+
+def remote_name(job: OptimizationJob, target: Target) -> str:
+    """What SageMaker calls it: a job that is asked for anew is another."""
+    return f"gw-{target.owner or 'x'}-optimization-{job.pk}"
+
+
+def create_request(
+    job: OptimizationJob, target: Target, options: RemoteOptions, *, weights: str, output: str, training: str
+) -> dict[str, Any]:
+    """The arguments of `create_optimization_job`.
+
+    Args:
+        weights: s3:// prefix of the checkpoint; "" where `options` names a SageMaker model.
+        output: s3:// prefix that the result is written below.
+        training: s3:// prefix of texts that EAGLE heads are trained with; "" for SageMaker's own.
+    """
+    recipe = Recipe.from_dict(job.recipe)
+    source: dict[str, Any] = {"SageMakerModel": {"ModelName": options.model}}
+    if not options.model:
+        source = {"S3": {"S3Uri": weights}}
+        if options.accept_eula:
+            source["S3"]["ModelAccessConfig"] = {"AcceptEula": True}
+    tags = {MANAGED: "graftwork", OWNER: target.owner, "graftwork:base-model": job.base_model.name}
+    return {
+        "OptimizationJobName": remote_name(job, target),
+        "RoleArn": target.role_arn,
+        "ModelSource": source,
+        "DeploymentInstanceType": recipe.target.instance_type,
+        "OptimizationConfigs": configs(
+            recipe, options, region=target.region, max_model_len=job.base_model.max_model_len,
+            training=training,
+        ),
+        "OutputConfig": {"S3OutputLocation": output},
+        "StoppingCondition": {"MaxRuntimeInSeconds": options.hours * 3600},
+        "Tags": [{"Key": key, "Value": value} for key, value in tags.items() if value],
+    }  # fmt: skip
+
+
+def configs(
+    recipe: Recipe, options: RemoteOptions, *, region: str, max_model_len: int, training: str
+) -> list[dict[str, Any]]:
+    """One for each technique, as `compatibility` counts them."""
+    image = options.image_uri(recipe, region)
+    degree = recipe.tensor_parallel.degree
+    shared = {"OPTION_TENSOR_PARALLEL_DEGREE": str(degree)} if degree > 1 else {}
+
+    def container(own: Mapping[str, str]) -> dict[str, Any]:
+        told = {"OverrideEnvironment": {**shared, **own, **options.environment}}
+        return {"Image": image, **told} if image else told
+
+    found: list[dict[str, Any]] = []
+    if recipe.quantization is not Quantization.NONE:
+        found.append({
+            "ModelQuantizationConfig": container({"OPTION_QUANTIZE": _QUANTIZE[recipe.quantization]})
+        })  # fmt: skip
+    if recipe.compilation.ahead_of_time:
+        found.append({"ModelCompilationConfig": container(_compiled(recipe, max_model_len))})
+    if recipe.tensor_parallel.presharded:
+        found.append({"ModelShardingConfig": container({})})
+    if recipe.speculation.method is Drafting.EAGLE:
+        eagle: dict[str, Any] = {"Technique": "EAGLE"}
+        if training:
+            eagle["TrainingDataSource"] = {"S3Uri": training, "S3DataType": "S3Prefix"}
+        found.append({"ModelSpeculativeDecodingConfig": eagle})
+    return found
+
+
+def _compiled(recipe: Recipe, max_model_len: int) -> dict[str, str]:
+    """Neuron's graphs have fixed shapes, which must be said beforehand."""
+    if recipe.target.hardware is not Hardware.NEURON:
+        return {}
+    return {"OPTION_N_POSITIONS": str(min(max_model_len, _LONGEST_NEURON)), "OPTION_DTYPE": "bf16"}

@@ -1,0 +1,330 @@
+"""Recipes that the local SageMaker carries out, by boto3: asked for, seen, stopped, failed, registered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Target
+from controlplane.deployments.targets import target_create, target_remove
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.metering.hosting.present import hosted_now
+from controlplane.optimization.artifacts import UNNEEDED_AFTER, artifacts_collect
+from controlplane.optimization.claims import Claim
+from controlplane.optimization.models import Artifact, Attempt, OptimizationJob, PromptSet
+from controlplane.optimization.queueing import TASKS, works_sweep
+from controlplane.optimization.recipes import recipe_read
+from controlplane.optimization.sagemaker.options import RemoteOptions
+from controlplane.optimization.sagemaker.request import configs
+from controlplane.optimization.sagemaker.turn import GIVE_UP, remote_turn
+from controlplane.optimization.services import job_create, job_remove, work_cancel
+from controlplane.task_queues import ROUTES
+from controlplane.tenants.services import user_create
+from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
+from tests.sagemaker_local.stand import BUCKET, IMAGE, KEY, REGION, ROLE, Stand, run_stand
+
+pytestmark = pytest.mark.django_db
+AWQ: dict[str, Any] = {
+    "quantization": "awq_int4_g128",
+    "target": {"engine": "sagemaker", "hardware": "sm86", "instance_type": "ml.g5.12xlarge"},
+}
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    with run_stand(
+        tmp_path_factory.mktemp("stand"), durations={"job": 100.0}, clock_running=False
+    ) as running:
+        running.client("s3").create_bucket(
+            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
+        )
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY["access_key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY["secret_key"])
+
+
+@pytest.fixture
+def target(db: None, stand: Stand) -> Target:
+    return target_create(
+        name="aws", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        store=f"s3://{BUCKET}/graft",
+    )  # fmt: skip
+
+
+def asked(base: BaseModel, recipe: dict[str, Any] = AWQ, **options: Any) -> OptimizationJob:
+    job, _ = job_create(
+        base_model=base,
+        recipe=recipe_read(recipe),
+        sagemaker=RemoteOptions.read({"target": "aws", **options}),
+    )
+    return job
+
+
+def look(job: OptimizationJob) -> OptimizationJob:
+    remote_turn(pk=job.pk)
+    job.refresh_from_db()
+    return job
+
+
+def until(job: OptimizationJob, status: str) -> OptimizationJob:
+    """Looks until it is so: the local SageMaker copies in a thread of its own."""
+    end = time.monotonic() + 60
+    while look(job).status != status:
+        assert time.monotonic() < end, (job.status, job.phase, job.reason)
+        time.sleep(0.05)
+    return job
+
+
+def keys(stand: Stand) -> list[str]:
+    listed = stand.client("s3").list_objects_v2(Bucket=BUCKET).get("Contents", ())
+    return sorted(item["Key"] for item in listed)
+
+
+def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    job = look(asked(tiny_base))
+    assert (job.machine, job.status, job.phase) == ("sagemaker", "running", "starting")
+    name = job.remote["told"]["name"]
+    made = stand.client("sagemaker").describe_optimization_job(OptimizationJobName=name)
+    (config,) = made["OptimizationConfigs"]
+    assert config["ModelQuantizationConfig"]["OverrideEnvironment"] == {"OPTION_QUANTIZE": "awq"}
+    assert "lmi" in config["ModelQuantizationConfig"]["Image"]
+    assert made["RoleArn"] == ROLE
+    sent = made["ModelSource"]["S3"]["S3Uri"].removeprefix(f"s3://{BUCKET}/")
+    assert {key.removeprefix(sent) for key in keys(stand)} == {item.name for item in tiny_base.files.all()}
+    stand.advance(11)
+    assert (look(job).phase, job.percent) == ("inprogress", 10.0)
+    stand.advance(200)
+    until(job, "done")
+    assert job.variant is not None
+    assert (job.variant.source, job.variant.quantization) == (
+        f"s3://{BUCKET}/graft/{target.owner}/optimized/{name}/", "awq_int4_g128",
+    )  # fmt: skip
+    assert job.artifact is not None
+    assert job.artifact.files == {item.name: item.sha256 for item in tiny_base.files.all()}
+    assert job.lineage["checkpoint_sha256"] == tiny_base.checkpoint_sha256
+    assert job.lineage["output"]["job"].endswith(f":optimization-job/{name.lower()}")
+    assert not [key for key in keys(stand) if key.startswith(sent)], "what was put there for it is gone"
+    attempt = Attempt.objects.get(subject=f"job-{job.pk}.1")
+    assert attempt.ended_at is not None
+    assert 90 < (attempt.ended_at - attempt.started_at).total_seconds() <= 210
+    assert [item.instance_type for item in hosted_now() if item.kind == "optimization"] == ["ml.g5.12xlarge"]
+    with pytest.raises(ConflictError, match="results of optimization jobs"):
+        target_remove(target=target)
+    job_remove(job=job)
+    Artifact.objects.update(needed_at=timezone.now() - UNNEEDED_AFTER - timedelta(minutes=1))
+    assert artifacts_collect() == 1
+    assert keys(stand) == []
+    target_remove(target=target)
+
+
+def test_sagemakers_model_is_optimized_in_its_place(
+    stand: Stand, target: Target, tiny_base: BaseModel, tmp_path: Path
+) -> None:
+    """As JumpStart's is: by the name of the model that it made, or by its prefix and its licence."""
+    stand.client("s3").put_object(Bucket=BUCKET, Key="jumpstart/model.safetensors", Body=b"weights")
+    data = {
+        "S3DataSource": {
+            "S3Uri": f"s3://{BUCKET}/jumpstart/",
+            "S3DataType": "S3Prefix",
+            "CompressionType": "None",
+        }
+    }
+    stand.client("sagemaker").create_model(
+        ModelName="js", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": IMAGE, "ModelDataSource": data}
+    )
+    by_name = look(asked(tiny_base, model="js"))
+    by_prefix = look(asked(tiny_base, weights=f"s3://{BUCKET}/jumpstart/", accept_eula=True))
+    source = by_prefix.remote["told"]["request"]["ModelSource"]
+    assert source == {"S3": {"S3Uri": f"s3://{BUCKET}/jumpstart/", "ModelAccessConfig": {"AcceptEula": True}}}
+    stand.advance(11)
+    stand.advance(200)
+    digest = hashlib.sha256(b"weights").hexdigest()
+    for job in (by_name, by_prefix):
+        assert until(job, "done").artifact is not None
+        assert job.artifact.files == {"model.safetensors": digest}
+    assert by_name.variant != by_prefix.variant or by_name.artifact == by_prefix.artifact
+    outputs = [key for key in keys(stand) if "/optimized/" in key]
+    assert len(outputs) == 1, "the same files are kept once"
+
+
+def test_what_fails_says_why_and_leaves_nothing(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/nowhere/"))
+    stand.advance(11)
+    stand.advance(200)
+    until(job, "failed")
+    assert "nothing lies there" in job.reason
+    assert (job.error_code, job.variant) == ("sagemaker", None)
+    again = asked(tiny_base, weights=f"s3://{BUCKET}/nowhere/")
+    assert again.pk != job.pk, "it may be asked for anew"
+
+
+def test_one_that_is_refused_is_told_at_once(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
+    stand.put(
+        "faults",
+        [{
+            "kind": "refusal", "operation": "CreateOptimizationJob", "count": 1,
+            "code": "AccessDeniedException",
+            "message": "not authorized to perform: sagemaker:CreateOptimizationJob",
+            "status": 400,
+        }],
+    )  # fmt: skip
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    assert (job.status, job.error_code) == ("failed", "sagemaker")
+    assert "CreateOptimizationJob" in job.reason
+
+
+def test_a_throttled_call_is_made_again(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    fault = {"kind": "unavailable", "operation": "DescribeOptimizationJob", "count": 1}
+    stand.put("faults", [fault])
+    assert look(job).status == "running"
+    assert job.reason
+    assert (look(job).reason, job.lease_owner) == ("", "")
+    OptimizationJob.objects.update(next_at=timezone.now() - timedelta(seconds=1))
+    assert works_sweep() == 1, "the next look is due by itself"
+
+
+def test_a_cancel_stops_it_in_the_account(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    name = job.remote["told"]["name"]
+    work_cancel(work=job)
+    assert look(job).status == "cancelling"
+    until(job, "cancelled")
+    seen = stand.client("sagemaker").describe_optimization_job(OptimizationJobName=name)
+    assert seen["OptimizationJobStatus"] == "STOPPED"
+    unsent = asked(tiny_base, weights=f"s3://{BUCKET}/y/")
+    assert work_cancel(work=unsent).status == "cancelled"
+
+
+def test_one_that_cannot_be_stopped_is_given_up(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    work_cancel(work=job)
+    Target.objects.update(endpoint_url="http://127.0.0.1:9")
+    assert look(job).status == "cancelling"
+    OptimizationJob.objects.update(cancel_asked_at=timezone.now() - GIVE_UP - timedelta(seconds=1))
+    assert look(job).status == "cancelled"
+    assert "may run on in the account" in job.reason
+
+
+def test_who_died_between_the_row_and_the_call_is_followed_by_one_that_calls(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    sagemaker, name = stand.client("sagemaker"), job.remote["told"]["name"]
+    work_cancel(work=job)
+    until(job, "cancelled")
+    sagemaker.delete_optimization_job(OptimizationJobName=name)
+    OptimizationJob.objects.update(status="running", cancel_asked_at=None)
+    look(job)
+    assert (
+        sagemaker.describe_optimization_job(OptimizationJobName=name)["OptimizationJobStatus"] == "STARTING"
+    )
+    claim = Claim.take(kind="job", pk=job.pk)
+    assert claim is not None
+    before = job.progress_at
+    assert look(job).progress_at == before, "another process is at it"
+
+
+def test_each_technique_is_a_configuration_of_its_own() -> None:
+    recipe = recipe_read({
+        "compilation": {"ahead_of_time": True}, "tensor_parallel": {"degree": 4, "presharded": True},
+        "target": {"engine": "sagemaker", "hardware": "neuron", "instance_type": "ml.inf2.24xlarge"},
+    })  # fmt: skip
+    options = RemoteOptions.read({"target": "aws", "environment": {"OPTION_DTYPE": "fp16"}})
+    compiled, sharded = configs(recipe, options, region=REGION, max_model_len=131072, training="")
+    assert compiled == {
+        "ModelCompilationConfig": {
+            "OverrideEnvironment": {
+                "OPTION_TENSOR_PARALLEL_DEGREE": "4", "OPTION_N_POSITIONS": "8192", "OPTION_DTYPE": "fp16",
+            }
+        }
+    }  # fmt: skip
+    assert list(sharded) == ["ModelShardingConfig"]
+    eagle = recipe_read({"speculation": {"method": "eagle"}, "target": AWQ["target"]})
+    told = configs(eagle, options, region=REGION, max_model_len=64, training="s3://b/texts/")
+    source = {"S3Uri": "s3://b/texts/", "S3DataType": "S3Prefix"}
+    speculative = {"Technique": "EAGLE", "TrainingDataSource": source}
+    assert told == [{"ModelSpeculativeDecodingConfig": speculative}]
+    fp8 = recipe_read({**AWQ, "quantization": "fp8", "target": {**AWQ["target"], "hardware": "sm89"}})
+    (config,) = configs(fp8, RemoteOptions("aws"), region=REGION, max_model_len=64, training="")
+    assert config["ModelQuantizationConfig"]["OverrideEnvironment"] == {"OPTION_QUANTIZE": "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "say in which account"),
+        ({"sagemaker": {"target": "elsewhere"}}, "there is no target 'elsewhere' of kind sagemaker"),
+        ({"sagemaker": {"target": "aws", "weights": "http://x"}}, "weights must be s3://"),
+        ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "reads one of them"),
+        ({"sagemaker": {"target": "aws", "hours": 0}}, "hours must be 1 to 240"),
+        ({"sagemaker": {"target": "aws", "environment": {"a b": "c"}}}, "must be upper-case"),
+        ({"sagemaker": {"target": "aws", "place": "x"}}, "'place' is none of"),
+        ({"recipe": {"quantization": "int8"}, "sagemaker": {"target": "aws"}}, "target.engine is sagemaker"),
+        ({"prompts": "set", "sagemaker": {"target": "aws"}}, "texts of its own"),
+    ],
+)
+def test_what_is_malformed_is_refused_by_rest(
+    body: dict[str, Any], says: str, target: Target, tiny_base: BaseModel, prompts: PromptSet
+) -> None:
+    client = Client()
+    client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    if "prompts" in body:
+        body = {**body, "prompts": prompts.pk}
+    sent = json.dumps({"base_model": tiny_base.name, "recipe": AWQ, **body})
+    answer = client.post("/api/v1/optimizations", sent, content_type="application/json")
+    assert (answer.status_code, says in answer.content.decode()) == (400, True), answer.content
+    assert not OptimizationJob.objects.exists()
+
+
+def test_rest_tells_where_it_is_done(target: Target, tiny_base: BaseModel) -> None:
+    client = Client()
+    client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    sent = json.dumps({"base_model": tiny_base.name, "recipe": AWQ, "sagemaker": {"target": "aws"}})
+    answer = client.post("/api/v1/optimizations", sent, content_type="application/json")
+    assert answer.status_code == 201, answer.content
+    job = answer.json()
+    assert (job["target"], job["machine"], job["remote"]["options"]["hours"]) == ("aws", "sagemaker", 24)
+    assert ROUTES[TASKS[OptimizationJob.objects.get().machine]] == {"queue": "graftwork.deployments"}  # type: ignore[index]
+
+
+def test_a_base_that_has_gone_is_no_job(tiny_base: BaseModel) -> None:
+    with pytest.raises(InvalidInputError, match="there is no target"):
+        asked(tiny_base)
+
+
+def test_the_form_offers_an_account_and_its_page_tells_the_job(target: Target, tiny_base: BaseModel) -> None:
+    client = Client()
+    client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    page = client.get("/staff/optimizations/new").content.decode()
+    assert "SageMaker: aws" in page
+    form = {
+        "base_model": tiny_base.name, "preset": "own", "hardware": "sm86", "quantization": "awq_int4_g128",
+        "account": "aws", "instance_type": "ml.g5.12xlarge", "degree": "4",
+    }  # fmt: skip
+    refused = client.post("/staff/optimizations/new", form | {"instance_type": ""})
+    assert refused.status_code == 422
+    assert "name it in target.instance_type" in refused.content.decode()
+    assert client.post("/staff/optimizations/new", form).status_code == 302
+    job = OptimizationJob.objects.get()
+    assert job.recipe["tensor_parallel"] == {"degree": 4, "presharded": True}
+    assert job.target == target
+    OptimizationJob.objects.update(created_at=timezone.now() - timedelta(hours=1))
+    told = client.get(f"/staff/optimizations/{job.pk}/").content.decode()
+    assert "the queue graftwork.deployments" in told
