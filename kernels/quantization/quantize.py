@@ -33,10 +33,7 @@ def round_to_nearest(
     grouped = plain.view(out, -1, group)
     part = torch.ones(grouped.shape[:2]) if shrink is None else shrink
     if zeros:
-        high = grouped.amax(2).clamp(min=0).mul_(part)
-        low = grouped.amin(2).clamp(max=0).mul_(part)
-        scales = _rounded((high - low) / 15, dtype)
-        zero = torch.round(-low / scales).clamp_(0, 15)
+        scales, zero = grid(grouped, part, dtype=dtype)
         codes = torch.round(grouped / scales[..., None]).add_(zero[..., None]).clamp_(0, 15)
         codes = codes.to(torch.uint8).view_as(plain)
         return QuantizedWeight(codes, scales.to(dtype), zero.to(torch.uint8), bits)
@@ -48,6 +45,16 @@ def round_to_nearest(
     scales = _rounded(largest / 7.5, dtype)
     codes = torch.round(grouped / scales[..., None]).add_(8).clamp_(0, 15)
     return QuantizedWeight(codes.to(torch.uint8).view_as(plain), scales.to(dtype), None, bits)
+
+
+def grid(
+    grouped: torch.Tensor, part: torch.Tensor, *, dtype: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales, rounded to `dtype`, and zeros of 4 bits that span `part` of the range of the last axis."""
+    high = grouped.amax(-1).clamp(min=0).mul_(part)
+    low = grouped.amin(-1).clamp(max=0).mul_(part)
+    scales = _rounded((high - low) / 15, dtype)
+    return scales, torch.round(-low / scales).clamp_(0, 15)
 
 
 def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

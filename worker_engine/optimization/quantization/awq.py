@@ -4,7 +4,7 @@ Inputs that are large on average matter most, so their weights are multiplied by
 are rounded and the input is divided by it, which costs nothing where s is folded into the norm or the layer
 before. s is a power of the inputs' mean size, by itself or over the weights', found on a grid; then each
 group's range is shrunk where the clipped ends cost less than the finer steps gain. Errors are those of the
-layer's output over all calibration rows (`Moments`).
+layer's output over all calibration rows (`Moments`). How the scaled weights are rounded is `compensation`'s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final
 
 import torch
 
-from kernels.quantization import QuantizedWeight
 from kernels.quantization.quantize import round_to_nearest
 
 POWERS: Final = (0.2, 0.35, 0.5, 0.65, 0.8)
@@ -78,8 +77,8 @@ def _error(difference: torch.Tensor, second: torch.Tensor) -> float:
     return float((difference.to(second.dtype) @ second).float().mul_(difference).sum())
 
 
-def clipped(weight: torch.Tensor, second: torch.Tensor, *, group: int) -> QuantizedWeight:
-    """Rounded, with the part of each group's range whose error over the calibration rows is least."""
+def best_shrink(weight: torch.Tensor, second: torch.Tensor, *, group: int) -> torch.Tensor:
+    """[out, groups]: the part of each group's range whose error over the calibration rows is least."""
     out, inner = weight.shape
     blocks = torch.stack(
         [second[at : at + group, at : at + group] for at in range(0, inner, group)]
@@ -93,4 +92,4 @@ def clipped(weight: torch.Tensor, second: torch.Tensor, *, group: int) -> Quanti
         error = torch.bmm(difference, blocks).mul_(difference).sum(2).T
         better = error < least
         best, least = torch.where(better, shrink, best), torch.where(better, error, least)
-    return round_to_nearest(weight, bits=4, group=group, zeros=True, shrink=best)
+    return best

@@ -32,7 +32,7 @@ from worker_engine.tokenizer import ChatTokenizer
 Progress = Callable[[str, float], None]
 """Told what is being done, and the fraction that is done; what it raises ends the run."""
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Changes when the same order would come out otherwise."""
 _WEIGHT_FILES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".index.json")
 

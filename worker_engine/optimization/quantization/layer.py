@@ -13,6 +13,7 @@ from kernels.quantization.formats import pack_columns, pack_rows
 from kernels.quantization.quantize import round_to_nearest
 from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 from worker_engine.optimization.quantization import awq
+from worker_engine.optimization.quantization.compensation import compensated
 from worker_engine.optimization.quantization.moments import Moments
 from worker_engine.optimization.quantization.scheme import Scheme
 
@@ -59,9 +60,13 @@ class LayerQuantizer:
         if self.scheme is Scheme.INT8:
             return round_to_nearest(plain, bits=8, group=plain.shape[1], zeros=False)
         # Queries and keys meet in a product: a clipped end there costs more than its own error tells.
-        if second is None or module in ("q_proj", "k_proj"):
+        if second is None:
             return round_to_nearest(plain, bits=4, group=group, zeros=True)
-        return awq.clipped(plain, second, group=group)
+        if module in ("q_proj", "k_proj"):
+            shrink = torch.ones(plain.shape[0], plain.shape[1] // group)
+        else:
+            shrink = awq.best_shrink(plain, second, group=group)
+        return compensated(plain, second, group=group, shrink=shrink)
 
     def _fold(self, made: Tensors, moments: Mapping[str, Moments]) -> dict[str, torch.Tensor]:
         """Multiplies weights, divides what stands before; by packed layer, what its inputs are divided by."""
