@@ -116,6 +116,21 @@ def frontier(result: Mapping[str, Any]) -> Frontier | None:
     return Frontier(placed, line, priced, currency, x_scale.ticks(), y_scale.ticks(), legend)
 
 
+def adapters(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """By adapter and arm: what the optimized base changes in the adapter's own answers."""
+    names = [arm["name"] for arm in result["arms"]]
+    quality = result.get("quality", {})
+    voices = [name for name in quality.get("prompts", {}) if name != "base"]
+    found = []
+    for voice in voices:
+        for arm in names[1:]:
+            told = quality["arms"].get(arm, {})
+            if voice in told:
+                change = told.get("changes", {}).get(f"{voice}: log perplexity")
+                found.append({"adapter": voice, "arm": arm, **told[voice], "change": change})
+    return found
+
+
 def samples(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Answers side by side: prompt, and each arm's answer with whether it is the original's."""
     names = [arm["name"] for arm in result["arms"]]

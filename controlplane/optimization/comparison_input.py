@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rest_framework import serializers
 
 from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.models import Machine
 
 
+class PriceInput(StrictSerializer):
+    """Of the machine; input and output of a million tokens, by list."""
+
+    hour = serializers.FloatField(min_value=0)
+    currency = serializers.CharField(max_length=3, required=False)
+    discount = serializers.FloatField(min_value=0, max_value=0.99, required=False)
+    input = serializers.FloatField(min_value=0, required=False)
+    output = serializers.FloatField(min_value=0, required=False)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """List prices come in pairs: the second formula weighs both."""
+        if ("input" in attrs) != ("output" in attrs):
+            raise serializers.ValidationError({"input": ["input and output go together"]})
+        return attrs
+
+
 class ComparedArmInput(StrictSerializer):
     variant = serializers.CharField(max_length=63, default="", allow_blank=True)
     name = serializers.CharField(max_length=63, default="", allow_blank=True)
+    price = PriceInput(required=False, help_text="Of the machine that this arm would run on.")
+
+
+class ComparedAdapterInput(StrictSerializer):
+    """A version of an adapter, which every arm serves."""
+
+    engine_name = serializers.CharField(max_length=300, help_text="Of a version that a route leads to.")
+    prompts = serializers.CharField(
+        max_length=64,
+        required=False,
+        help_text="SHA-256 of the prompts for its quality; else the common ones.",
+    )
 
 
 class LoadInput(StrictSerializer):
@@ -27,6 +57,21 @@ class LoadInput(StrictSerializer):
     requests = serializers.IntegerField(min_value=1, max_value=1000, required=False)
     max_tokens = serializers.IntegerField(min_value=1, max_value=8192, required=False)
     ignore_eos = serializers.BooleanField(required=False)
+    adapters = serializers.BooleanField(required=False, help_text="Requests take the adapters in turn.")
+    trace = serializers.ChoiceField(
+        choices=[("bundled", "bundled")], required=False,
+        help_text="Lengths of a service's requests, instead of prompts.",
+    )  # fmt: skip
+    lengths = serializers.ListField(
+        child=serializers.ListField(
+            child=serializers.IntegerField(min_value=1, max_value=1_000_000), min_length=2, max_length=2
+        ),
+        required=False, min_length=1, max_length=10_000,
+        help_text="A trace of yours: tokens of the prompt and of the answer, by request.",
+    )  # fmt: skip
+    prompt_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
+    output_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
+    most_prompt = serializers.IntegerField(min_value=1, max_value=131_072, required=False)
 
 
 class ScorerInput(StrictSerializer):
@@ -46,16 +91,6 @@ class QualityInput(StrictSerializer):
     samples = serializers.IntegerField(min_value=0, max_value=50, required=False)
 
 
-class PriceInput(StrictSerializer):
-    """Of the machine; input and output of a million tokens, by list."""
-
-    hour = serializers.FloatField(min_value=0)
-    currency = serializers.CharField(max_length=3, required=False)
-    discount = serializers.FloatField(min_value=0, max_value=0.99, required=False)
-    input = serializers.FloatField(min_value=0, required=False)
-    output = serializers.FloatField(min_value=0, required=False)
-
-
 class ComparisonInput(StrictSerializer):
     """The first arm is the original, beside which the others are judged."""
 
@@ -66,6 +101,9 @@ class ComparisonInput(StrictSerializer):
     prompts = serializers.CharField(max_length=64, required=False, help_text="SHA-256 of a prompt set.")
     texts = serializers.CharField(
         max_length=64, required=False, help_text="SHA-256 of a prompt set of held-out texts, for perplexity."
+    )
+    adapters = ComparedAdapterInput(
+        many=True, required=False, help_text="Each one's change of quality on every arm is told."
     )
     load = LoadInput(required=False)
     quality = QualityInput(required=False)

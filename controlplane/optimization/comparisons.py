@@ -13,6 +13,7 @@ from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.selectors import variant_get
 from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.optimization.compared_adapters import adapters_chosen
 from controlplane.optimization.database_text import storable
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import OPEN, ComparisonRun, Machine, PromptSet
@@ -28,7 +29,8 @@ ORIGINAL: Final = "original"
 def comparison_create(
     *,
     base_model: BaseModel,
-    arms: Sequence[Mapping[str, str]],
+    arms: Sequence[Mapping[str, Any]],
+    adapters: Sequence[Mapping[str, str]] = (),
     name: str = "",
     machine: str = "",
     prompts: PromptSet | None = None,
@@ -39,13 +41,14 @@ def comparison_create(
 
     Args:
         arms: `variant` ("" for the base's own checkpoint) and `name` ("" for the variant's); the first is
-            what the others are judged beside.
+            what the others are judged beside. `price` of the machine it would run on, where that is another.
+        adapters: `engine_name` of versions that are routed, and `prompts` of their own, if any.
         machine: cpu or gpu; by what the variants were made for when empty.
-        settings: load, quality, price and seed, as `compare` takes them.
+        settings: load, quality, price and seed, as `compare` takes them; `load.lengths` are a trace's rows.
 
     Raises:
         InvalidInputError: too few or too many arms, or two of one name; settings that cannot be kept.
-        NotFoundError: the base has no such variant.
+        NotFoundError: the base has no such variant, or no route leads to an adapter.
         ConflictError: the checkpoint's digests are not there yet.
     """
     if base_model.digest_status != BaseModel.Digest.DONE:
@@ -70,7 +73,11 @@ def comparison_create(
     variants = [_variant(base_model, arm.get("variant", "")) for arm in arms]
     named = _named(arms)
     machine = machine or _machine(variants)
-    values = {"arms": named, "settings": dict(settings or {}), "machine": machine}
+    chosen = adapters_chosen(base_model=base_model, adapters=adapters)
+    _demand_one_load(settings.get("load", {}), chosen, prompts)
+    if chosen:
+        settings["adapters"] = chosen
+    values = {"arms": named, "settings": settings, "machine": machine}
     identity = identity_of(
         base_model=base_model.pk, checkpoint=base_model.checkpoint_sha256,
         prompts=prompts.pk if prompts else "", texts=texts.pk if texts else "", **values,
@@ -108,11 +115,23 @@ def _variant(base_model: BaseModel, name: str) -> Variant | None:
     return variant_get(base_model=base_model, name=name) if name else None
 
 
-def _named(arms: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    found = []
+def _demand_one_load(
+    load: Mapping[str, Any], adapters: Sequence[Mapping[str, str]], prompts: PromptSet | None
+) -> None:
+    """Raises InvalidInputError where a load is asked for in two ways, or by adapters that there are not."""
+    ways = [name for name in ("trace", "lengths") if name in load] + (["prompts"] if prompts else [])
+    if len(ways) > 1:
+        raise InvalidInputError(f"{' and '.join(ways)} exclude each other: give one", field="load")
+    if load.get("adapters") and not adapters:
+        raise InvalidInputError("load.adapters asks by adapters, of which none is named", field="load")
+
+
+def _named(arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     for arm in arms:
         variant = arm.get("variant", "")
-        found.append({"name": (arm.get("name") or variant or ORIGINAL)[:63], "variant": variant})
+        price = {"price": dict(arm["price"])} if arm.get("price") else {}
+        found.append({"name": (arm.get("name") or variant or ORIGINAL)[:63], "variant": variant, **price})
     names = [arm["name"] for arm in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidInputError(f"two arms are called {twice[0]!r}: name them apart", field="arms")

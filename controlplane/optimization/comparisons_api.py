@@ -47,7 +47,7 @@ class ComparisonsApi(generics.ListAPIView[ComparisonRun]):
         sets = {name: prompts_get(sha256=values[name]) for name in ("prompts", "texts") if values.get(name)}
         comparison, made = comparison_create(
             base_model=base_model_get(name=values["base_model"]), arms=values["arms"], name=values["name"],
-            machine=values.get("machine", ""),
+            adapters=values.get("adapters", ()), machine=values.get("machine", ""),
             settings={name: values[name] for name in _SETTINGS if name in values}, **sets,
         )  # fmt: skip
         shown = ComparisonSerializer(comparison_get(pk=comparison.pk)).data

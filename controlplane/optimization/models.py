@@ -30,7 +30,7 @@ class Machine(models.TextChoices):
 
     CPU = "cpu"
     GPU = "gpu"
-    SAGEMAKER = "sagemaker"
+    SAGEMAKER = "aws", "SageMaker"
 
 
 class PromptSet(models.Model):
@@ -82,7 +82,7 @@ class Work(models.Model):
 
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="%(class)ss")
     prompts = models.ForeignKey(PromptSet, models.PROTECT, null=True, blank=True, related_name="%(class)ss")
-    machine = models.CharField(max_length=10, choices=Machine.choices)
+    machine = models.CharField(max_length=4, choices=Machine.choices)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.QUEUED)
     error_code = models.CharField(max_length=40, blank=True)
     reason = models.TextField(blank=True, help_text="What it waits for, or why it ended.")
@@ -218,7 +218,7 @@ class Attempt(models.Model):
 
     subject = models.CharField(max_length=100, unique=True, help_text="Such as job-12.1: its first attempt.")
     base_model = models.CharField(max_length=63)
-    machine = models.CharField(max_length=10, choices=Machine.choices)
+    machine = models.CharField(max_length=4, choices=Machine.choices)
     instance_type = models.CharField(max_length=40, blank=True)
     host = models.CharField(max_length=255)
     started_at = models.DateTimeField()

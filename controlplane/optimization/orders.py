@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -15,6 +15,7 @@ from controlplane.errors import InvalidInputError
 from controlplane.optimization.admission import Needs
 from controlplane.optimization.artifacts import lineage_of
 from controlplane.optimization.claims import Claim
+from controlplane.optimization.compared_adapters import adapters_bring
 from controlplane.optimization.database_text import storable
 from controlplane.optimization.endings import work_end
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Status, Work
@@ -121,6 +122,8 @@ class ComparisonOrder:
             dict(comparison.settings.get("load", {})),
             dict(comparison.settings.get("quality", {})),
         )
+        if rows := load.pop("lengths", None):
+            load["trace"] = str(_trace_file(folder, rows))
         if comparison.prompts is not None:
             load["prompts"] = str(prompts_file(folder, comparison.prompts))
         if comparison.texts is not None:
@@ -128,6 +131,7 @@ class ComparisonOrder:
         order = {
             "version": 1, "arms": [self._arm(arm, beat) for arm in comparison.arms], "load": load,
             "quality": quality, "seed": comparison.settings.get("seed", 0),
+            "adapters": adapters_bring(comparison.settings.get("adapters", ()), folder, beat=beat),
         }  # fmt: skip
         if price := comparison.settings.get("price"):
             order["price"] = price
@@ -142,7 +146,11 @@ class ComparisonOrder:
         told = json.loads((folder / _MEASURED).read_text(encoding="utf-8"))
         work_end(claim, Status.DONE, "", "", log=log_tail(folder), percent=100.0, result=storable(told))
 
-    def _arm(self, arm: Mapping[str, str], beat: Beat) -> dict[str, Any]:
+    def _arm(self, arm: Mapping[str, Any], beat: Beat) -> dict[str, Any]:
+        priced = {"price": arm["price"]} if "price" in arm else {}
+        return self._served(arm, beat) | priced
+
+    def _served(self, arm: Mapping[str, Any], beat: Beat) -> dict[str, Any]:
         base = self._comparison.base_model
         if not arm["variant"]:
             folder = checkpoint_folder(base, base.source, base.checkpoint_sha256, beat=beat)
@@ -182,6 +190,13 @@ def prompts_file(folder: Path, prompts: PromptSet, *, name: str = _PROMPTS) -> P
     """A prompt set beside the order. Raises InvalidInputError and UnavailableError."""
     path = folder / name
     path.write_bytes(prompts_read(prompts=prompts))
+    return path
+
+
+def _trace_file(folder: Path, rows: Sequence[Sequence[int]]) -> Path:
+    path = folder / "trace.csv"
+    lines = [f"{prompt},{answer}\n" for prompt, answer in rows]
+    path.write_text("context_tokens,generated_tokens\n" + "".join(lines))
     return path
 
 

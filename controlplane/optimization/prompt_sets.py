@@ -14,7 +14,7 @@ from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.optimization.models import PromptSet
+from controlplane.optimization.models import ComparisonRun, PromptSet
 
 MOST_BYTES: Final = 32 << 20
 MOST_LINES: Final = 100_000
@@ -69,7 +69,10 @@ def prompts_remove(*, prompts: PromptSet) -> None:
 
 
 def _is_used(row: PromptSet) -> bool:
-    return row.optimizationjobs.exists() or row.comparisonruns.exists() or row.comparisons_by_texts.exists()
+    if row.optimizationjobs.exists() or row.comparisonruns.exists() or row.comparisons_by_texts.exists():
+        return True
+    asked = ComparisonRun.objects.filter(settings__has_key="adapters").values_list("settings", flat=True)
+    return any(item["prompts"] == row.pk for settings in asked for item in settings["adapters"])
 
 
 def prompts_key(sha256: str) -> str:

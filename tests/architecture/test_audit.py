@@ -69,6 +69,8 @@ UNRECORDED = {
     "controlplane.optimization.metered.attempts_metered": "marks what the sums of hosting have taken over",
     "controlplane.optimization.queueing.work_enqueue": "queueing: no decision of anybody's",
     "controlplane.optimization.results.job_keep": "the job's end and its variant record themselves",
+    "controlplane.optimization.sagemaker.keeping.remote_attempt": "machines' hours are a journal",
+    "controlplane.optimization.sagemaker.keeping.remote_keep": "its end and its variant are recorded",
     "controlplane.rollouts.services.rollout_note": "the figures of a look that decided nothing",
     "controlplane.uploads.append.upload_append": "bytes on their way: the registration is recorded",
     "controlplane.uploads.services.upload_create": "bytes on their way: the registration is recorded",

@@ -98,7 +98,7 @@ def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(
     stand: Stand, target: Target, tiny_base: BaseModel
 ) -> None:
     job = look(asked(tiny_base))
-    assert (job.machine, job.status, job.phase) == ("sagemaker", "running", "starting")
+    assert (job.machine, job.status, job.phase) == ("aws", "running", "starting")
     name = job.remote["told"]["name"]
     made = stand.client("sagemaker").describe_optimization_job(OptimizationJobName=name)
     (config,) = made["OptimizationConfigs"]
@@ -300,7 +300,7 @@ def test_rest_tells_where_it_is_done(target: Target, tiny_base: BaseModel) -> No
     answer = client.post("/api/v1/optimizations", sent, content_type="application/json")
     assert answer.status_code == 201, answer.content
     job = answer.json()
-    assert (job["target"], job["machine"], job["remote"]["options"]["hours"]) == ("aws", "sagemaker", 24)
+    assert (job["target"], job["machine"], job["remote"]["options"]["hours"]) == ("aws", "aws", 24)
     assert ROUTES[TASKS[OptimizationJob.objects.get().machine]] == {"queue": "graftwork.deployments"}  # type: ignore[index]
 
 

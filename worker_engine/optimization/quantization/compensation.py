@@ -16,6 +16,8 @@ from kernels.quantization.quantize import grid
 
 _DAMPING: Final = 0.01
 """Of the mean diagonal, added to it: inputs that calibration rows never moved apart."""
+_TRUST: Final = 0.9
+"""How much of what calibration rows say of two inputs together is believed of other rows."""
 
 
 def compensated(
@@ -49,8 +51,8 @@ def compensated(
 
 def _factor(second: torch.Tensor) -> torch.Tensor:
     """The upper Cholesky factor of H's inverse; what no row has ever moved stands alone."""
-    damped = second.double()
-    mean = damped.diagonal().mean()
-    damped = damped + torch.eye(len(damped), dtype=torch.float64) * (_DAMPING * mean).clamp(min=1e-12)
+    damped = second.double() * _TRUST
+    own = second.diagonal().double()
+    damped.diagonal().copy_(own + (_DAMPING * own.mean()).clamp(min=1e-12))
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
     return torch.linalg.cholesky(inverse, upper=True).float()

@@ -1,0 +1,179 @@
+"""Comparisons by adapters, traces and prices: what is asked for by REST, and the order that comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.services import adapter_publish
+from controlplane.artifact_store import artifact_store
+from controlplane.catalog.models import BaseModel
+from controlplane.console.comparison_charts import adapters
+from controlplane.errors import InvalidInputError
+from controlplane.optimization.models import ComparisonRun, PromptSet
+from controlplane.optimization.orders import ComparisonOrder
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import user_create
+from tests.controlplane.optimization.measured import result
+from worker_engine.protocol import ADAPTER_FILES, adapter_digest
+
+pytestmark = pytest.mark.django_db
+API = "/api/v1"
+FILES = dict(zip(ADAPTER_FILES, (b'{"r": 8}', b"weights"), strict=True))
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    client = Client()
+    client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    return client
+
+
+@pytest.fixture
+def version(tenant: Tenant, tiny_base: BaseModel) -> AdapterVersion:
+    """A routed version, its files in the store."""
+    sha256 = adapter_digest({name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()})
+    for name, data in FILES.items():
+        artifact_store().put(f"adapters/{sha256}/{name}", BytesIO(data), limit=1 << 20)
+    adapter = Adapter.objects.create(tenant=tenant, name="bot", base_model=tiny_base)
+    made = AdapterVersion.objects.create(
+        adapter=adapter, number=1, status="ready", sha256=sha256, rank=8,
+        uri=artifact_store().uri(f"adapters/{sha256}"),
+    )  # fmt: skip
+    adapter_publish(adapter=adapter)
+    return made
+
+
+def ask(client: Client, base: BaseModel, **more: Any) -> Any:
+    body = {"base_model": base.name, "arms": [{}, {"name": "again"}], **more}
+    return client.post(f"{API}/comparisons", json.dumps(body), content_type="application/json")
+
+
+def ordered(folder: Path) -> dict[str, Any]:
+    """What the subprocess is told of the only comparison there is."""
+    ComparisonOrder(ComparisonRun.objects.get()).prepare(folder, lambda: None)
+    order: dict[str, Any] = json.loads((folder / "order.json").read_text())
+    return order
+
+
+def test_adapters_come_with_their_files_and_prompts(
+    staff: Client, tiny_base: BaseModel, version: AdapterVersion, prompts: PromptSet, tmp_path: Path
+) -> None:
+    asked = {"engine_name": version.engine_name, "prompts": prompts.pk}
+    answer = ask(staff, tiny_base, adapters=[asked], load={"adapters": True})
+    assert answer.status_code == 201, answer.content
+    (kept,) = answer.json()["settings"]["adapters"]
+    assert (kept["name"], kept["sha256"]) == ("bot", version.sha256)
+    order = ordered(tmp_path)
+    (told,) = order["adapters"]
+    assert told["name"] == "bot"
+    assert {name: (Path(told["folder"]) / name).read_bytes() for name in ADAPTER_FILES} == FILES
+    assert len(Path(told["prompts"]).read_text().splitlines()) == 20
+    assert order["load"] == {"adapters": True}
+    assert staff.delete(f"{API}/prompt-sets/{prompts.pk}").status_code == 409, (
+        "a comparison was asked with it"
+    )
+
+
+def test_files_that_were_changed_are_not_measured(
+    staff: Client, tiny_base: BaseModel, version: AdapterVersion, tmp_path: Path
+) -> None:
+    assert ask(staff, tiny_base, adapters=[{"engine_name": version.engine_name}]).status_code == 201
+    artifact_store().remove_file(f"adapters/{version.sha256}/{ADAPTER_FILES[1]}")
+    with pytest.raises(InvalidInputError, match="no longer in the artifact store"):
+        ordered(tmp_path)
+    artifact_store().put(f"adapters/{version.sha256}/{ADAPTER_FILES[1]}", BytesIO(b"others"), limit=1 << 20)
+    with pytest.raises(InvalidInputError, match="were changed"):
+        ordered(tmp_path)
+
+
+def test_a_trace_and_prices_reach_the_order(staff: Client, tiny_base: BaseModel, tmp_path: Path) -> None:
+    price = {"hour": 1.2, "discount": 0.1, "input": 0.2, "output": 0.6}
+    answer = ask(
+        staff, tiny_base, arms=[{}, {"name": "again", "price": {"hour": 0.9}}], price=price,
+        load={"lengths": [[100, 20], [7, 3]], "prompt_scale": 2, "most_prompt": 64},
+    )  # fmt: skip
+    assert answer.status_code == 201, answer.content
+    order = ordered(tmp_path)
+    assert Path(order["load"]["trace"]).read_text().splitlines() == [
+        "context_tokens,generated_tokens",
+        "100,20",
+        "7,3",
+    ]
+    assert (order["load"]["prompt_scale"], order["load"]["most_prompt"]) == (2, 64)
+    assert (order["price"], order["arms"][1]["price"]) == (price, {"hour": 0.9})
+    assert "price" not in order["arms"][0]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"load": {"trace": "bundled", "lengths": [[1, 1]]}}, 400, "exclude each other"),
+        ({"load": {"trace": "mine.csv"}}, 400, "is not a valid choice"),
+        ({"load": {"lengths": [[0, 4]]}}, 400, "greater than or equal to 1"),
+        ({"load": {"lengths": [[4]]}}, 400, "at least 2"),
+        ({"load": {"adapters": True}}, 400, "of which none is named"),
+        ({"price": {"hour": 1, "input": 1}}, 400, "input and output go together"),
+        ({"adapters": [{"engine_name": "no name"}]}, 400, "no name"),
+        ({"adapters": [{"engine_name": "acme/other/1@" + "0" * 12}]}, 0, ""),
+    ],
+)
+def test_what_does_not_fit_is_said(
+    staff: Client, tiny_base: BaseModel, body: dict[str, Any], status: int, says: str
+) -> None:
+    answer = ask(staff, tiny_base, **body)
+    assert answer.status_code in ((status,) if status else (400, 404)), answer.content
+    assert says in answer.content.decode()
+    assert not ComparisonRun.objects.exists()
+
+
+def test_the_form_takes_adapters_a_trace_and_list_prices(
+    staff: Client, tiny_base: BaseModel, version: AdapterVersion
+) -> None:
+    form = {
+        "base_model": tiny_base.name, "again": "on", "prompts": "trace", "adapters": version.engine_name,
+        "hour": "1.2", "input": "0.2", "output": "0.6",
+    }  # fmt: skip
+    wrong = staff.post("/staff/comparisons/new", form | {"output": "much"})
+    assert (wrong.status_code, "give an amount of money" in wrong.content.decode()) == (422, True)
+    unknown = staff.post("/staff/comparisons/new", form | {"adapters": "acme/none"})
+    assert unknown.status_code == 422
+    assert staff.post("/staff/comparisons/new", form).status_code == 302
+    settings = ComparisonRun.objects.get().settings
+    assert settings["load"] == {"trace": "bundled", "most_prompt": 512, "adapters": True}
+    assert settings["price"] == {"hour": 1.2, "currency": "USD", "input": 0.2, "output": 0.6}
+    assert [item["name"] for item in settings["adapters"]] == ["bot"]
+
+
+def test_each_adapters_change_is_shown_by_arm(staff: Client, tiny_base: BaseModel) -> None:
+    told = result()
+    told["quality"]["prompts"] = {"base": 8, "bot": 8}
+    told["quality"]["arms"]["int8"] |= {
+        "bot": {
+            "tokens": 90,
+            "perplexity": 2.0,
+            "perplexity_ratio": 1.034,
+            "kl_mean": 0.01,
+            "identical": 0.75,
+        },
+        "changes": {"bot: log perplexity": {"mean": 0.03, "verdict": "difference shown"}},
+    }
+    for figures in told["levels"][-1]["arms"].values():
+        figures["blended"].append({"by": "list_price", "currency": "USD", "per_million": 0.3})
+    (row,) = adapters(told)
+    assert (row["adapter"], row["arm"], row["perplexity_ratio"]) == ("bot", "int8", 1.034)
+    run = ComparisonRun.objects.create(
+        base_model=tiny_base, machine="cpu", identity="4" * 64, status="done", result=told,
+        arms=[{"name": name, "variant": ""} for name in ("original", "int8", "awq-int4")],
+    )  # fmt: skip
+    page = staff.get(f"/staff/comparisons/{run.pk}/").content.decode()
+    assert "1.034×" in page
+    assert "0.75" in page
+    assert page.count("by list") == 3
