@@ -18,6 +18,7 @@ from django.utils import timezone
 from controlplane.errors import ControlPlaneError, InvalidInputError, UnavailableError
 from controlplane.optimization.admission import NeverFitsError, NoRoomYetError, seat_take
 from controlplane.optimization.claims import MOST_LOST, Claim, ClaimLostError
+from controlplane.optimization.database_patience import DatabasePatience
 from controlplane.optimization.endings import attempt_begin, attempt_end, attempt_seen, lost_close, work_end
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import ComparisonRun, Status, Work
@@ -76,6 +77,7 @@ class WorkAttempt:
         self._folder: Path = work_folder(self._work)
         self._written, self._beaten, self._said = 0.0, 0.0, ""
         self._subject = ""
+        self._patiently = DatabasePatience()
 
     def run(self) -> None:
         """Ends with the row in a state that says what is so, and the lease given back."""
@@ -166,17 +168,14 @@ class WorkAttempt:
         """Until the process has ended with a result."""
         try:
             while (status := optimizer.ended(within=_TICK_S)) is None:
-                self._write(optimizer.told)
+                self._patiently(self._write, optimizer.told)
         except _CancelledError:
             optimizer.stop()
-            raise
-        except ClaimLostError:
-            optimizer.stop(grace=1.0)
             raise
         except BaseException:
             optimizer.stop(grace=1.0)
             raise
-        self._write(optimizer.told, now=True)
+        self._patiently(self._write_last, optimizer.told)
         return self._judged(optimizer.told, status)
 
     def _judged(self, told: Told, status: int) -> Told:
@@ -201,10 +200,15 @@ class WorkAttempt:
             raise _AgainError("somebody else ended its process", seconds=_LOST_AGAIN_S, lost=True)
         raise _FailedError(code, text)
 
-    def _write(self, told: Told, *, now: bool = False) -> None:
+    def _write_last(self, told: Told) -> None:
+        """What was said last, however soon after what was said before."""
+        self._written = 0.0
+        self._write(told)
+
+    def _write(self, told: Told) -> None:
         """Keeps the row up to date, at most once a second. Raises _CancelledError when that is asked for."""
         clock = time.monotonic()
-        if not now and clock - self._written < _WRITE_S:
+        if clock - self._written < _WRITE_S:
             return
         self._written = clock
         values: dict[str, Any] = {
@@ -214,8 +218,8 @@ class WorkAttempt:
         if told.percent > self._work.percent + _GAINED and self._work.lost_attempts:
             values["lost_attempts"] = 0
         if repr(values) != self._said:
-            self._said = repr(values)
             self._claim.write(**values, progress_at=_now())
+            self._said = repr(values)
         self._beat()
 
     def _beat(self) -> None:

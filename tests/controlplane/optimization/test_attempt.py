@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
+from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -24,6 +25,7 @@ from controlplane.optimization import admission, attempt
 from controlplane.optimization.attempt import work_run
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.comparisons import comparison_create
+from controlplane.optimization.database_patience import DatabasePatience
 from controlplane.optimization.models import Attempt, ComparisonRun, OptimizationJob
 from controlplane.optimization.orders import ComparisonOrder
 from controlplane.optimization.selectors import event_list
@@ -177,3 +179,42 @@ def test_an_attempt_that_takes_too_long_ends_a_comparison_and_not_a_job(
     work_run(kind="comparison", pk=comparison.pk)
     comparison.refresh_from_db()
     assert (comparison.status, comparison.error_code) == ("failed", "too_long")
+
+
+def away(times: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The database fails the next writes of progress so often; what was written afterwards."""
+    written, real = list[str](), Claim.write
+    left = [times]
+
+    def write(claim: Claim, **values: Any) -> None:
+        if "log_tail" in values and left[0]:
+            left[0] -= 1
+            raise OperationalError("the server closed the connection unexpectedly")
+        written.append(str(values.get("phase", "")))
+        real(claim, **values)
+
+    monkeypatch.setattr(Claim, "write", write)
+    return written
+
+
+def test_a_database_that_is_away_for_a_moment_ends_nothing(
+    tiny_base: BaseModel, ask: Ask, speak: Speak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "_WRITE_S", 0.0)
+    speak("time.sleep(2)\n" + FAILS.format(message='"the last word"'))
+    written = away(2, monkeypatch)
+    job = run(ask(tiny_base))
+    assert (job.status, job.reason, job.attempts) == ("failed", "the last word", 1)
+    assert "checkpoint" in written
+
+
+def test_one_that_stays_away_ends_the_attempt_and_its_process(
+    tiny_base: BaseModel, ask: Ask, speak: Speak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "_WRITE_S", 0.0)
+    monkeypatch.setattr(attempt, "DatabasePatience", lambda: DatabasePatience(0.0))
+    speak("time.sleep(120)\n")
+    away(10_000, monkeypatch)
+    job = run(ask(tiny_base))
+    assert (job.status, job.lost_attempts) == ("waiting", 1)
+    assert "closed the connection" in job.reason

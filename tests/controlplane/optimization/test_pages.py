@@ -239,7 +239,7 @@ def test_the_form_of_a_comparison(staff: Client, measured: ComparisonRun) -> Non
     assert run.settings == {"load": {"concurrency": [1, 4]}, "price": {"hour": 1.5, "currency": "USD"}}
     for field, text, says in (
         ("concurrency", "many", "give numbers of streams"),
-        ("hour", "x", "an hour, such as"),
+        ("hour", "x", "an amount of money, such as"),
     ):
         wrong = staff.post("/staff/comparisons/new", sent | {field: text})
         assert (wrong.status_code, says in wrong.content.decode()) == (422, True)
