@@ -15,6 +15,7 @@ from sagemaker_local.clock import Clock
 from sagemaker_local.config import Config
 from sagemaker_local.copies.fleet import Host
 from sagemaker_local.gate import Gate
+from sagemaker_local.resources.ai_jobs import BENCHMARK, RECOMMENDATION, AIJobs, WorkloadConfigs
 from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.components import Components
 from sagemaker_local.resources.directory import Directory
@@ -48,12 +49,14 @@ class ControlPlane:
         alarms = AlarmStates(clock, cloudwatch.call)
         self._endpoints = Endpoints(region, self._hosting, alarms)
         self._components = Components(region, self._hosting, alarms)
-        self._jobs = OptimizationJobs(region, s3)
+        self._jobs = (
+            OptimizationJobs(region, s3), AIJobs(region, BENCHMARK, s3), AIJobs(region, RECOMMENDATION, s3)
+        )  # fmt: skip
         self.traffic = Traffic()
         self.directory = Directory(region, self._hosting, self._components, self.traffic)
         owners = (
-            Models(region), EndpointConfigs(region), self._endpoints, self._components, self._jobs,
-            Tags(region),
+            Models(region), EndpointConfigs(region), self._endpoints, self._components, *self._jobs,
+            WorkloadConfigs(region), Tags(region),
         )  # fmt: skip
         operations = {name: handler for owner in owners for name, handler in owner.operations.items()}
         scaling = AutoScaling(
@@ -95,7 +98,8 @@ class ControlPlane:
             if record.status != "Failed" or not record.base:
                 record.status = "Creating"
             self._components.revive(record)
-        self._jobs.revive()
+        for jobs in self._jobs:
+            jobs.revive()
 
 
 def _stored(config: Config) -> Store:

@@ -30,12 +30,15 @@ class Store:
     endpoints: dict[str, EndpointRecord] = field(default_factory=dict)
     components: dict[str, ComponentRecord] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
+    workloads: dict[str, Record] = field(default_factory=dict)
+    benchmarks: dict[str, JobRecord] = field(default_factory=dict)
+    recommendations: dict[str, JobRecord] = field(default_factory=dict)
     scaling: dict[str, Any] = field(default_factory=dict)
     """What Application Auto Scaling keeps, by kind."""
 
     def all(self) -> Iterator[Record]:
-        for records in (self.models, self.configs, self.endpoints, self.components, self.jobs):
-            yield from records.values()
+        for name in _KINDS:
+            yield from getattr(self, name).values()
 
     def save(self, path: Path) -> None:
         """Replaces the file as a whole, so that a crash leaves the old or the new."""
@@ -62,6 +65,9 @@ _KINDS: Final[Mapping[str, type[Record]]] = {
     "endpoints": EndpointRecord,
     "components": ComponentRecord,
     "jobs": JobRecord,
+    "workloads": Record,
+    "benchmarks": JobRecord,
+    "recommendations": JobRecord,
 }
 
 
