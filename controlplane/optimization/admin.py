@@ -5,7 +5,14 @@ from __future__ import annotations
 from django.contrib import admin
 
 from controlplane.http.read_only_admin import ReadOnlyAdmin
-from controlplane.optimization.models import Artifact, Attempt, ComparisonRun, OptimizationJob, PromptSet
+from controlplane.optimization.models import (
+    Artifact,
+    Assessment,
+    Attempt,
+    ComparisonRun,
+    OptimizationJob,
+    PromptSet,
+)
 
 
 @admin.register(OptimizationJob)
@@ -16,6 +23,11 @@ class OptimizationJobAdmin(ReadOnlyAdmin):
 @admin.register(ComparisonRun)
 class ComparisonRunAdmin(ReadOnlyAdmin):
     list_display = ("pk", "base_model", "name", "status", "percent", "host", "created_at")
+
+
+@admin.register(Assessment)
+class AssessmentAdmin(ReadOnlyAdmin):
+    list_display = ("pk", "subject", "base_model", "name", "status", "target", "created_at")
 
 
 @admin.register(PromptSet)

@@ -11,14 +11,18 @@ from typing import Any, Final, Self
 from django.db.models import F, Q
 from django.utils import timezone
 
-from controlplane.optimization.models import ComparisonRun, OptimizationJob, Status, Work
+from controlplane.optimization.models import Assessment, ComparisonRun, OptimizationJob, Status, Work
 
 LEASE: Final = timedelta(seconds=60)
 """How long a work stands still after the machine at it has died."""
 _RENEW_AFTER: Final = 10.0
 MOST_LOST: Final = 3
 """Attempts in a row whose process vanished: what kills it so often would do so again."""
-_MODELS: Final[dict[str, type[Work]]] = {"job": OptimizationJob, "comparison": ComparisonRun}
+_MODELS: Final[dict[str, type[Work]]] = {
+    "job": OptimizationJob,
+    "comparison": ComparisonRun,
+    "assessment": Assessment,
+}
 
 
 class ClaimLostError(Exception):

@@ -196,9 +196,33 @@ class ComparisonRun(Work):
         return f"comparison {self.pk}"
 
 
-class WorkEvent(models.Model):
-    """What happened to a job or a comparison. Rows are only ever added."""
+class Assessment(Work):
+    """An AI benchmark or recommendation job of SageMaker's, looked at until it has ended."""
 
+    KIND = "assessment"
+
+    class Subject(models.TextChoices):
+        BENCHMARK = "benchmark", "of a deployment's endpoint"
+        RECOMMENDATION = "recommendation", "of instance types and settings for a base"
+
+    subject = models.CharField(max_length=14, choices=Subject.choices)
+    name = models.CharField(max_length=100, blank=True)
+    target = models.ForeignKey(Target, models.SET_NULL, null=True, blank=True, related_name="assessments")
+    remote = models.JSONField(
+        default=dict, help_text="options, as they were asked for; told, what is known of its job."
+    )
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.pk}"
+
+
+class WorkEvent(models.Model):
+    """What happened to a work. Rows are only ever added."""
+
+    assessment = models.ForeignKey(Assessment, models.CASCADE, null=True, related_name="events")
     job = models.ForeignKey(OptimizationJob, models.CASCADE, null=True, related_name="events")
     comparison = models.ForeignKey(ComparisonRun, models.CASCADE, null=True, related_name="events")
     event = models.CharField(max_length=40)

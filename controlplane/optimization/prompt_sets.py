@@ -69,7 +69,8 @@ def prompts_remove(*, prompts: PromptSet) -> None:
 
 
 def _is_used(row: PromptSet) -> bool:
-    if row.optimizationjobs.exists() or row.comparisonruns.exists() or row.comparisons_by_texts.exists():
+    users = (row.optimizationjobs, row.comparisonruns, row.comparisons_by_texts, row.assessments)
+    if any(rows.exists() for rows in users):
         return True
     asked = ComparisonRun.objects.filter(settings__has_key="adapters").values_list("settings", flat=True)
     return any(item["prompts"] == row.pk for settings in asked for item in settings["adapters"])

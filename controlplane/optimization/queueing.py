@@ -19,7 +19,7 @@ TASKS: Final = {
     Machine.GPU: "optimization.run_on_gpu",
     Machine.SAGEMAKER: "optimization.look_at_sagemaker",
 }
-KINDS: Final = ("job", "comparison")
+KINDS: Final = ("job", "comparison", "assessment")
 _AGAIN: Final = timedelta(seconds=60)
 """A message that nobody took by then has expired, and another one follows."""
 

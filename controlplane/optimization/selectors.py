@@ -5,7 +5,14 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from controlplane.errors import NotFoundError
-from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet, Work, WorkEvent
+from controlplane.optimization.models import (
+    Assessment,
+    ComparisonRun,
+    OptimizationJob,
+    PromptSet,
+    Work,
+    WorkEvent,
+)
 
 
 def job_list() -> QuerySet[OptimizationJob]:
@@ -51,5 +58,17 @@ def prompts_get(*, sha256: str) -> PromptSet:
 
 def event_list(*, work: Work) -> QuerySet[WorkEvent]:
     """What happened to a job or a comparison, newest first."""
-    key = "job" if isinstance(work, OptimizationJob) else "comparison"
-    return WorkEvent.objects.filter(**{key: work}).order_by("-pk")
+    return WorkEvent.objects.filter(**{work.KIND: work}).order_by("-pk")
+
+
+def assessment_list() -> QuerySet[Assessment]:
+    """Every benchmark and recommendation of SageMaker's, newest first."""
+    return Assessment.objects.select_related("base_model", "prompts", "target").order_by("-pk")
+
+
+def assessment_get(*, pk: int) -> Assessment:
+    """Raises NotFoundError."""
+    assessment = assessment_list().filter(pk=pk).first()
+    if assessment is None:
+        raise NotFoundError(f"there is no assessment {pk}")
+    return assessment

@@ -11,7 +11,7 @@ from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.models import ComparisonRun, Machine, OptimizationJob, PromptSet, WorkEvent
 from worker_engine.optimization.recipe import Preset
 
-_PROGRESS = (
+PROGRESS = (
     "status", "reason", "error_code", "machine", "host", "phase", "percent", "eta_seconds", "log_tail",
     "progress_at", "attempts", "cancel_asked_at", "created_by", "created_at", "started_at", "ended_at",
 )  # fmt: skip
@@ -50,7 +50,7 @@ class OptimizationSerializer(serializers.ModelSerializer[OptimizationJob]):
         fields = (
             "id", "base_model", "checkpoint_sha256", "recipe", "recipe_sha256", "engine", "prompts",
             "variant_name", "variant", "artifact_sha256", "artifact_uri", "artifact_bytes", "lineage",
-            "target", "remote", *_PROGRESS,
+            "target", "remote", *PROGRESS,
         )  # fmt: skip
 
 
@@ -175,7 +175,7 @@ class ComparisonSerializer(serializers.ModelSerializer[ComparisonRun]):
 
     class Meta:
         model = ComparisonRun
-        fields = ("id", "name", "base_model", "arms", "settings", "prompts", "texts", *_PROGRESS)
+        fields = ("id", "name", "base_model", "arms", "settings", "prompts", "texts", *PROGRESS)
 
 
 class ComparisonResultSerializer(serializers.ModelSerializer[ComparisonRun]):

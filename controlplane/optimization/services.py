@@ -21,6 +21,7 @@ from controlplane.optimization.events import event_add
 from controlplane.optimization.models import (
     OPEN,
     Artifact,
+    Assessment,
     ComparisonRun,
     OptimizationJob,
     PromptSet,
@@ -102,7 +103,7 @@ def work_cancel(*, work: Work) -> Work:
         raise ConflictError(f"{row} is {row.status} already")
     now = timezone.now()
     # What SageMaker was asked for goes on until it is told: a look does that.
-    remote = isinstance(row, OptimizationJob) and bool(row.remote.get("told"))
+    remote = isinstance(row, (OptimizationJob, Assessment)) and bool(row.remote.get("told"))
     held = remote or (row.lease_until is not None and row.lease_until > now)
     if row.cancel_asked_at is not None and held:
         return row

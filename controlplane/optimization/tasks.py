@@ -7,8 +7,9 @@ from celery import shared_task
 from controlplane.optimization.artifacts import artifacts_collect
 from controlplane.optimization.attempt import work_run
 from controlplane.optimization.housekeeping import leftovers_collect
-from controlplane.optimization.models import OptimizationJob
+from controlplane.optimization.models import Assessment
 from controlplane.optimization.queueing import works_sweep
+from controlplane.optimization.sagemaker.assessment_turn import assessment_turn
 from controlplane.optimization.sagemaker.turn import remote_turn
 
 
@@ -29,8 +30,7 @@ def run_on_gpu(kind: str, pk: int) -> None:
 @shared_task(name="optimization.look_at_sagemaker", acks_late=True)
 def look_at_sagemaker(kind: str, pk: int) -> None:
     """Asks SageMaker for a job, or looks how far it is."""
-    if kind == OptimizationJob.KIND:
-        remote_turn(pk=pk)
+    (assessment_turn if kind == Assessment.KIND else remote_turn)(pk=pk)
 
 
 @shared_task(name="optimization.sweep", acks_late=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
-from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
+from controlplane.optimization.models import Assessment, ComparisonRun, OptimizationJob, PromptSet
 
 STAFF = "staff"
 OPTIMIZATION_ROUTES: dict[str, dict[str, str]] = {
@@ -19,6 +19,12 @@ OPTIMIZATION_ROUTES: dict[str, dict[str, str]] = {
     "optimization-deploy": {"post": STAFF},
     "optimization-result": {"get": STAFF},
     "optimization-events": {"get": STAFF},
+    "assessments": {"get": STAFF},
+    "assessment-benchmarks": {"post": STAFF},
+    "assessment-recommendations": {"post": STAFF},
+    "assessment": {"get": STAFF, "delete": STAFF},
+    "assessment-cancel": {"post": STAFF},
+    "assessment-events": {"get": STAFF},
     "comparisons": {"get": STAFF, "post": STAFF},
     "comparison": {"get": STAFF, "delete": STAFF},
     "comparison-cancel": {"post": STAFF},
@@ -40,4 +46,12 @@ def optimization_values(base_model: BaseModel) -> dict[str, str]:
         base_model=base_model, machine="cpu", identity="3" * 64, status="failed", ended_at=ended,
         arms=[{"name": "original", "variant": ""}, {"name": "again", "variant": ""}],
     )  # fmt: skip
-    return {"optimization": str(job.pk), "comparison": str(comparison.pk), "sha256": prompts.pk}
+    assessment = Assessment.objects.create(
+        base_model=base_model, machine="aws", subject="benchmark", status="failed", ended_at=ended
+    )
+    return {
+        "assessment": str(assessment.pk),
+        "optimization": str(job.pk),
+        "comparison": str(comparison.pk),
+        "sha256": prompts.pk,
+    }

@@ -27,7 +27,8 @@ STAFF_PAGES = {
     "staff-optimizations": "get", "staff-optimization-new": "get", "staff-optimization-check": "get",
     "staff-optimization": "get", "staff-optimization-status": "get", "staff-optimization-act": "post",
     "staff-prompt-sets": "get", "staff-comparison-new": "get", "staff-comparison": "get",
-    "staff-comparison-status": "get", "staff-comparison-act": "post",
+    "staff-assessment-new": "get", "staff-assessment": "get", "staff-assessment-status": "get",
+    "staff-assessment-act": "post", "staff-comparison-status": "get", "staff-comparison-act": "post",
 }  # fmt: skip
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
@@ -36,7 +37,7 @@ STAFF_LISTS = (
     "staff-seller",
     "staff-savings", "staff-blended-price", "staff-audit", "staff-audit-export",
     "staff-optimizations", "staff-optimization-new", "staff-optimization-check", "staff-prompt-sets",
-    "staff-comparison-new",
+    "staff-comparison-new", "staff-assessment-new",
 )  # fmt: skip
 
 
@@ -55,5 +56,6 @@ def staff_thing(world: World, name: str) -> str:
         "target": world.values["target"],
         "optimization": world.values["optimization"],
         "comparison": world.values["comparison"],
+        "assessment": world.values["assessment"],
     }
     return next((thing for kind, thing in kinds.items() if kind in name), OWN)

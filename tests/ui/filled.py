@@ -15,7 +15,7 @@ from controlplane.billing.parties.services import party_set
 from controlplane.billing.services import price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.metering.models import HostingHour, UsageRollup
-from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
+from controlplane.optimization.models import Assessment, ComparisonRun, OptimizationJob, PromptSet
 from controlplane.reports.models import InstancePrice
 from controlplane.sign_up.services import sign_up_begin
 from controlplane.tenants.models import Project, Tenant
@@ -158,6 +158,11 @@ def _optimization(world: World) -> None:
     ComparisonRun.objects.filter(pk=world.values["comparison"]).update(
         name=hostile(100), status="done", percent=100, result=result()
     )
+    advice = {"RecommendationDescription": hostile(300), "DeploymentConfiguration": {"ImageUri": "i" * 200}}
+    Assessment.objects.filter(pk=world.values["assessment"]).update(
+        name=hostile(100), remote={"options": {"workload": "w" * 300}},
+        result={"recommendations": [advice], "output": f"s3://{'b' * 200}/", "files": ["f" * 200]},
+    )  # fmt: skip
 
 
 EMPTY = OTHER

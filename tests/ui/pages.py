@@ -76,6 +76,8 @@ STAFF_PAGES = {
     "staff-optimization-new": "",
     "staff-optimization": "",
     "staff-prompt-sets": "",
+    "staff-assessment-new": "",
+    "staff-assessment": "",
     "staff-comparison-new": "",
     "staff-comparison": "",
 }

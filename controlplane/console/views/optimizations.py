@@ -23,6 +23,7 @@ from controlplane.optimization.prompt_sets import prompts_create
 from controlplane.optimization.queueing import queue_of, waits_for_worker
 from controlplane.optimization.recipes import recipe_refusals
 from controlplane.optimization.selectors import (
+    assessment_list,
     comparison_list,
     event_list,
     job_get,
@@ -42,10 +43,11 @@ TONES: Final = {
 @require_GET
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Jobs and comparisons, newest first."""
+    """Jobs, comparisons and what SageMaker was asked, newest first."""
     context = {
         "jobs": [_row(job) for job in job_list()[:_SHOWN]],
         "comparisons": [_row(comparison) for comparison in comparison_list()[:_SHOWN]],
+        "assessments": [_row(assessment) for assessment in assessment_list()[:_SHOWN]],
     }
     return render(request, "staff/optimizations.html", context)
 

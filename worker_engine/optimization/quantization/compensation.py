@@ -55,4 +55,5 @@ def _factor(second: torch.Tensor) -> torch.Tensor:
     own = second.diagonal().double()
     damped.diagonal().copy_(own + (_DAMPING * own.mean()).clamp(min=1e-12))
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    return torch.linalg.cholesky(inverse, upper=True).float()
+    factor: torch.Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return factor.float()

@@ -1,0 +1,138 @@
+"""AI benchmark and recommendation jobs that people ask SageMaker for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db import transaction
+
+from controlplane.audit.services import audit_record
+from controlplane.audit.snapshot import snapshot
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.steps import actor_name
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.optimization.events import event_add
+from controlplane.optimization.models import Assessment, Machine, PromptSet
+from controlplane.optimization.queueing import work_enqueue
+from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
+from controlplane.routes.selectors import route_refs
+from worker_engine.protocol import ProtocolError
+
+METRICS: Final = ("ttft-ms", "throughput", "cost")
+FRAMEWORKS: Final = ("LMI", "VLLM")
+MOST_ADAPTERS: Final = 10
+MOST_TYPES: Final = 3
+Subject = Assessment.Subject
+
+
+@transaction.atomic
+def benchmark_create(
+    *, deployment: Deployment, workload: str, prompts: PromptSet | None = None, name: str = ""
+) -> Assessment:
+    """A benchmark of a deployment's endpoint on SageMaker.
+
+    Args:
+        workload: SageMaker's own description of the load, as its AI workload configurations have it.
+        prompts: what is asked; put into the target's store as the data of the workload.
+
+    Raises:
+        InvalidInputError: the deployment is elsewhere, or there is no workload.
+    """
+    if deployment.target.kind != Target.Kind.SAGEMAKER:
+        raise _wrong(f"{deployment.name} is not on SageMaker: compare its variants instead", "deployment")
+    endpoint = deployment.endpoint or f"gw-{deployment.name}"
+    options = {
+        "workload": _workload(workload), "endpoint": endpoint, "component": f"gw-{deployment.name}",
+        "deployment": deployment.name,
+    }  # fmt: skip
+    return _create(Subject.BENCHMARK, deployment.base_model, deployment.target, options, prompts, name)
+
+
+@transaction.atomic
+def recommendation_create(
+    *, base_model: BaseModel, workload: str, values: Mapping[str, Any], prompts: PromptSet | None = None,
+    name: str = "",
+) -> Assessment:  # fmt: skip
+    """SageMaker's advice on instance types and settings for a base.
+
+    Args:
+        values: `target`; `metric`; `weights`, an s3:// prefix, where the base's source is none;
+            `instance_types`, `framework`, `optimize` and `adapters`, engine names of routed versions.
+
+    Raises:
+        InvalidInputError: naming what is malformed.
+        NotFoundError: no route of the base leads to an adapter.
+    """
+    target = target_of(RemoteOptions.read({"target": values["target"], "weights": values.get("weights", "")}))
+    weights = values.get("weights") or base_model.source
+    if not weights.startswith("s3://"):
+        raise _wrong(f"{base_model.name} lies in {weights}: SageMaker reads s3://, give weights", "weights")
+    metric, framework = values["metric"], values.get("framework", "")
+    if metric not in METRICS or framework not in ("", *FRAMEWORKS):
+        raise _wrong(f"metric is one of {', '.join(METRICS)}, framework of {', '.join(FRAMEWORKS)}", "metric")
+    types = list(values.get("instance_types", ()))
+    if len(types) > MOST_TYPES:
+        raise _wrong(f"at most {MOST_TYPES} instance types are looked at in one job", "instance_types")
+    options = {
+        "workload": _workload(workload), "weights": weights, "metric": metric, "framework": framework,
+        "instance_types": types, "optimize": bool(values.get("optimize")),
+        "adapters": _adapters(base_model, list(values.get("adapters", ()))),
+    }  # fmt: skip
+    return _create(Subject.RECOMMENDATION, base_model, target, options, prompts, name)
+
+
+@transaction.atomic
+def assessment_remove(*, assessment: Assessment) -> None:
+    """Forgets one that has ended; what SageMaker wrote stays in the target's store.
+
+    Raises:
+        ConflictError: it has not.
+    """
+    row = Assessment.objects.select_for_update().get(pk=assessment.pk)
+    if row.is_open:
+        raise ConflictError(f"{row} is {row.status}: cancel it first")
+    audit_record(tenant="", action="assessment.remove", target=row, before=snapshot(row))
+    row.delete()
+
+
+def _create(
+    subject: Assessment.Subject, base_model: BaseModel, target: Target, options: Mapping[str, Any],
+    prompts: PromptSet | None, name: str,
+) -> Assessment:  # fmt: skip
+    made = Assessment.objects.create(
+        subject=subject, base_model=base_model, target=target, prompts=prompts, name=name[:100],
+        machine=Machine.SAGEMAKER, remote={"options": options}, created_by=actor_name(),
+    )  # fmt: skip
+    event_add(made, "asked", name)
+    work_enqueue(made)
+    audit_record(tenant="", action="assessment.create", target=made, after=snapshot(made))
+    return made
+
+
+def _adapters(base_model: BaseModel, names: list[str]) -> list[dict[str, str]]:
+    if len(names) > MOST_ADAPTERS:
+        raise _wrong(f"at most {MOST_ADAPTERS} adapters go into one job", "adapters")
+    try:
+        refs = route_refs(base_model=base_model.name, names=names)
+    except ProtocolError as error:
+        raise _wrong(str(error), "adapters") from error
+    if missing := [name for name in names if name not in refs]:
+        raise NotFoundError(f"no route of {base_model.name} leads to {missing[0]!r}")
+    if elsewhere := [ref.name for ref in refs.values() if not ref.uri.startswith("s3://")]:
+        raise _wrong(
+            f"{elsewhere[0]} lies in a folder: SageMaker reads adapters from an artifact store on S3",
+            "adapters",
+        )
+    return [{"id": f"adapter-{at}", "uri": refs[name].uri} for at, name in enumerate(names, start=1)]
+
+
+def _workload(text: str) -> str:
+    if not text.strip() or "\0" in text:
+        raise _wrong("describe the load as SageMaker's AI workload configurations have it", "workload")
+    return text
+
+
+def _wrong(message: str, field: str) -> InvalidInputError:
+    return InvalidInputError(message, field=field)

@@ -1,0 +1,224 @@
+"""SageMaker's AI benchmarks and recommendations on the local SageMaker: asked for, seen, stopped, told."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.targets import target_create
+from controlplane.optimization.models import Assessment, PromptSet
+from controlplane.optimization.sagemaker.assessment_request import assessment_request
+from controlplane.optimization.sagemaker.assessment_turn import assessment_turn
+from controlplane.optimization.services import work_cancel
+from controlplane.tenants.services import user_create
+from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
+from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, Stand, run_stand
+
+pytestmark = pytest.mark.django_db
+API = "/api/v1"
+WEIGHTS = f"s3://{BUCKET}/weights/"
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    with run_stand(
+        tmp_path_factory.mktemp("stand"), durations={"job": 100.0}, clock_running=False
+    ) as running:
+        running.client("s3").create_bucket(
+            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
+        )
+        running.endpoint("gw-llama")
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def target(db: None, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Target:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY["access_key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY["secret_key"])
+    return target_create(
+        name="aws", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        store=f"s3://{BUCKET}/graft",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def deployment(target: Target, tiny_base: BaseModel) -> Deployment:
+    return Deployment.objects.create(
+        name="llama", target=target, base_model=tiny_base, hosting="components", endpoint="gw-llama"
+    )
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    client = Client()
+    client.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    return client
+
+
+def post(client: Client, path: str, body: dict[str, Any]) -> Any:
+    return client.post(f"{API}/assessments/{path}", json.dumps(body), content_type="application/json")
+
+
+def until(row: Assessment, status: str) -> Assessment:
+    end = time.monotonic() + 60
+    while row.status != status:
+        assert time.monotonic() < end, (row.status, row.phase, row.reason)
+        assessment_turn(pk=row.pk)
+        row.refresh_from_db()
+        time.sleep(0.05)
+    return row
+
+
+def keys(stand: Stand) -> list[str]:
+    listed = stand.client("s3").list_objects_v2(Bucket=BUCKET).get("Contents", ())
+    return sorted(item["Key"] for item in listed)
+
+
+def test_an_endpoint_is_benchmarked_with_our_prompts(
+    stand: Stand, staff: Client, deployment: Deployment, prompts: PromptSet
+) -> None:
+    body = {"deployment": "llama", "workload": "concurrency: 4", "prompts": prompts.pk}
+    answer = post(staff, "benchmarks", body)
+    assert answer.status_code == 201, answer.content
+    row = Assessment.objects.get()
+    until(row, "running")
+    sagemaker, name = stand.client("sagemaker"), row.remote["told"]["name"]
+    assessment_turn(pk=row.pk)
+    seen = sagemaker.describe_ai_benchmark_job(AIBenchmarkJobName=name)
+    assert seen["BenchmarkTarget"]["Endpoint"] == {
+        "Identifier": "gw-llama", "InferenceComponents": [{"Identifier": "gw-llama"}],
+    }  # fmt: skip
+    workload = sagemaker.describe_ai_workload_config(AIWorkloadConfigName=name)
+    assert workload["AIWorkloadConfigs"] == {"WorkloadSpec": {"Inline": "concurrency: 4"}}
+    (channel,) = workload["DatasetConfig"]["InputDataConfig"]
+    assert any(
+        f"s3://{BUCKET}/{key}".startswith(channel["DataSource"]["S3DataSource"]["S3Uri"])
+        for key in keys(stand)
+    )
+    stand.advance(200)
+    until(row, "done")
+    assert row.result is not None
+    assert row.result["files"] == [f"{name}/output.json"]
+    assert [key for key in keys(stand) if "assessments" in key] == []
+    assert sagemaker.list_ai_workload_configs()["AIWorkloadConfigs"] == []
+    told = staff.get(f"{API}/assessments/{row.pk}").json()
+    assert (told["subject"], told["status"], told["target"]) == ("benchmark", "done", "aws")
+    page = staff.get(f"/staff/assessments/{row.pk}/").content.decode()
+    assert row.result["output"] in page
+    assert staff.delete(f"{API}/assessments/{row.pk}").status_code == 204
+
+
+def test_a_recommendation_tells_instance_types(
+    stand: Stand, staff: Client, target: Target, tiny_base: BaseModel
+) -> None:
+    body = {
+        "base_model": tiny_base.name, "target": "aws", "workload": "x", "metric": "cost", "weights": WEIGHTS,
+        "instance_types": ["ml.g6.2xlarge", "ml.g5.2xlarge"], "framework": "VLLM", "optimize": True,
+    }  # fmt: skip
+    answer = post(staff, "recommendations", body)
+    assert answer.status_code == 201, answer.content
+    row = until(Assessment.objects.get(), "running")
+    assessment_turn(pk=row.pk)
+    stand.advance(200)
+    until(row, "done")
+    assert row.result is not None
+    types = [item["DeploymentConfiguration"]["InstanceType"] for item in row.result["recommendations"]]
+    assert types == ["ml.g6.2xlarge", "ml.g5.2xlarge"]
+    assert "ml.g6.2xlarge" in staff.get(f"/staff/assessments/{row.pk}/").content.decode()
+    events = staff.get(f"{API}/assessments/{row.pk}/events").json()["results"]
+    assert [event["event"] for event in events][-1] == "asked"
+
+
+def test_a_cancel_stops_it_and_a_refusal_is_told(stand: Stand, staff: Client, deployment: Deployment) -> None:
+    post(staff, "benchmarks", {"deployment": "llama", "workload": "x"})
+    row = until(Assessment.objects.get(), "running")
+    assessment_turn(pk=row.pk)
+    row.refresh_from_db()
+    assert work_cancel(work=row).status == "cancelling"
+    until(row, "cancelled")
+    Deployment.objects.update(endpoint="gone")
+    post(staff, "benchmarks", {"deployment": "llama", "workload": "x"})
+    refused = Assessment.objects.first()
+    assert refused is not None
+    until(refused, "failed")
+    assert "Could not find endpoint gone" in refused.reason
+    asked = post(staff, "benchmarks", {"deployment": "llama", "workload": "y"}).json()["id"]
+    assert post(staff, f"{asked}/cancel", {}).json()["status"] == "cancelled"
+
+
+def test_adapters_are_named_by_their_files() -> None:
+    row = Assessment(
+        subject="recommendation", base_model=BaseModel(name="b"),
+        remote={"options": {
+            "weights": WEIGHTS, "metric": "throughput", "framework": "", "instance_types": [],
+            "optimize": False, "adapters": [{"id": "adapter-1", "uri": "s3://b/adapters/0/"}],
+        }},
+    )  # fmt: skip
+    request = assessment_request(row, Target(role_arn=ROLE), "n", output="s3://b/out/")
+    assert request["AdapterSource"] == {"S3Uris": [{"AdapterId": "adapter-1", "S3Uri": "s3://b/adapters/0/"}]}
+    assert "ComputeSpec" not in request
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("benchmarks", {"deployment": "none", "workload": "x"}, 404, "none"),
+        ("benchmarks", {"deployment": "llama", "workload": " "}, 400, "workload"),
+        ("recommendations", {"metric": "price"}, 400, "is not a valid choice"),
+        ("recommendations", {"target": "here"}, 400, "there is no target"),
+        ("recommendations", {"weights": ""}, 400, "may not be blank"),
+        ("recommendations", {"adapters": ["no name"]}, 400, "no name"),
+        ("recommendations", {"instance_types": ["a", "b", "c", "d"]}, 400, "no more than 3"),
+    ],
+)
+def test_what_is_malformed_is_said(
+    staff: Client, tiny_base: BaseModel, deployment: Deployment, path: str, body: dict[str, Any], status: int,
+    says: str,
+) -> None:  # fmt: skip
+    whole = {
+        "base_model": tiny_base.name,
+        "target": "aws",
+        "workload": "x",
+        "metric": "cost",
+        "weights": WEIGHTS,
+    }
+    answer = post(staff, path, body if path == "benchmarks" else whole | body)
+    assert (answer.status_code, says in answer.content.decode()) == (status, True), answer.content
+    assert not Assessment.objects.exists()
+
+
+def test_weights_in_a_folder_are_refused(staff: Client, tiny_base: BaseModel) -> None:
+    body = {"base_model": tiny_base.name, "target": "aws", "workload": "x", "metric": "cost"}
+    answer = post(staff, "recommendations", body)
+    assert (answer.status_code, "give weights" in answer.content.decode()) == (400, True)
+
+
+def test_the_forms_ask_for_both(staff: Client, tiny_base: BaseModel, deployment: Deployment) -> None:
+    page = staff.get("/staff/assessments/new").content.decode()
+    assert "llama" in page
+    wrong = staff.post("/staff/assessments/new", {"subject": "benchmark", "deployment": "llama"})
+    assert (wrong.status_code, "describe the load" in wrong.content.decode()) == (422, True)
+    sent = {"subject": "benchmark", "deployment": "llama", "workload": "x"}
+    assert staff.post("/staff/assessments/new", sent).status_code == 302
+    sent = {
+        "subject": "recommendation", "base_model": tiny_base.name, "target": "aws", "workload": "x",
+        "metric": "ttft-ms", "weights": WEIGHTS, "instance_types": "ml.g5.2xlarge, ml.g6.2xlarge",
+    }  # fmt: skip
+    answer = staff.post("/staff/assessments/new", sent)
+    assert answer.status_code == 302
+    row = Assessment.objects.first()
+    assert row is not None
+    assert row.remote["options"]["instance_types"] == ["ml.g5.2xlarge", "ml.g6.2xlarge"]
+    status = staff.get(f"/staff/assessments/{row.pk}/status")
+    assert "Progress" in status.content.decode()
+    assert staff.post(f"/staff/assessments/{row.pk}/act", {"action": "cancel"}).status_code == 302
+    assert staff.get(f"/staff/assessments/{row.pk}/status")["HX-Redirect"] == f"/staff/assessments/{row.pk}/"
+    assert staff.post(f"/staff/assessments/{row.pk}/act", {"action": "remove"}).status_code == 302
+    assert "benchmark" in staff.get("/staff/optimizations/").content.decode()
