@@ -29,7 +29,7 @@ from controlplane.operations import adapters_seen_api as adapters_seen
 from controlplane.operations import api as operations
 from controlplane.operations import consolidation_api as consolidation
 from controlplane.optimization import api as optimization
-from controlplane.optimization import assessments_api as assessments
+from controlplane.optimization import assessments_api as asked
 from controlplane.optimization import comparisons_api as comparisons
 from controlplane.reports import api as reports
 from controlplane.reports import openai_api, requests_api, savings_api
@@ -261,24 +261,12 @@ urlpatterns = [
         optimization.OptimizationEventsApi.as_view(),
         name="optimization-events",
     ),
-    path("assessments", assessments.AssessmentsApi.as_view(), name="assessments"),
-    path("assessments/benchmarks", assessments.BenchmarksApi.as_view(), name="assessment-benchmarks"),
-    path(
-        "assessments/recommendations",
-        assessments.RecommendationsApi.as_view(),
-        name="assessment-recommendations",
-    ),
-    path("assessments/<int:assessment>", assessments.AssessmentApi.as_view(), name="assessment"),
-    path(
-        "assessments/<int:assessment>/cancel",
-        assessments.AssessmentCancelApi.as_view(),
-        name="assessment-cancel",
-    ),
-    path(
-        "assessments/<int:assessment>/events",
-        assessments.AssessmentEventsApi.as_view(),
-        name="assessment-events",
-    ),
+    path("assessments", asked.AssessmentsApi.as_view(), name="assessments"),
+    path("assessments/benchmarks", asked.BenchmarksApi.as_view(), name="benchmarks"),
+    path("assessments/recommendations", asked.RecommendationsApi.as_view(), name="recommendations"),
+    path("assessments/<int:assessment>", asked.AssessmentApi.as_view(), name="assessment"),
+    path("assessments/<int:assessment>/cancel", asked.CancelApi.as_view(), name="assessment-cancel"),
+    path("assessments/<int:assessment>/events", asked.EventsApi.as_view(), name="assessment-events"),
     path("comparisons", comparisons.ComparisonsApi.as_view(), name="comparisons"),
     path("comparisons/<int:comparison>", comparisons.ComparisonApi.as_view(), name="comparison"),
     path(

@@ -99,7 +99,7 @@ class AssessmentApi(_OneAssessment):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class AssessmentCancelApi(_OneAssessment):
+class CancelApi(_OneAssessment):
     permission_classes = (Staff,)
 
     @idempotent()
@@ -110,7 +110,7 @@ class AssessmentCancelApi(_OneAssessment):
         return Response(AssessmentSerializer(self.get_object()).data)
 
 
-class AssessmentEventsApi(generics.ListAPIView[WorkEvent]):
+class EventsApi(generics.ListAPIView[WorkEvent]):
     permission_classes = (Staff,)
     serializer_class = WorkEventSerializer
     queryset = WorkEvent.objects.none()

@@ -95,6 +95,9 @@ class AssessmentTurn:
         name, words = self._told["name"], self._words
         named = {f"{words.noun}Name": name}
         seen = account.find(f"describe_{words.call}", name, **named)
+        if seen is None and self._row.cancel_asked_at is not None:
+            work_end(self._claim, Status.CANCELLED, "cancelled", "")
+            return
         if seen is None:
             account.make("create_ai_workload_config", name, **self._told["workload"])
             account.make(f"create_{words.call}", name, **self._told["request"])

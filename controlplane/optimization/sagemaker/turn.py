@@ -92,6 +92,9 @@ class RemoteTurn:
             self._ask(account, store)
         name = self._told["name"]
         seen = account.find("describe_optimization_job", name, OptimizationJobName=name)
+        if seen is None and self._job.cancel_asked_at is not None:
+            work_end(self._claim, Status.CANCELLED, "cancelled", "")
+            return
         if seen is None:
             # Between the row and the call its process died, or someone removed it since.
             account.make("create_optimization_job", name, **self._told["request"])

@@ -110,8 +110,7 @@ def test_an_endpoint_is_benchmarked_with_our_prompts(
     assert sagemaker.list_ai_workload_configs()["AIWorkloadConfigs"] == []
     told = staff.get(f"{API}/assessments/{row.pk}").json()
     assert (told["subject"], told["status"], told["target"]) == ("benchmark", "done", "aws")
-    page = staff.get(f"/staff/assessments/{row.pk}/").content.decode()
-    assert row.result["output"] in page
+    assert row.result["output"] in staff.get(f"/staff/assessments/{row.pk}/").content.decode()
     assert staff.delete(f"{API}/assessments/{row.pk}").status_code == 204
 
 
@@ -147,8 +146,16 @@ def test_a_cancel_stops_it_and_a_refusal_is_told(stand: Stand, staff: Client, de
     post(staff, "benchmarks", {"deployment": "llama", "workload": "x"})
     refused = Assessment.objects.first()
     assert refused is not None
-    until(refused, "failed")
+    until(refused, "running")
     assert "Could not find endpoint gone" in refused.reason
+    assert work_cancel(work=refused).status == "cancelling"
+    until(refused, "cancelled")
+    fault = {"kind": "refusal", "operation": "CreateAIWorkloadConfig", "count": 1, "status": 400}
+    stand.put("faults", [{**fault, "code": "AccessDeniedException", "message": "not authorized to perform"}])
+    post(staff, "benchmarks", {"deployment": "llama", "workload": "z"})
+    denied = Assessment.objects.first()
+    assert denied is not None
+    assert until(denied, "failed").error_code == "sagemaker"
     asked = post(staff, "benchmarks", {"deployment": "llama", "workload": "y"}).json()["id"]
     assert post(staff, f"{asked}/cancel", {}).json()["status"] == "cancelled"
 
