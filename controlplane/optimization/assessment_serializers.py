@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from controlplane.http.strict import StrictSerializer
-from controlplane.optimization.assessments import FRAMEWORKS, METRICS, MOST_ADAPTERS, MOST_TYPES
+from controlplane.optimization.assessments import FRAMEWORKS, MOST_ADAPTERS, MOST_TYPES
 from controlplane.optimization.models import Assessment
 from controlplane.optimization.serializers import PROGRESS
 
@@ -42,7 +42,7 @@ class RecommendationInput(_AssessmentInput):
 
     base_model = serializers.CharField(max_length=63)
     target = serializers.CharField(max_length=40, help_text="A target of kind sagemaker.")
-    metric = serializers.ChoiceField(choices=[(item, item) for item in METRICS])
+    best_by = serializers.ChoiceField(choices=Assessment.Metric.choices, source="metric")
     weights = serializers.CharField(max_length=1000, required=False)
     framework = serializers.ChoiceField(choices=[(item, item) for item in FRAMEWORKS], required=False)
     instance_types = serializers.ListField(

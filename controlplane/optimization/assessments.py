@@ -20,7 +20,7 @@ from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
 from controlplane.routes.selectors import route_refs
 from worker_engine.protocol import ProtocolError
 
-METRICS: Final = ("ttft-ms", "throughput", "cost")
+METRICS: Final = tuple(Assessment.Metric.values)
 FRAMEWORKS: Final = ("LMI", "VLLM")
 MOST_ADAPTERS: Final = 10
 MOST_TYPES: Final = 3

@@ -205,6 +205,13 @@ class Assessment(Work):
         BENCHMARK = "benchmark", "of a deployment's endpoint"
         RECOMMENDATION = "recommendation", "of instance types and settings for a base"
 
+    class Metric(models.TextChoices):
+        """What a recommendation is to be best by, in SageMaker's words."""
+
+        TTFT = "ttft-ms"
+        THROUGHPUT = "throughput"
+        COST = "cost"
+
     subject = models.CharField(max_length=14, choices=Subject.choices)
     name = models.CharField(max_length=100, blank=True)
     target = models.ForeignKey(Target, models.SET_NULL, null=True, blank=True, related_name="assessments")

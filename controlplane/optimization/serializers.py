@@ -62,7 +62,7 @@ class RecipeTargetInput(StrictSerializer):
     instance_type = serializers.CharField(max_length=60, required=False)
 
 
-class SageMakerInput(StrictSerializer):
+class RemoteOptionsInput(StrictSerializer):
     """Where and how SageMaker carries a recipe out: docs/optimization.md."""
 
     target = serializers.CharField(max_length=40, help_text="A target of kind sagemaker.")
@@ -94,7 +94,7 @@ class OptimizationInput(StrictSerializer):
         allow_blank=True,
         help_text="What the result is called; by the recipe if empty.",
     )
-    sagemaker = SageMakerInput(required=False)
+    sagemaker = RemoteOptionsInput(required=False)
 
 
 class RecipeCheckInput(StrictSerializer):

@@ -118,7 +118,7 @@ def test_a_recommendation_tells_instance_types(
     stand: Stand, staff: Client, target: Target, tiny_base: BaseModel
 ) -> None:
     body = {
-        "base_model": tiny_base.name, "target": "aws", "workload": "x", "metric": "cost", "weights": WEIGHTS,
+        "base_model": tiny_base.name, "target": "aws", "workload": "x", "best_by": "cost", "weights": WEIGHTS,
         "instance_types": ["ml.g6.2xlarge", "ml.g5.2xlarge"], "framework": "VLLM", "optimize": True,
     }  # fmt: skip
     answer = post(staff, "recommendations", body)
@@ -178,7 +178,7 @@ def test_adapters_are_named_by_their_files() -> None:
     [
         ("benchmarks", {"deployment": "none", "workload": "x"}, 404, "none"),
         ("benchmarks", {"deployment": "llama", "workload": " "}, 400, "workload"),
-        ("recommendations", {"metric": "price"}, 400, "is not a valid choice"),
+        ("recommendations", {"best_by": "price"}, 400, "is not a valid choice"),
         ("recommendations", {"target": "here"}, 400, "there is no target"),
         ("recommendations", {"weights": ""}, 400, "may not be blank"),
         ("recommendations", {"adapters": ["no name"]}, 400, "no name"),
@@ -193,7 +193,7 @@ def test_what_is_malformed_is_said(
         "base_model": tiny_base.name,
         "target": "aws",
         "workload": "x",
-        "metric": "cost",
+        "best_by": "cost",
         "weights": WEIGHTS,
     }
     answer = post(staff, path, body if path == "benchmarks" else whole | body)
@@ -202,7 +202,7 @@ def test_what_is_malformed_is_said(
 
 
 def test_weights_in_a_folder_are_refused(staff: Client, tiny_base: BaseModel) -> None:
-    body = {"base_model": tiny_base.name, "target": "aws", "workload": "x", "metric": "cost"}
+    body = {"base_model": tiny_base.name, "target": "aws", "workload": "x", "best_by": "cost"}
     answer = post(staff, "recommendations", body)
     assert (answer.status_code, "give weights" in answer.content.decode()) == (400, True)
 
