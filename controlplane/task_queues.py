@@ -34,6 +34,7 @@ LONG_LIMITS_S: Final = {
     "idempotency.expire": 1800,
     "metering.look_at_hosting": 600,
     "metering.nightly": 3600,
+    "metering.replay_dead": 3600,
     "operations.purge_tenants": 3600,
     # Artifacts of many gigabytes are removed file by file.
     "optimization.collect": 1800,

@@ -36,6 +36,7 @@ from gateway.models import get_model, list_models
 from gateway.observability import Observer, exposition
 from gateway.observability.metrics import Metrics
 from gateway.observability.state import GatewayState
+from gateway.presence import Presence
 from gateway.route_feed import RouteFeed
 from gateway.routing import Door
 from gateway.routing.fleet import Fleet
@@ -222,6 +223,8 @@ class Gateway:
         start("usage shipper", self._shipper.run())
         start("shipper of abandoned logs", self._ship_abandoned())
         start("metrics", self._observer.run(self._state))
+        self._presence = Presence(self._redis, settings.gateway_id, self._state, self._health)
+        start("presence", self._presence.run())
 
     async def _close(self) -> None:
         pending = set(self._health.tasks)
@@ -236,6 +239,7 @@ class Gateway:
         except (RedisError, OSError, TimeoutError) as error:
             logger.warning("usage log: not all is shipped, the next start goes on: %s", error)
         await self._broker.close()
+        await self._presence.leave()
         await self._limits_redis.aclose()
         await self._answers_redis.aclose()
         self._wal.close()

@@ -7,6 +7,7 @@ be refused, so that a balancer sends them elsewhere.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -50,16 +51,22 @@ class Health:
             return 503, {"status": "broken", "reasons": faults}
         return 200, {"status": "ok"}
 
-    def ready(self) -> Answer:
-        """What `/readyz` says."""
+    def reasons(self) -> list[str]:
+        """Why requests would be refused; empty where they would be served."""
         reasons = [reason] if (reason := self._wal.admits()) else []
         reasons += self._faults()
         if self._drain.begun:
             reasons.append("The gateway was told to stop.")
-        version = None
         try:
-            version = self._feed.current().version
+            self._feed.current()
         except RoutesUnavailable as error:
             reasons.append(error.message)
+        return reasons
+
+    def ready(self) -> Answer:
+        """What `/readyz` says."""
+        reasons, version = self.reasons(), None
+        with contextlib.suppress(RoutesUnavailable):
+            version = self._feed.current().version
         status = "waiting" if reasons else "ready"
         return (503 if reasons else 200), {"status": status, "routes_version": version, "reasons": reasons}

@@ -33,6 +33,7 @@ from gateway.wire_bases import SageMakerTarget as SageMakerTarget
 from gateway.wire_bases import adapter_component as adapter_component
 from gateway.wire_keys import KeyRoute as KeyRoute
 from gateway.wire_limits import LimitsRoute, RateRoute
+from gateway.wire_presence import GatewayWord as GatewayWord
 from worker_engine.protocol import AdapterRef
 
 ROUTES_SNAPSHOT: Final = "graftwork:routes:table"
@@ -48,6 +49,8 @@ USAGE_STREAM: Final = "graftwork:usage"
 USAGE_GROUP: Final = "metering"
 """Consumer group of the control plane on `USAGE_STREAM`."""
 
+GATEWAYS: Final = "graftwork:gateways"
+"""Redis hash: by usage log slot, what the gateway process that has it says (JSON of a GatewayWord)."""
 DEMAND: Final = "graftwork:demand:"
 """Beginning of Redis hashes, one a base model: by gateway process, `<requests held> <Redis's seconds>`."""
 DEMAND_SECONDS: Final = 3.0

@@ -42,6 +42,11 @@ async def told(request: web.Request) -> web.Response:
     )  # fmt: skip
 
 
+async def on_disk(request: web.Request) -> web.Response:
+    """GET /resident/disk."""
+    return web.json_response({"sha256": await request.app[SERVICE].adapters.on_disk()})
+
+
 async def load(request: web.Request) -> web.Response:
     """POST /resident: answers when it is in memory. Without `pin` it may leave when room is needed."""
     service = request.app[SERVICE]
@@ -82,6 +87,7 @@ def _digest(request: web.Request) -> str:
 _SCHEMA: Final = object_schema(_BODY, ["adapter"])
 ROUTES: Final = (
     Route("GET", "/resident", told, "Adapters in memory: their tier, pins, requests and last use"),
+    Route("GET", "/resident/disk", on_disk, "Adapters whose files are in the disk cache"),
     Route("POST", "/resident", load, "Load an adapter ahead of its requests, and keep it", body=_SCHEMA),
     Route("POST", "/resident/{sha256}/unpin", unpin, "Let an adapter leave when room is needed"),
     Route("DELETE", "/resident/{sha256}", evict, "Let go of an adapter: now, or with its last request"),

@@ -9,6 +9,7 @@ from typing import Final
 
 from django.db import DataError, transaction
 
+from controlplane.audit.services import audit_record
 from controlplane.metering.cloud_events.errors import CloudEventError
 from controlplane.metering.cloud_events.intake import (
     DEAD,
@@ -22,6 +23,7 @@ from controlplane.metering.cloud_events.names import Reporter
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.metering.services import dead_log, usage_ingest
+from controlplane.queue import enqueue
 from controlplane.tenants.models import ApiKey
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,17 @@ def dead_usage_replay() -> tuple[int, int]:
         after = page[-1].pk
     dead_log(DeadUsageEvent.objects.all().only("reason").iterator())
     return counted, DeadUsageEvent.objects.count()
+
+
+@transaction.atomic
+def dead_usage_replay_ask() -> int:
+    """Has a task take the dead letters in once more; returns how many there are."""
+    letters = DeadUsageEvent.objects.order_by("-pk")
+    newest, count = letters.first(), letters.count()
+    if newest is not None:
+        enqueue("metering.replay_dead")
+        audit_record(tenant="", action="dead_usage.replay", target=newest, after={"letters": count})
+    return count
 
 
 def dead_usage_replay_waiting(*, after: int = 0) -> tuple[int, int | None]:

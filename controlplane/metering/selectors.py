@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, Q, QuerySet, Sum
 from django.db.models.functions import Cast, Coalesce
 
-from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
+from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageHour, UsageRollup
 
 
 def rollup_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageRollup]:
@@ -24,6 +24,11 @@ def hour_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[U
     """As `rollup_list`, by the hour."""
     hours = UsageHour.objects.filter(day__range=(start, end))
     return hours if tenant is None else hours.filter(tenant=tenant)
+
+
+def dead_letter_list() -> QuerySet[DeadUsageEvent]:
+    """Newest first."""
+    return DeadUsageEvent.objects.order_by("-pk")
 
 
 class SummedUse(NamedTuple):

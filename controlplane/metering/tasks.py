@@ -10,7 +10,7 @@ from celery import shared_task
 from controlplane.metering.hosting.hours import spans_drop_old
 from controlplane.metering.hosting.look import hosting_look
 from controlplane.metering.reconcile import sums_drift
-from controlplane.metering.replay import dead_usage_replay_waiting
+from controlplane.metering.replay import dead_usage_replay, dead_usage_replay_waiting
 from controlplane.metering.services import keep_from, usage_drop_old, usage_partitions_prepare
 from controlplane.queue import enqueue
 
@@ -41,6 +41,13 @@ def replay_waiting(after: int = 0) -> int:
     counted, more = dead_usage_replay_waiting(after=after)
     if more is not None:
         enqueue("metering.replay_waiting", after=more)
+    return counted
+
+
+@shared_task(name="metering.replay_dead", acks_late=True)
+def replay_dead() -> int:
+    """Takes all dead letters in once more, as somebody asked; returns how many were new."""
+    counted, _left = dead_usage_replay()
     return counted
 
 

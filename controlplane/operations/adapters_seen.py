@@ -112,7 +112,7 @@ def adapters_seen(*, deployment: Deployment, minutes: int = 15, search: str = ""
     now = timezone.now()
     copies = list(Copy.objects.filter(deployment=deployment).order_by("created_at", "id"))
     memories = _memories(copies)
-    uses = _uses(deployment.base_model.name, [copy.pk for copy in copies], now, minutes)
+    uses = uses_of(deployment.base_model.name, [copy.pk for copy in copies], now, minutes)
     rules = {rule.engine_name: rule for rule in rule_list(deployment=deployment)}
     names = {name for name, _ in uses} | set(rules)
     names |= _resident_names(deployment, memories.values(), names)
@@ -149,7 +149,7 @@ def _memories(copies: Sequence[Copy]) -> dict[str, Memory | None]:
 def _resident_names(deployment: Deployment, memories: Iterable[Memory | None], known: set[str]) -> set[str]:
     """Engine names of what is in memory, by digest where the copies know no more."""
     held = {key: item for memory in memories if memory is not None for key, item in memory.adapters.items()}
-    named = {key for key, item in held.items() if not item.sha256 and _is_adapter(key)}
+    named = {key for key, item in held.items() if not item.sha256 and is_adapter(key)}
     digests = {item.sha256 for item in held.values() if item.sha256}
     versions = AdapterVersion.objects.filter(
         sha256__in=digests, adapter__base_model=deployment.base_model, deleted_at=None
@@ -159,7 +159,7 @@ def _resident_names(deployment: Deployment, memories: Iterable[Memory | None], k
     return found | {sha256[:_SHA12] for sha256 in digests if sha256[:_SHA12] not in told}
 
 
-def _is_adapter(name: str) -> bool:
+def is_adapter(name: str) -> bool:
     try:
         EngineName.parse(name)
     except ProtocolError:
@@ -167,16 +167,18 @@ def _is_adapter(name: str) -> bool:
     return True
 
 
-def _uses(
-    base_model: str, copies: Sequence[str], now: dt.datetime, minutes: int
+def uses_of(
+    base_model: str, copies: Sequence[str], now: dt.datetime, minutes: int, *, adapter: str = ""
 ) -> dict[tuple[str, str], Use]:
-    """By engine name and copy."""
+    """By engine name and copy: what metering has of the last minutes. Two queries."""
     since = now - dt.timedelta(minutes=minutes)
     # The days besides: PostgreSQL then reads their partitions alone.
     rows = UsageEventRow.objects.filter(
         day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()), base_model=base_model,
         endpoint__in=copies, started_at__gte=int(since.timestamp() * 1000), adapter__gt="",
     )  # fmt: skip
+    if adapter:
+        rows = rows.filter(adapter=adapter)
     sums = rows.values("adapter", "endpoint").annotate(
         requests=Count("*"), errors=Count("status", filter=Q(status="error")), prompts=Sum("prompt_tokens"),
         completions=Sum("completion_tokens"), last=Max(F("started_at") + F("duration_ms")),

@@ -1,6 +1,7 @@
 // What every page has: htmx, theme, menus, dialogs, tabs, copying, toasts, uploads, polling that rests.
 import htmx from "htmx.org";
 import "./controls.js";
+import "./live.js";
 import "./upload.js";
 import { toast, toastText } from "./toast.js";
 

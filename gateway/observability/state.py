@@ -31,7 +31,7 @@ class GatewayState:
     room: WaitingRoom
 
     def gauges(self) -> Iterator[tuple[f.Family, dict[str, str], float]]:
-        yield f.BACKLOG, {}, self._backlog()
+        yield f.BACKLOG, {}, self.backlog
         yield f.WRITABLE, {}, 0 if self.wal.admits() else 1
         yield f.ROUTES_VERSION, {}, self.feed.version
         yield f.ROUTES_AGE, {}, self.feed.age
@@ -52,8 +52,15 @@ class GatewayState:
         for copy_id, copy in self.fleet.known().items():
             yield f.OPENINGS, {"copy": copy_id}, copy.breaker.openings
 
-    def _backlog(self) -> int:
-        """A little more than there is: the unused ends of whole segments count too."""
+    @property
+    def in_flight(self) -> int:
+        """Requests that are at copies now."""
+        return sum(copy.in_flight for copy in self.fleet.known().values())
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of the usage log that are not shipped; a little more than there are: the unused ends of
+        whole segments count too."""
         durable, shipped = self.wal.durable, self.shipper.position
         whole = (durable.segment - shipped.segment) * SEGMENT_BYTES
         return max(0, whole + durable.offset - shipped.offset)

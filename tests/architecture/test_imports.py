@@ -90,6 +90,7 @@ SHARED = (
     "gateway.wire_limits",
     "gateway.wire_keys",
     "gateway.wire_bases",
+    "gateway.wire_presence",
     "gateway.addresses",
     "worker_engine.protocol",
     *(f"worker_engine.adapters.{name}" for name in ("config", "pattern", "targets", "tensors")),

@@ -38,6 +38,10 @@ REPORTS: Final = {
     "fleet-savings": "computed at each call of sums that grow",
     "fleet-savings-estimate": "computed of what the query states",
     "fleet-blended-price": "computed at each call of sums that grow",
+    "fleet": "what copies say at each call",
+    "fleet-residency": "what copies say at each call",
+    "health-parts": "what every part says at each call",
+    "queues": "what Redis says at each call",
     "optimization-presets": "computed of what the query states",
 }
 # Name of a route -> why its POST does not heed Idempotency-Key.

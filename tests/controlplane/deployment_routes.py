@@ -27,3 +27,11 @@ DEPLOYMENT_ROUTES: dict[str, dict[str, str]] = {
     "placements": {"get": STAFF},
     "deployment-steps": {"get": STAFF},
 }
+FLEET_ROUTES: dict[str, dict[str, str]] = {
+    "fleet": {"get": STAFF},
+    "fleet-residency": {"get": STAFF},
+    "health-parts": {"get": STAFF},
+    "queues": {"get": STAFF},
+    "dead-letters": {"get": STAFF},
+    "dead-letter-replay": {"post": STAFF},
+}

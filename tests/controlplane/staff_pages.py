@@ -8,6 +8,10 @@ STAFF_PAGES = {
     "staff-tenants": "get", "staff-tenant": "get", "staff-export": "get", "staff-delete": "post",
     "staff-cancel": "post", "staff-base-models": "get", "staff-base-model": "get",
     "staff-base-digests": "get", "staff-base-variants": "post", "staff-base-copies": "post",
+    "staff-fleet": "get", "staff-fleet-status": "get", "staff-fleet-copy": "get",
+    "staff-residency": "get", "staff-fleet-adapter": "get",
+    "staff-health": "get", "staff-health-status": "get", "staff-queues": "get",
+    "staff-queue-status": "get", "staff-queue-replay": "post",
     "staff-deployments": "get",
     "staff-deployment-new": "get", "staff-deployment": "get", "staff-deployment-status": "get",
     "staff-deployment-change": "post", "staff-deployment-retry": "post", "staff-deployment-remove": "post",
@@ -32,6 +36,8 @@ STAFF_PAGES = {
 }  # fmt: skip
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
+    "staff-fleet", "staff-fleet-status", "staff-health", "staff-health-status", "staff-queues",
+    "staff-queue-status", "staff-queue-replay",
     "staff-tenants", "staff-base-models", "staff-deployments", "staff-deployment-new", "staff-targets",
     "staff-price-books", "staff-invoices", "staff-hosting", "staff-fleet-bill", "staff-instance-prices",
     "staff-seller",
@@ -50,6 +56,9 @@ def staff_thing(world: World, name: str) -> str:
     if name == "staff-tax-remove":
         return world.values["treatment"]
     kinds = {
+        "fleet-copy": world.values["copy_id"],
+        "fleet-adapter": world.values["engine_name"],
+        "residency": "tiny-base",
         "price": "standard",
         "base": "tiny-base",
         "deployment": world.values["deployment"],

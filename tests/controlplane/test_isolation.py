@@ -21,7 +21,7 @@ from controlplane.tenants.permissions import Staff, TenantPermission, UsageRepor
 from controlplane.tenants.roles import GRANTS, Permission, Role
 from tests.controlplane.adapter_pages import ADAPTER_PAGES
 from tests.controlplane.billing.stated import BILLING_PAGES, BILLING_ROUTES
-from tests.controlplane.deployment_routes import DEPLOYMENT_ROUTES
+from tests.controlplane.deployment_routes import DEPLOYMENT_ROUTES, FLEET_ROUTES
 from tests.controlplane.open_pages import ANYONE, ONESELF
 from tests.controlplane.optimization_routes import OPTIMIZATION_ROUTES
 from tests.controlplane.staff_pages import STAFF_LISTS, STAFF_PAGES, staff_thing
@@ -88,6 +88,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "organization-usage-completions": {"get": "usage.read"},
     "organization-costs": {"get": "usage.read"},
     "hosting": {"get": "billing.read"},
+    **FLEET_ROUTES,
     "fleet-hosting": {"get": STAFF},
     "instance-prices": {"get": STAFF, "post": STAFF},
     "fleet-attribution": {"get": STAFF},

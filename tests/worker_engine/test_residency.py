@@ -51,6 +51,8 @@ def test_by_http(worker: Container, tiny_adapters: dict[str, Path]) -> None:
     assert listed(worker)[ref.sha256]["pinned"] == []
     assert worker.call("DELETE", one)[2] == {"gone": True}
     assert listed(worker) == {}
+    assert worker.call("GET", "/resident/disk")[2] == {"sha256": [ref.sha256]}, "its files stay"
+    assert worker.call("GET", "/resident/disk", token="wrong")[0] == 401
     assert worker.call("DELETE", one)[2] == {"gone": True}, "what is gone may go again"
     assert worker.call("POST", "/resident", {"adapter": ref.to_dict(), "pin": False})[0] == 200
     assert listed(worker)[ref.sha256]["pinned"] == []

@@ -45,6 +45,12 @@ class AdapterDiskCache:
     def __contains__(self, sha256: str) -> bool:
         return (self._folder / sha256).is_dir()
 
+    def digests(self) -> list[str]:
+        """Of the adapters that are here, in no order; blocks for as long as listing the folder takes."""
+        with contextlib.suppress(OSError), os.scandir(self._folder) as folders:
+            return [folder.name for folder in folders if not folder.name.startswith(_PART)]
+        return []
+
     def read(self, sha256: str) -> dict[str, bytes] | None:
         """The files, if they are here and still are what they were; a copy that rotted is removed."""
         folder = self._folder / sha256

@@ -106,6 +106,10 @@ class AdapterLoader:
         refs = [member for member, _ in ref.members] if isinstance(ref, AdapterMix) else [ref]
         return all(member.sha256 in self._cache for member in refs)
 
+    def cached(self) -> list[str]:
+        """Digests of the adapters whose files are on disk. Blocking."""
+        return self._cache.digests()
+
     def _read(self, ref: AdapterRef) -> dict[str, bytes]:
         """The very bytes that were hashed are parsed; a cached copy that rotted is fetched again."""
         if (cached := self._cache.read(ref.sha256)) is not None:

@@ -87,6 +87,10 @@ class AdapterPool:
         """Adapters whose files the disk cache could not take; each is fetched anew when it is next loaded."""
         return self._loader.num_unkept
 
+    async def on_disk(self) -> list[str]:
+        """Digests of the adapters whose files are in the disk cache, in memory or not."""
+        return await asyncio.to_thread(self._loader.cached)
+
     @asynccontextmanager
     async def acquire(self, ref: AdapterRef | AdapterMix) -> AsyncIterator[Adapter]:
         """The adapter, held for as long as the block runs.

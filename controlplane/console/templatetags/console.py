@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Sequence
 from decimal import Decimal
@@ -12,6 +13,7 @@ from django.contrib.staticfiles.storage import staticfiles_storage
 from django.forms import BoundField
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from controlplane.billing.taxes.selectors import rate_text
 
@@ -34,6 +36,48 @@ def icon(name: str, extra: str = "") -> SafeString:
 def tone(status: str) -> str:
     """Badge tone of an adapter version's status."""
     return _BADGES.get(status, "neutral")
+
+
+_COPIES = {"serving": "ok", "refusing": "warn", "silent": "danger", "failed": "danger", "untold": "neutral"}
+_DEPLOYMENTS = {"serving": "ok", "degraded": "warn", "failed": "danger"}
+_LEVELS = {"ok": "ok", "warn": "warn", "down": "danger"}
+_TIERS = {"device": "D", "host": "H", "disk": "K", "server": "S", "absent": "–"}
+
+
+@register.filter
+def copy_tone(state: str) -> str:
+    """Badge tone of a copy's state."""
+    return _COPIES.get(state, "info")
+
+
+@register.filter
+def deployment_tone(status: str) -> str:
+    """Badge tone of a deployment's status."""
+    return _DEPLOYMENTS.get(status, "info")
+
+
+@register.filter
+def level_tone(level: str) -> str:
+    """Badge tone of a part's health."""
+    return _LEVELS.get(level, "neutral")
+
+
+@register.filter
+def tier_letter(tier: str) -> str:
+    """What stands for a tier of memory beside its colour."""
+    return _TIERS.get(tier, "?")
+
+
+@register.filter
+def share(part: float) -> str:
+    """A part of a whole: `12 %`, and of a small one a digit more."""
+    return f"{part * 100:.1f} %" if 0 < part < 0.1 else f"{part * 100:.0f} %"
+
+
+@register.filter
+def ago(then: dt.datetime, now: dt.datetime) -> str:
+    """How long before `now` it was."""
+    return _("%(time)s ago") % {"time": duration((now - then).total_seconds())}
 
 
 @register.filter

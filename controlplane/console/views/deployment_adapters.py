@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
@@ -49,6 +50,8 @@ def act(request: HttpRequest, deployment: str) -> HttpResponse:
         told = {**values, "on": on, "action": request.POST.get("action", "")}
         return _page(request, found, told, error=str(error))
     messages.success(request, _("Saved; the reconciler follows."))
+    if url_has_allowed_host_and_scheme(back := request.POST.get("next", ""), allowed_hosts=None):
+        return redirect(back)
     return redirect("console:staff-deployment-adapters", deployment=deployment)
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
 from controlplane.deployments.models import Copy
@@ -16,28 +17,32 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 _AT_ONCE: Final = 8
 
 
-def memories_read(copies: Sequence[Copy], *, seconds: float) -> dict[str, Memory | ProvisioningError]:
+def memories_read(
+    copies: Sequence[Copy], *, seconds: float, disk: bool = False
+) -> dict[str, Memory | ProvisioningError]:
     """By id, in the order of `copies`: what each holds, or why it does not tell.
 
     Args:
         seconds: for all of them; who has not answered by then counts as away.
+        disk: ask also what is on their disks.
     """
     # Any order: where many are silent, others run out of time at each look.
     order = random.SystemRandom().sample(copies, len(copies))
     pool = ThreadPoolExecutor(_AT_ONCE)
-    asked = {copy.pk: pool.submit(_read, copy) for copy in order}
+    asked = {copy.pk: pool.submit(_read, copy, disk) for copy in order}
     done = wait(asked.values(), timeout=seconds).done
     pool.shutdown(wait=False, cancel_futures=True)
     late = ProvisioningError(f"does not answer within {seconds:g} s", passing=True, code="away")
     return {copy.pk: asked[copy.pk].result() if asked[copy.pk] in done else late for copy in copies}
 
 
-def _read(copy: Copy) -> Memory | ProvisioningError:
+def _read(copy: Copy, disk: bool) -> Memory | ProvisioningError:
     residency = residency_of(copy)
     if residency is None:
         return ProvisioningError(f"{copy.pk} does not tell which adapters it holds")
     with closing(residency):
         try:
-            return residency.memory()
+            memory = residency.memory()
+            return replace(memory, disk=residency.on_disk()) if disk else memory
         except ProvisioningError as error:
             return error

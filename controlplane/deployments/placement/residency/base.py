@@ -42,12 +42,14 @@ class Memory:
 
     Attributes:
         max_bytes, pinned_bytes, nbytes: of all adapters; None where the server does not tell.
+        disk: first 12 digits of the digests whose files are on its disk; filled in where that is asked for.
     """
 
     adapters: Mapping[str, Held] = field(default_factory=dict)
     nbytes: int | None = None
     max_bytes: int | None = None
     pinned_bytes: int | None = None
+    disk: frozenset[str] = frozenset()
 
     def of(self, ref: AdapterRef) -> Held | None:
         """The adapter there; None where it is not in memory."""
@@ -59,6 +61,9 @@ class Residency(Protocol):
 
     def memory(self) -> Memory:
         """What is there now."""
+
+    def on_disk(self) -> frozenset[str]:
+        """First 12 digits of digests whose files are on its disk; none where the server does not tell."""
 
     def pin(self, ref: AdapterRef) -> None:
         """Loads it and keeps it; returns when it is in memory. Done twice, nothing changes."""

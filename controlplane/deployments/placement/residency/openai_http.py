@@ -29,6 +29,9 @@ class OpenAIHttpResidency:
             raise ProvisioningError(f"{self._client.url}/v1/models is no list of models") from error
         return Memory({name: Held("server", pinned=True) for name in names})
 
+    def on_disk(self) -> frozenset[str]:
+        return frozenset()
+
     def pin(self, ref: AdapterRef) -> None:
         parts = urlsplit(ref.uri)
         path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else ref.uri

@@ -36,6 +36,19 @@ class WorkerResidency:
         except (ValueError, KeyError, TypeError) as error:
             raise ProvisioningError(self._strange) from error
 
+    def on_disk(self) -> frozenset[str]:
+        try:
+            answer = self._client.call("GET", "/resident/disk")
+        except ProvisioningError as error:
+            # A worker of a release before this one.
+            if error.code != "404":
+                raise
+            return frozenset()
+        try:
+            return frozenset(str(sha256)[:12] for sha256 in answer.json()["sha256"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProvisioningError(self._strange) from error
+
     def pin(self, ref: AdapterRef) -> None:
         self._client.call("POST", "/resident", {"adapter": ref.to_dict()}, seconds=LOAD_SECONDS)
 

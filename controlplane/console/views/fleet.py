@@ -1,0 +1,163 @@
+"""The operator's pages of the fleet: all of it, one copy, adapters on copies, one adapter."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods
+
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.selectors import base_model_get
+from controlplane.console.pages import staff_page
+from controlplane.console.paging import searched
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.placement.selectors import demand_placeable, rule_list
+from controlplane.deployments.selectors import copy_get, deployment_list
+from controlplane.deployments.services import copy_remove
+from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
+from controlplane.operations.adapters_seen_api import read_minutes
+from controlplane.operations.fleet.api import read_page
+from controlplane.operations.fleet.overview import CopyState, Overview, copy_overview, fleet_overview
+from controlplane.operations.fleet.residency import ResidencyMap, adapter_row, residency_map
+from worker_engine.protocol import EngineName, ProtocolError
+
+_WINDOWS: Final = (5, 15, 60)
+
+
+@require_GET
+@staff_page
+def index(request: HttpRequest) -> HttpResponse:
+    """Every base model with its deployments and copies."""
+    return render(request, "staff/fleet.html", _fleet(fleet_overview()))
+
+
+@require_GET
+@staff_page
+def status(request: HttpRequest) -> HttpResponse:
+    """What of it changes by itself."""
+    return render(request, "staff/fleet_status.html", _fleet(fleet_overview()))
+
+
+@require_http_methods(["GET", "POST"])
+@staff_page
+def copy(request: HttpRequest, copy_id: str) -> HttpResponse:
+    """One copy; posted, it leaves the routes (those that deployments keep do not, and say why)."""
+    found, error = copy_get(copy_id=copy_id), ""
+    if request.method == "POST":
+        try:
+            copy_remove(copy=found)
+        except ControlPlaneError as refused:
+            error = str(refused)
+        else:
+            told = _("%(copy)s leaves the routes; what runs there ends by itself.")
+            messages.success(request, told % {"copy": copy_id})
+            return redirect("console:staff-fleet")
+    at, seen, minutes = copy_overview(found)
+    context = {
+        "copy": seen, "at": at, "minutes": minutes, "base": found.base_model.name, "error": error,
+        "alone": found.base_model.copies.count() == 1,
+    }  # fmt: skip
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "staff/fleet_copy_status.html", context)
+    return render(request, "staff/fleet_copy.html", context, status=409 if error else 200)
+
+
+@require_GET
+@staff_page
+def residency(request: HttpRequest, name: str) -> HttpResponse:
+    """Which adapters lie where, a page of them; within htmx what changes of it."""
+    base, error = base_model_get(name=name), ""
+    asked = {key: request.GET.get(key, "") for key in ("minutes", "all", "page")}
+    search = searched(request)
+    try:
+        minutes, page = read_minutes(asked["minutes"] or "15"), read_page(asked["page"] or "1")
+        found = residency_map(
+            base=base, minutes=minutes, search=search, everything=bool(asked["all"]), page=page
+        )
+    except InvalidInputError as wrong:
+        error, minutes = str(wrong), 15
+        found = residency_map(base=base, search=search)
+    context = {
+        "base": base, "map": found, "search": search, "minutes": minutes, "everything": bool(asked["all"]),
+        "windows": _WINDOWS, "error": error, "totals": [found.tiers.get(item.pk) for item in found.copies],
+        **_links(request, found),
+    }  # fmt: skip
+    template = "staff/residency_status.html" if request.htmx else "staff/residency.html"  # type: ignore[attr-defined]
+    return render(request, template, context, status=422 if error else 200)
+
+
+def _links(request: HttpRequest, found: ResidencyMap) -> dict[str, str]:
+    """This page's own address, and those of the pages before and after it; '' where there is none."""
+    kept = {key: value for key in ("search", "minutes", "all") if (value := request.GET.get(key, "")[:200])}
+
+    def page(number: int) -> str:
+        return f"?{urlencode({**kept, 'page': number})}" if 1 <= number <= found.pages else ""
+
+    path = reverse("console:staff-residency", args=(found.base.name,))
+    return {
+        "poll": f"{path}{page(found.page)}", "previous": page(found.page - 1), "next": page(found.page + 1)
+    }  # fmt: skip
+
+
+@require_GET
+@staff_page
+def adapter(request: HttpRequest, adapter: str) -> HttpResponse:
+    """Where one adapter lies, its traffic at each copy, and the forms that place it. `?base=` says of which
+    base model, where its name does not tell."""
+    base = _base_of(adapter, request.GET.get("base", ""))
+    found = adapter_row(base=base, name=adapter)
+    here = f"{reverse('console:staff-fleet-adapter', args=(adapter,))}?{urlencode({'base': base.name})}"
+    context: dict[str, Any] = {
+        "base": base,
+        "name": adapter,
+        "map": found,
+        "row": found.rows[0],
+        "here": here,
+    }
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "staff/fleet_adapter_status.html", context)
+    try:
+        context["tenant"] = EngineName.parse(adapter).tenant
+    except ProtocolError:
+        context["tenant"] = ""
+    rows = deployment_list().filter(base_model=base, removal_asked_at=None)
+    context["deployments"] = [_placing(row, adapter) for row in rows]
+    return render(request, "staff/fleet_adapter.html", context)
+
+
+def _base_of(adapter: str, named: str) -> BaseModel:
+    """Raises NotFoundError."""
+    if named:
+        return base_model_get(name=named)
+    try:
+        parsed = EngineName.parse(adapter)
+    except ProtocolError as error:
+        raise NotFoundError(str(error)) from error
+    rows = BaseModel.objects.filter(adapters__tenant_id=parsed.tenant, adapters__name=parsed.adapter)
+    if (base := rows.first()) is None:
+        raise NotFoundError(f"there is no adapter {adapter[:200]!r}")
+    return base
+
+
+def _placing(row: Deployment, adapter: str) -> dict[str, Any]:
+    refusal = ""
+    try:
+        demand_placeable(row)
+    except InvalidInputError as wrong:
+        refusal = str(wrong)
+    rules = rule_list(deployment=row).filter(engine_name=adapter)
+    return {"deployment": row, "copies": row.copies.all(), "rules": rules, "refusal": refusal}
+
+
+def _fleet(found: Overview) -> dict[str, Any]:
+    return {
+        "fleet": found, "serving": found.count(CopyState.SERVING, CopyState.UNTOLD),
+        "trouble": found.count(CopyState.SILENT, CopyState.REFUSING, CopyState.FAILED),
+        "running": found.total("running"), "waiting": found.total("waiting"),
+    }  # fmt: skip

@@ -1,0 +1,96 @@
+"""The operator's pages of health and of queued work."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.console.pages import staff_page
+from controlplane.console.paging import page_of
+from controlplane.metering.replay import dead_usage_replay_ask
+from controlplane.metering.selectors import dead_letter_list
+from controlplane.operations.health.base import Level
+from controlplane.operations.health.parts import health_look
+from controlplane.operations.queues import work_look
+from controlplane.optimization.models import OPEN
+from controlplane.optimization.selectors import comparison_list, job_list
+
+_SHOWN: Final = 20
+_WORST_FIRST: Final = (Level.DOWN, Level.WARN, Level.UNKNOWN, Level.OK, Level.UNUSED)
+
+
+@require_GET
+@staff_page
+def index(request: HttpRequest) -> HttpResponse:
+    """Every part, the worst first."""
+    return render(request, "staff/health.html", _health())
+
+
+@require_GET
+@staff_page
+def status(request: HttpRequest) -> HttpResponse:
+    """The same, asked for again."""
+    return render(request, "staff/health_status.html", _health())
+
+
+def _health() -> dict[str, Any]:
+    report = health_look()
+    parts = sorted(report.parts, key=lambda part: _WORST_FIRST.index(part.finding.level))
+    return {"report": report, "parts": parts}
+
+
+@require_GET
+@staff_page
+def queues(request: HttpRequest) -> HttpResponse:
+    """Queues, workers, scheduled tasks, optimization's open work and dead letters."""
+    context = {**_work(), "letters": page_of(request, dead_letter_list())}
+    return render(request, "staff/queues.html", context)
+
+
+@require_GET
+@staff_page
+def queues_status(request: HttpRequest) -> HttpResponse:
+    """What of it changes by itself."""
+    return render(request, "staff/queues_status.html", _work())
+
+
+@require_POST
+@staff_page
+def replay(request: HttpRequest) -> HttpResponse:
+    """Has dead letters taken in once more."""
+    count = dead_usage_replay_ask()
+    messages.success(request, _("A task takes %(count)d letters in once more.") % {"count": count})
+    return redirect("console:staff-queues")
+
+
+def _work() -> dict[str, Any]:
+    return {"work": work_look(), "jobs": [*_open_jobs(), *_open_comparisons()]}
+
+
+def _open_jobs() -> list[dict[str, Any]]:
+    return [
+        {
+            "url": reverse("console:staff-optimization", args=(job.pk,)), "title": job.variant_name,
+            "status": job.get_status_display(), "percent": job.percent, "host": job.host,
+            "created_at": job.created_at,
+        }
+        for job in job_list().filter(status__in=OPEN)[:_SHOWN]
+    ]  # fmt: skip
+
+
+def _open_comparisons() -> list[dict[str, Any]]:
+    return [
+        {
+            "url": reverse("console:staff-comparison", args=(run.pk,)),
+            "title": run.name or _("Comparison %(number)d") % {"number": run.pk},
+            "status": run.get_status_display(), "percent": run.percent, "host": run.host,
+            "created_at": run.created_at,
+        }
+        for run in comparison_list().filter(status__in=OPEN)[:_SHOWN]
+    ]  # fmt: skip

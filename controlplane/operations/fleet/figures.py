@@ -1,0 +1,95 @@
+"""A copy's own figures, out of its `/metrics`: the bundled worker's and vLLM's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+_SAMPLE: Final = re.compile(r"^(graftwork_worker_|vllm:)(\w+)(?:\{([^\n]*)\})? (\S+)$", re.M)
+_TIER: Final = re.compile(r'tier="(\w+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a copy says of itself; None where its server does not tell.
+
+    Attributes:
+        takes_requests: whether it takes new ones.
+        running, waiting: requests in its batch, and accepted but not in it.
+        kv_used, kv_cached, kv_total: pages of the engine's pool; `adapter_pages` are beside the used.
+        kv_share: of the pool that is in use, where pages are not told.
+        adapters: in memory, by tier (`device`, `host`).
+        adapter_bytes: of host memory.
+    """
+
+    takes_requests: bool = True
+    running: int | None = None
+    waiting: int | None = None
+    kv_used: int | None = None
+    kv_cached: int | None = None
+    kv_total: int | None = None
+    adapter_pages: int | None = None
+    kv_share: float | None = None
+    adapters: Mapping[str, int] = field(default_factory=dict)
+    adapter_bytes: int | None = None
+
+    @property
+    def used_share(self) -> float | None:
+        """Of the pool's pages, those that sequences and adapters of the batch hold."""
+        if self.kv_total:
+            return min(1.0, ((self.kv_used or 0) + (self.adapter_pages or 0)) / self.kv_total)
+        return self.kv_share
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Raises TypeError."""
+        return cls(**value)
+
+
+def read_figures(text: str) -> Figures | None:
+    """None of a text that is neither server's, or of neither's present form."""
+    worker: dict[str, float] = {}
+    vllm: dict[str, float] = {}
+    adapters: dict[str, int] = {}
+    for prefix, name, labels, number in _SAMPLE.findall(text):
+        try:
+            value = float(number)
+        except ValueError:
+            return None
+        if prefix == "vllm:":
+            vllm[name] = vllm.get(name, 0.0) + value
+        elif name == "adapters_resident":
+            if tier := _TIER.search(labels):
+                adapters["device" if tier[1] == "batch" else tier[1]] = int(value)
+        elif not labels:
+            worker[name] = value
+    if "requests_running" in worker:
+        return _of_worker(worker, adapters)
+    if "num_requests_running" in vllm:
+        share = vllm.get("kv_cache_usage_perc", vllm.get("gpu_cache_usage_perc"))
+        waiting = vllm.get("num_requests_waiting")
+        return Figures(
+            running=int(vllm["num_requests_running"]), waiting=None if waiting is None else int(waiting),
+            kv_share=share,
+        )  # fmt: skip
+    return None
+
+
+def _of_worker(found: Mapping[str, float], adapters: Mapping[str, int]) -> Figures:
+    def count(name: str) -> int | None:
+        return int(found[name]) if name in found else None
+
+    # What has pages lies in host memory too: it counts where it is nearest to the engine.
+    device = adapters.get("device", 0)
+    tiers = {"device": device, "host": max(0, adapters.get("host", 0) - device)} if adapters else {}
+    return Figures(
+        takes_requests=found.get("up", 1.0) > 0, running=count("requests_running"),
+        waiting=count("requests_waiting"), kv_used=count("kv_pages_used"),
+        kv_cached=count("kv_pages_cached"), kv_total=count("kv_pages_total"),
+        adapter_pages=count("adapter_pages"), adapters=tiers, adapter_bytes=count("adapter_bytes"),
+    )  # fmt: skip

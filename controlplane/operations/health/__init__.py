@@ -1,0 +1,1 @@
+"""How every part of the installation is, since when, and what to do about it."""

@@ -1,0 +1,97 @@
+"""REST of health and of queued work (staff)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.operations.health.base import Level, Part
+from controlplane.operations.health.parts import health_look
+from controlplane.operations.queues import work_look
+from controlplane.tenants.permissions import Staff
+
+LEVELS = [level.value for level in Level]
+
+
+class HealthPartSerializer(serializers.Serializer[Part]):
+    name = serializers.CharField()
+    title = serializers.CharField()
+    level = serializers.ChoiceField(
+        source="finding.level", choices=LEVELS,
+        help_text="unused: this installation does without; unknown: it does not tell.",
+    )  # fmt: skip
+    text = serializers.CharField(source="finding.text")
+    todo = serializers.CharField(source="finding.todo", allow_blank=True, help_text="What to do.")
+    since = serializers.DateTimeField(
+        source="finding.since", help_text="Of the part itself; else of the first look that found it so."
+    )
+    details = serializers.ListField(source="finding.details", child=serializers.CharField())
+
+
+class HealthSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    seconds = serializers.FloatField(help_text="That all checks together took.")
+    level = serializers.ChoiceField(choices=LEVELS, help_text="The worst part's.")
+    parts = HealthPartSerializer(many=True)
+
+
+class HealthPartsApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(responses=HealthSerializer)
+    def get(self, request: Request) -> Response:
+        """Every part of the installation: how it is, since when, and what to do. A part that hangs is told
+        as hanging after 2.5 seconds."""
+        return Response(HealthSerializer(health_look()).data)
+
+
+class QueueSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    depth = serializers.IntegerField()
+    oldest_at = serializers.DateTimeField(allow_null=True)
+    oldest_task = serializers.CharField(allow_blank=True)
+    workers = serializers.ListField(child=serializers.CharField(), help_text="That take from it now.")
+
+
+class WorkerSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    seen_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField()
+    queues = serializers.ListField(child=serializers.CharField())
+    alive = serializers.BooleanField()
+
+
+class ScheduledSerializer(serializers.Serializer[Any]):
+    task = serializers.CharField()
+    queue = serializers.CharField()
+    every = serializers.CharField()
+    sent_at = serializers.DateTimeField(allow_null=True)
+    ran_at = serializers.DateTimeField(allow_null=True)
+    seconds = serializers.FloatField(allow_null=True)
+    outcome = serializers.CharField(allow_blank=True)
+    reason = serializers.CharField(allow_blank=True)
+    late = serializers.BooleanField()
+
+
+class WorkSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    away = serializers.CharField(allow_blank=True, help_text="Why Redis, which has all this, does not tell.")
+    queues = QueueSerializer(many=True)
+    workers = WorkerSerializer(many=True)
+    scheduled = ScheduledSerializer(many=True)
+    usage_waiting = serializers.IntegerField(help_text="Events that are not in the database yet.")
+    usage_oldest_s = serializers.FloatField()
+
+
+class QueuesApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(responses=WorkSerializer)
+    def get(self, request: Request) -> Response:
+        """Task queues with their workers, scheduled tasks with their last run, and usage in transit."""
+        return Response(WorkSerializer(work_look()).data)

@@ -1,0 +1,117 @@
+"""What a check finds, and a runner that waits for no part longer than DEADLINE_SECONDS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+DEADLINE_SECONDS: Final = 2.5
+"""For all checks together."""
+
+
+class Level(StrEnum):
+    """From good to bad; UNUSED is a part that this installation does without."""
+
+    UNUSED = "unused"
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARN = "warn"
+    DOWN = "down"
+
+
+_ORDER: Final = (Level.UNUSED, Level.OK, Level.UNKNOWN, Level.WARN, Level.DOWN)
+
+
+def worst(levels: Sequence[Level]) -> Level:
+    """UNUSED of none."""
+    return max(levels, key=_ORDER.index, default=Level.UNUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How a part is.
+
+    Attributes:
+        text: a sentence; todo: what to do, '' where there is nothing.
+        since: when it came into this state; None where the part itself does not tell.
+        details: a line for each of its members, where it has some.
+    """
+
+    level: Level
+    text: str
+    todo: str = ""
+    since: dt.datetime | None = None
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part: its name in the API, its title on the page, and how it is."""
+
+    name: str
+    title: str
+    finding: Finding
+
+
+Check = Callable[[], Finding]
+_running: dict[str, tuple[Future[Finding], float]] = {}
+_lock = threading.Lock()
+
+
+def checks_run(checks: dict[str, Check], *, seconds: float = DEADLINE_SECONDS) -> dict[str, Finding]:
+    """What each finds, all at once. One that hangs is told as such, and is not asked again before it comes
+    back: so of each there is one thread at most, however often the page is looked at."""
+    started = time.monotonic()
+    futures = {name: _begin(name, check, started) for name, check in checks.items()}
+    done = wait([future for future, _ in futures.values()], timeout=seconds).done
+    return {
+        name: _result(future) if future in done else _late(started - began + seconds)
+        for name, (future, began) in futures.items()
+    }
+
+
+def _begin(name: str, check: Check, now: float) -> tuple[Future[Finding], float]:
+    with _lock:
+        known = _running.get(name)
+        if known is not None and not known[0].done():
+            return known
+        future: Future[Finding] = Future()
+        _running[name] = (future, now)
+    threading.Thread(target=_fulfil, args=(future, check), name=f"health-{name}", daemon=True).start()
+    return future, now
+
+
+def _fulfil(future: Future[Finding], check: Check) -> None:
+    try:
+        future.set_result(check())
+    except Exception as error:  # whatever a part's client raises is that part's state
+        future.set_exception(error)
+
+
+def _result(future: Future[Finding]) -> Finding:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    text = _("The check failed: %(kind)s: %(error)s") % {
+        "kind": type(error).__name__,
+        "error": str(error)[:300],
+    }
+    return Finding(Level.DOWN, text, _("Look at this part's own log, and at the network between."))
+
+
+def _late(seconds: float) -> Finding:
+    text = _("No answer within %(seconds).0f s.") % {"seconds": max(1.0, seconds)}
+    return Finding(Level.DOWN, text, _("It hangs, or the network swallows packets: look at its own log."))
+
+
+def dated(finding: Finding, since: dt.datetime) -> Finding:
+    """The finding, with the time at which somebody first saw it where it has none of its own."""
+    return finding if finding.since is not None else replace(finding, since=since)

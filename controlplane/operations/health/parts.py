@@ -1,0 +1,192 @@
+"""All parts, looked at once."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, cast
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Count, Max, Min
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from redis.exceptions import RedisError
+
+from controlplane.deployments.models import Copy, Deployment, Target
+from controlplane.metering.models import DeadUsageEvent
+from controlplane.operations.fleet.overview import moment
+from controlplane.operations.health import serving, stores, work
+from controlplane.operations.health.base import Check, Finding, Level, Part, checks_run, dated, worst
+from controlplane.optimization.models import OPEN, ComparisonRun, OptimizationJob
+from controlplane.routes.models import RouteDelta
+from controlplane.routes.selectors import route_version
+from controlplane.task_signs import connection as redis_connection
+from controlplane.webhooks.models import WebhookDelivery
+
+_SINCE: Final = "graftwork:health:since"
+"""Redis hash: part -> JSON [level, Unix seconds of the first look that found it so]."""
+_STATEMENT_MS: Final = 5000
+_OVERDUE: Final = dt.timedelta(minutes=5)
+_STALLED: Final = dt.timedelta(minutes=2)
+TITLES: Final = {
+    "database": gettext_lazy("Database"),
+    "redis": gettext_lazy("Redis"),
+    "gateways": gettext_lazy("Gateways"),
+    "copies": gettext_lazy("Copies of base models"),
+    "deployments": gettext_lazy("Deployments"),
+    "routes": gettext_lazy("Published routes"),
+    "queues": gettext_lazy("Task queues and workers"),
+    "beat": gettext_lazy("Scheduler (beat)"),
+    "ingest": gettext_lazy("Usage ingestion"),
+    "usage_logs": gettext_lazy("Usage logs on gateways' disks"),
+    "dead_letters": gettext_lazy("Dead letters"),
+    "webhooks": gettext_lazy("Webhook deliveries"),
+    "optimization": gettext_lazy("Optimization jobs"),
+    "object_store": gettext_lazy("Object store"),
+    "mail": gettext_lazy("Mail server"),
+    "sagemaker": gettext_lazy("SageMaker"),
+}
+"""In the order of the page."""
+_seen: dict[str, tuple[str, float]] = {}
+"""As in Redis: for while that is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """`at`: when it was looked; `seconds`: how long that took."""
+
+    at: dt.datetime
+    seconds: float
+    parts: tuple[Part, ...]
+
+    @property
+    def level(self) -> Level:
+        return worst([part.finding.level for part in self.parts])
+
+    @property
+    def bad(self) -> int:
+        """Parts that want something done."""
+        return sum(part.finding.level in (Level.WARN, Level.DOWN) for part in self.parts)
+
+
+def health_look() -> HealthReport:
+    """Asks the database in this thread, by the connection that the caller has, and everything else at once
+    in threads with one deadline: a part that hangs is told as hanging."""
+    started, now = time.monotonic(), timezone.now()
+    found, checks = _by_database(now)
+    found |= checks_run(checks)
+    since = _since({name: finding.level for name, finding in found.items()}, found["redis"].level)
+    parts = tuple(
+        Part(name, str(title), dated(found[name], since[name]))
+        for name, title in TITLES.items()
+        if name in found
+    )
+    return HealthReport(now, round(time.monotonic() - started, 3), parts)
+
+
+def _by_database(now: dt.datetime) -> tuple[dict[str, Finding], dict[str, Check]]:
+    """What the rows say, and the checks that are left for threads, which are given the rows they need."""
+    checks: dict[str, Check] = {
+        "redis": stores.redis_server, "queues": work.celery_queues, "beat": work.beat, "ingest": work.ingest,
+        "usage_logs": serving.usage_logs, "object_store": stores.object_store, "mail": stores.mail,
+    }  # fmt: skip
+    found = {"database": stores.database()}
+    try:
+        with transaction.atomic():
+            _bound_statements()
+            found |= _by_rows(now)
+            version, copies = route_version(), list(Copy.objects.all())
+            changed = RouteDelta.objects.aggregate(at=Max("created_at"))["at"]
+            _bound_statements(off=True)
+    except DatabaseError as error:
+        text = _("The database does not tell: %(error)s") % {"error": str(error).strip()[:300]}
+        version, copies, changed = None, [], None
+        found["database"] = Finding(Level.DOWN, text, _("Look at the database server's log and its load."))
+    checks["gateways"] = partial(serving.gateways, version)
+    checks["copies"] = partial(serving.copies, copies)
+    checks["routes"] = partial(serving.routes, version, changed, now)
+    return found, checks
+
+
+def _bound_statements(*, off: bool = False) -> None:
+    """On PostgreSQL, so that a lock that somebody holds does not hold up this page."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = {'DEFAULT' if off else _STATEMENT_MS}")
+
+
+def _by_rows(now: dt.datetime) -> dict[str, Finding]:
+    rows = list(Deployment.objects.filter(removed_at=None).select_related("target").order_by("name"))
+    targets = Target.objects.filter(kind=Target.Kind.SAGEMAKER).count()
+    return {
+        "deployments": serving.deployments(rows, now), "sagemaker": serving.sagemaker(targets, rows),
+        "dead_letters": _dead_letters(), "webhooks": _webhooks(now), "optimization": _optimization(now),
+    }  # fmt: skip
+
+
+def _dead_letters() -> Finding:
+    told = DeadUsageEvent.objects.aggregate(count=Count("*"), first=Min("received_at"), last=Max("pk"))
+    if not told["count"]:
+        return Finding(Level.OK, _("There are none."))
+    reason = DeadUsageEvent.objects.values_list("reason", flat=True).get(pk=told["last"])
+    text = _("%(count)d usage events could not be counted. The newest: %(reason)s") % {
+        "count": told["count"], "reason": reason[:200],
+    }  # fmt: skip
+    todo = _("Mend what the reasons name, then replay them on the queues' page.")
+    return Finding(Level.WARN, text, todo, told["first"])
+
+
+def _webhooks(now: dt.datetime) -> Finding:
+    pending = (WebhookDelivery.Status.PENDING, WebhookDelivery.Status.SENDING)
+    due = WebhookDelivery.objects.filter(status__in=pending, next_at__lt=now - _OVERDUE)
+    told = due.aggregate(count=Count("*"), first=Min("next_at"))
+    if not told["count"]:
+        return Finding(Level.OK, _("None is overdue."))
+    text = _("%(count)d are overdue by minutes.") % {"count": told["count"]}
+    todo = _("Start workers that take from graftwork.webhooks, and beat.")
+    return Finding(Level.WARN, text, todo, told["first"])
+
+
+def _optimization(now: dt.datetime) -> Finding:
+    waiting, oldest = 0, now
+    for model in (OptimizationJob, ComparisonRun):
+        told = model.objects.filter(status__in=OPEN, host="", created_at__lt=now - _STALLED).aggregate(
+            count=Count("*"), first=Min("created_at")
+        )
+        waiting, oldest = waiting + told["count"], min(oldest, told["first"] or now)
+    if not waiting:
+        return Finding(Level.OK, _("None waits for a machine."))
+    text = _("%(count)d have waited for minutes, and no machine has taken them up.") % {"count": waiting}
+    todo = _("Start Celery workers for the queues graftwork.optimize.cpu or graftwork.optimize.gpu.")
+    return Finding(Level.WARN, text, todo, oldest)
+
+
+def _since(levels: Mapping[str, Level], redis_level: Level) -> dict[str, dt.datetime]:
+    """When each part was first found as it is now, by whoever looked."""
+    now, client = time.time(), redis_connection(settings.GRAFTWORK.redis_url)
+    known = dict(_seen)
+    if redis_level is not Level.DOWN:
+        try:
+            told = cast(Mapping[bytes, bytes], client.hgetall(_SINCE))
+            known |= {name.decode(): _pair(value) for name, value in told.items()}
+        except (RedisError, ValueError, TypeError):
+            redis_level = Level.DOWN
+    fresh = {name: (str(level), now) for name, level in levels.items() if known.get(name, ("",))[0] != level}
+    known |= fresh
+    _seen.update(known)
+    if fresh and redis_level is not Level.DOWN:
+        with contextlib.suppress(RedisError):
+            client.hset(_SINCE, mapping={name: json.dumps(value) for name, value in fresh.items()})
+    return {name: moment(known[name][1]) or timezone.now() for name in levels}
+
+
+def _pair(text: bytes) -> tuple[str, float]:
+    level, at = json.loads(text)
+    return str(level), float(at)

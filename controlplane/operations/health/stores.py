@@ -1,0 +1,112 @@
+"""Checks of what data lies in: the database, Redis, the object store; and of the mail server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from django.utils.translation import gettext as _
+
+from controlplane.artifact_store import artifact_store
+from controlplane.operations.health.base import Finding, Level
+from controlplane.task_signs import connection as redis_connection
+
+_SLOW_S: Final = 0.5
+_MAIL_S: Final = 2.0
+_LITTLE: Final = 0.1
+_FULL: Final = 0.03
+_PROBE: Final = "health/nothing-lies-here"
+
+
+def database() -> Finding:
+    """Asked by the request's own connection: whoever sees the page has one that answers."""
+    started = time.monotonic()
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+    except DatabaseError as error:
+        text = _("It refuses: %(error)s") % {"error": str(error).strip()[:300]}
+        return Finding(
+            Level.DOWN, text, _("Look at the database server's log, its disk and its connections.")
+        )
+    took = time.monotonic() - started
+    name = "PostgreSQL" if connection.vendor == "postgresql" else "SQLite"
+    text = _("%(name)s answers within %(ms).0f ms.") % {"name": name, "ms": max(1.0, took * 1000)}
+    if took > _SLOW_S:
+        return Finding(Level.WARN, text, _("Look for long transactions, a full disk or too few connections."))
+    return Finding(Level.OK, text)
+
+
+def redis_server() -> Finding:
+    """Whether it answers, stores, and has room."""
+    client = redis_connection(settings.GRAFTWORK.redis_url)
+    started = time.monotonic()
+    client.ping()
+    took = time.monotonic() - started
+    info = client.info()
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    text = _("It answers within %(ms).0f ms and holds %(mb).0f MB.") % {
+        "ms": max(1.0, took * 1000), "mb": used / 1e6,
+    }  # fmt: skip
+    if info.get("loading"):
+        return Finding(Level.DOWN, _("It reads its data from disk."), _("Wait: it serves when that is done."))
+    if "err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")):
+        return Finding(Level.WARN, text, _("It could not write to its disk: make room there, see its log."))
+    if most and used > most * (1 - _LITTLE):
+        todo = _("Raise maxmemory before it refuses writes: queues, routes and usage in transit lie in it.")
+        return Finding(Level.WARN, f"{text} {_('That is nearly all it may.')}", todo)
+    return Finding(Level.OK, text)
+
+
+def object_store() -> Finding:
+    """Whether adapters' files can be read, and on a disk of one's own also whether there is room."""
+    parts = urlsplit(settings.GRAFTWORK.artifact_store)
+    if parts.scheme == "file":
+        return disk(Path(unquote(parts.path)))
+    artifact_store().size(_PROBE)
+    return Finding(Level.OK, _("The bucket %(name)s answers.") % {"name": parts.netloc})
+
+
+def disk(folder: Path) -> Finding:
+    """Whether `folder`, or what it will be made in, may be written to and has room."""
+    there = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
+    if not os.access(there, os.W_OK):
+        text = _("%(folder)s cannot be written to.") % {"folder": there}
+        return Finding(Level.DOWN, text, _("Give the web and worker processes the right to, or mount it."))
+    usage = shutil.disk_usage(there)
+    free = usage.free / usage.total
+    text = _("%(gb).1f GB are free (%(share).0f %%).") % {"gb": usage.free / 1e9, "share": free * 100}
+    todo = _("Make room, or move GRAFTWORK_ARTIFACT_STORE to a larger disk or to S3.")
+    if free < _FULL:
+        return Finding(Level.DOWN, text, todo)
+    return Finding(Level.WARN, text, todo) if free < _LITTLE else Finding(Level.OK, text)
+
+
+def mail() -> Finding:
+    """Whether the mail server takes connections; nothing is sent."""
+    url = urlsplit(settings.GRAFTWORK.email_url)
+    if not url.scheme:
+        todo = _("Set GRAFTWORK_EMAIL_URL, so that invitations and warnings reach people.")
+        return Finding(Level.UNUSED, _("E-mails are printed to the log."), todo)
+    if url.scheme == "file":
+        return Finding(Level.UNUSED, _("E-mails are written to %(folder)s.") % {"folder": unquote(url.path)})
+    host, port = settings.EMAIL_HOST, settings.EMAIL_PORT
+    place = {"place": f"{host}:{port}"}
+    try:
+        with socket.create_connection((host, port), timeout=_MAIL_S) as line:
+            greeting = b"220" if url.scheme == "smtps" else line.recv(200)
+    except OSError as error:
+        text = _("%(place)s cannot be reached: %(error)s") % {**place, "error": error}
+        return Finding(Level.DOWN, text, _("Invitations wait meanwhile. Look at the server and the network."))
+    if not greeting.startswith(b"220"):
+        text = _("%(place)s does not greet as a mail server does.") % place
+        return Finding(Level.WARN, text, _("Look at GRAFTWORK_EMAIL_URL: its port and its scheme."))
+    return Finding(Level.OK, _("%(place)s answers.") % place)

@@ -1,0 +1,121 @@
+"""Checks of work behind the scenes: queues and their workers, beat, metering, optimization, webhooks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Any, Final, cast
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+from redis.exceptions import ResponseError
+
+from controlplane.operations.fleet.overview import moment
+from controlplane.operations.health.base import Finding, Level
+from controlplane.task_queues import OPTIMIZE_CPU, OPTIMIZE_GPU, QUEUES
+from controlplane.task_signs import Queue, WorkerSign, connection, queues, sent, workers
+from gateway.wire import USAGE_GROUP, USAGE_STREAM
+
+SILENT_S: Final = 30.0
+"""A Celery worker speaks every two seconds; one that waits for the broker may take longer."""
+_OLD_S: Final = 300.0
+_LAG_WARN_S, _LAG_DOWN_S = 60.0, 600.0
+_INGEST_SILENT_MS: Final = 60_000
+_OPTIONAL: Final = frozenset((OPTIMIZE_CPU, OPTIMIZE_GPU))
+"""Queues that need a worker only while there is work."""
+
+
+def listening(signs: list[WorkerSign], queue: str) -> list[WorkerSign]:
+    """The workers that take from `queue` and go round."""
+    now = time.time()
+    return [sign for sign in signs if queue in sign.queues and now - sign.at < SILENT_S]
+
+
+def celery_queues() -> Finding:
+    """Each queue has a worker, and none has waited for long."""
+    client = connection(settings.GRAFTWORK.redis_url)
+    signs, found = workers(client), queues(client, QUEUES)
+    alone = [item for item in found if not listening(signs, item.name) and _needs_worker(item)]
+    now = time.time()
+    old = [item for item in found if item.oldest_at is not None and now - item.oldest_at > _OLD_S]
+    details = tuple(
+        f"{item.name}: {item.depth} waiting, {len(listening(signs, item.name))} workers" for item in found
+    )
+    depth = sum(item.depth for item in found)
+    if alone:
+        names = ", ".join(item.name for item in alone)
+        text = _("Nobody takes from %(names)s; %(depth)d tasks wait in all.") % {
+            "names": names,
+            "depth": depth,
+        }
+        todo = _(
+            "Start a worker: celery -A controlplane.celery worker (-Q names its queues; all without it)."
+        )
+        heard = [sign.at for sign in signs if any(item.name in sign.queues for item in alone)]
+        since = moment(max(heard, default=None))
+        return Finding(Level.DOWN, text, todo, since, details)
+    if old:
+        item = min(old, key=lambda item: item.oldest_at or now)
+        text = _("The oldest task of %(name)s has waited %(age).0f s.") % {
+            "name": item.name, "age": now - (item.oldest_at or now),
+        }  # fmt: skip
+        todo = _("Start more workers for that queue, or see what the running tasks wait for.")
+        return Finding(Level.WARN, text, todo, moment(item.oldest_at), details)
+    values = {"workers": sum(now - sign.at < SILENT_S for sign in signs), "depth": depth}
+    return Finding(Level.OK, _("%(workers)d workers; %(depth)d tasks wait.") % values, details=details)
+
+
+def _needs_worker(item: Queue) -> bool:
+    return item.name not in _OPTIONAL or item.depth > 0
+
+
+def beat() -> Finding:
+    """Whether what is due is put into the queues."""
+    times = sent(connection(settings.GRAFTWORK.redis_url))
+    todo = _("Start one: celery -A controlplane.celery beat. Two would do everything twice.")
+    if not times:
+        return Finding(Level.DOWN, _("It has never been heard of."), todo)
+    newest = max(times.values())
+    age = time.time() - newest
+    if age > SILENT_S:
+        text = _("It has sent nothing for %(age).0f s.") % {"age": age}
+        return Finding(Level.DOWN, text, todo, moment(newest))
+    return Finding(Level.OK, _("It sent a task %(age).0f s ago.") % {"age": max(0.0, age)})
+
+
+def ingest() -> Finding:
+    """How far the usage stream's reader is behind, and whether there is one."""
+    client = connection(settings.GRAFTWORK.redis_url)
+    waiting, age = stream_lag(client)
+    todo = _("Start manage.py ingest_usage, and read its log: no event is lost meanwhile.")
+    values = {"count": waiting, "age": age}
+    text = _("%(count)d events wait, the oldest for %(age).0f s.") % values
+    idle = _ingest_idle_ms(client)
+    if idle is None and not waiting:
+        return Finding(Level.UNKNOWN, _("No usage has come yet, and nobody reads it."), todo)
+    if idle is None or idle > _INGEST_SILENT_MS:
+        since = None if idle is None else dt.datetime.now(dt.UTC) - dt.timedelta(milliseconds=idle)
+        return Finding(Level.DOWN, f"{_('Nobody reads the usage stream.')} {text}", todo, since)
+    if not waiting:
+        return Finding(Level.OK, _("Every event that came is in the database."))
+    level = Level.DOWN if age > _LAG_DOWN_S else Level.WARN if age > _LAG_WARN_S else Level.OK
+    return Finding(level, text, todo if level is not Level.OK else "")
+
+
+def stream_lag(client: Any) -> tuple[int, float]:
+    """Events in the stream, and the oldest one's age in seconds: what is ingested leaves it."""
+    first = client.xrange(USAGE_STREAM, count=1)
+    if not first:
+        return 0, 0.0
+    born = int(first[0][0].split(b"-")[0]) / 1000
+    seconds, micros = client.time()
+    return int(client.xlen(USAGE_STREAM)), max(0.0, seconds + micros / 1e6 - born)
+
+
+def _ingest_idle_ms(client: Any) -> int | None:
+    """Since any consumer asked for work; None where there never was one."""
+    try:
+        consumers = cast(list[dict[str, Any]], client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP))
+    except ResponseError:
+        return None
+    return min((int(consumer["idle"]) for consumer in consumers), default=None)

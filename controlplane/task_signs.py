@@ -1,0 +1,155 @@
+"""What Celery's processes leave in Redis: who listens, what ran last, when a message was sent.
+
+Workers and beat write, pages and `/api/v1/health/parts` read; nothing is decided by it, so a Redis that is
+away loses signs and holds up no task. To ask the workers instead (Celery's `inspect`) takes a second at each
+look, and hears nothing of one that hangs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+logger = logging.getLogger(__name__)
+
+SENT_AT: Final = "graftwork_sent_at"
+"""Header of each message: Unix seconds."""
+WORKERS: Final = "graftwork:celery:workers"
+"""Redis hash: worker's name -> JSON of WorkerSign."""
+SENT: Final = "graftwork:celery:sent"
+"""Redis hash: scheduled task -> Unix seconds when beat sent it last."""
+RUNS: Final = "graftwork:celery:runs"
+"""Redis hash: task -> JSON of RunSign."""
+_FORGOTTEN_S: Final = 86_400
+_REASON: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSign:
+    """A Celery worker, as of its last heartbeat; `at` and `started_at` in Unix seconds."""
+
+    name: str
+    at: float
+    started_at: float
+    queues: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSign:
+    """The last run of a task; `outcome` is Celery's state, `reason` why it failed."""
+
+    at: float
+    seconds: float
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Messages that wait; `oldest_at` None where there are none, or they do not tell."""
+
+    name: str
+    depth: int
+    oldest_at: float | None
+    oldest_task: str
+
+
+@lru_cache(maxsize=4)
+def connection(url: str) -> redis.Redis:
+    """One for the process, which answers or fails within a second; fork-safe, as redis-py's pools are."""
+    return redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0))
+
+
+def worker_said(url: str, *, name: str, started_at: float, queues: Iterable[str]) -> None:
+    """A worker goes round."""
+    value = {"at": time.time(), "started_at": started_at, "queues": sorted(queues)}
+    _write(url, WORKERS, name, json.dumps(value))
+
+
+def worker_left(url: str, *, name: str) -> None:
+    """A worker that was stopped is not missed."""
+    try:
+        connection(url).hdel(WORKERS, name)
+    except RedisError as error:
+        logger.debug("%s leaves, and Redis is not told: %s", name, error)
+
+
+def beat_sent(url: str, *, task: str) -> None:
+    """Beat has put a scheduled task into its queue."""
+    _write(url, SENT, task, str(time.time()))
+
+
+def task_ran(url: str, *, task: str, seconds: float, outcome: str, reason: str = "") -> None:
+    """A run has ended."""
+    value = {"at": time.time(), "seconds": seconds, "outcome": outcome, "reason": reason[:_REASON]}
+    _write(url, RUNS, task, json.dumps(value))
+
+
+def _write(url: str, key: str, field: str, value: str) -> None:
+    try:
+        connection(url).hset(key, field, value)
+    except RedisError as error:
+        logger.debug("no sign of %s: %s", field, error)
+
+
+def workers(client: redis.Redis) -> list[WorkerSign]:
+    """Those heard of within a day, by name. Raises RedisError."""
+    found = [
+        WorkerSign(name, value["at"], value["started_at"], tuple(value["queues"]))
+        for name, value in _objects(client, WORKERS)
+    ]
+    return sorted(
+        (sign for sign in found if time.time() - sign.at < _FORGOTTEN_S), key=lambda sign: sign.name
+    )
+
+
+def sent(client: redis.Redis) -> dict[str, float]:
+    """When beat sent each scheduled task last. Raises RedisError."""
+    found = cast(Mapping[bytes, bytes], client.hgetall(SENT))
+    return {task.decode(): float(at) for task, at in found.items()}
+
+
+def runs(client: redis.Redis) -> dict[str, RunSign]:
+    """The last run of each task. Raises RedisError."""
+    return {
+        task: RunSign(value["at"], value["seconds"], value["outcome"], value["reason"])
+        for task, value in _objects(client, RUNS)
+    }
+
+
+def queues(client: redis.Redis, names: Iterable[str]) -> list[Queue]:
+    """What waits in each queue. Raises RedisError."""
+    asked = list(names)
+    pipeline = client.pipeline(transaction=False)
+    for name in asked:
+        # Messages come in on the left and leave on the right.
+        pipeline.llen(name)
+        pipeline.lindex(name, -1)
+    answers = pipeline.execute()
+    told = zip(asked, answers[::2], answers[1::2], strict=True)
+    return [_queue(name, depth, message) for name, depth, message in told]
+
+
+def _queue(name: str, depth: int, message: bytes | None) -> Queue:
+    try:
+        headers = json.loads(message or b"{}").get("headers") or {}
+        at = headers.get(SENT_AT)
+        task = str(headers.get("task", ""))
+    except (ValueError, AttributeError):
+        return Queue(name, depth, None, "")
+    return Queue(name, depth, float(at) if isinstance(at, int | float) else None, task)
+
+
+def _objects(client: redis.Redis, key: str) -> list[tuple[str, dict[str, Any]]]:
+    found = cast(Mapping[bytes, bytes], client.hgetall(key))
+    return [(name.decode(), json.loads(value)) for name, value in found.items()]

@@ -1,0 +1,71 @@
+"""What this process says of itself in Redis every few seconds, for whoever looks after the fleet.
+
+Nothing here is decided by it: a gateway that cannot say it serves as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import time
+from contextlib import suppress
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.health import Health
+from gateway.observability.state import GatewayState
+from gateway.wire import GATEWAYS, GatewayWord
+
+logger = logging.getLogger(__name__)
+
+SAY_SECONDS: Final = 2.0
+_KEEP_SECONDS: Final = 86_400
+
+
+class Presence:
+    """Of one process. `run` it as a task, and `leave` at the end."""
+
+    def __init__(self, redis: Redis, gateway_id: str, state: GatewayState, health: Health) -> None:
+        self._redis, self._gateway_id, self._state, self._health = redis, gateway_id, state, health
+        # The log slot: whoever takes it over after a crash says its own word in this one's place.
+        self._name = state.wal.slot.id
+        self._started = time.time()
+
+    async def run(self) -> None:
+        """Says for ever; an outage is logged once and waited out."""
+        away = False
+        while True:
+            try:
+                await self._say()
+                away = False
+            except (RedisError, OSError) as error:
+                if not away:
+                    logger.info("presence: Redis is away, nobody is told of this gateway: %s", error)
+                away = True
+            await asyncio.sleep(SAY_SECONDS)
+
+    async def leave(self) -> None:
+        """One that was stopped is not missed."""
+        with suppress(RedisError, OSError, TimeoutError):
+            await asyncio.wait_for(self._redis.hdel(GATEWAYS, self._name), 1)
+
+    async def _say(self) -> None:
+        # By one clock for all gateways and for who reads it: Redis's own.
+        seconds, micros = await self._redis.time()
+        word = self._word(seconds + micros / 1e6)
+        await self._redis.hset(GATEWAYS, self._name, word.to_json())
+        await self._redis.expire(GATEWAYS, _KEEP_SECONDS)
+
+    def _word(self, at: float) -> GatewayWord:
+        state, reasons = self._state, self._health.reasons()
+        disk = shutil.disk_usage(state.wal.folder)
+        return GatewayWord(
+            at=at, id=self._gateway_id, pid=os.getpid(), started_at=self._started, ready=not reasons,
+            reasons=tuple(reasons), routes_version=state.feed.version, routes_age=round(state.feed.age, 3),
+            in_flight=state.in_flight, held=state.room.held, backlog_bytes=state.backlog,
+            disk_free=disk.free, disk_total=disk.total,
+        )  # fmt: skip

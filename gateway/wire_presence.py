@@ -1,0 +1,51 @@
+"""What a gateway process says of itself in Redis."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from gateway.usage_event import WireError
+from gateway.wire_limits import known
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayWord:
+    """One process's newest word.
+
+    Attributes:
+        at: Redis's Unix seconds when it was said; started_at: the gateway's own, at its start.
+        id: as it stands in usage events; several processes of a host share it.
+        reasons: why requests would be refused; empty where `ready`.
+        routes_age: seconds since Redis last confirmed its route table.
+        in_flight: requests at copies now; held: those that wait for a first copy.
+        backlog_bytes: of its usage log, not yet shipped.
+        disk_free, disk_total: of the disk that the log is on.
+    """
+
+    at: float
+    id: str
+    pid: int
+    started_at: float
+    ready: bool
+    reasons: tuple[str, ...]
+    routes_version: int
+    routes_age: float
+    in_flight: int
+    held: int
+    backlog_bytes: int
+    disk_free: int
+    disk_total: int
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Fields that are not known here are passed over. Raises WireError."""
+        try:
+            value = known(cls, json.loads(text))
+            return cls(**{**value, "reasons": tuple(str(reason) for reason in value["reasons"])})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise WireError(f"not a gateway's word: {error}") from error
