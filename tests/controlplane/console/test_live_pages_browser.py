@@ -1,4 +1,4 @@
-"""The operator's live pages in a real browser: they go on by themselves, rest while hidden, and tell silence."""
+"""The operator's live pages in Chromium: they go on by themselves, rest while hidden, and tell silence."""
 
 from __future__ import annotations
 
