@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final
 
 from playwright.sync_api import Page, Response
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 AXE: Final = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -21,6 +23,8 @@ _HEADERS: Final = {
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+_REDRAWN_MS: Final = 20_000
+"""Longest wait for a page that was made narrower to fit; what is too wide costs this once."""
 _DIALOGS: Final = 2
 """Dialogs of one page that are opened: those of a list's rows are of one kind."""
 
@@ -119,6 +123,8 @@ def fits(page: Page) -> list[str]:
     """No sideways scroll on a phone and at a desk; at a desk whole tables."""
     told: list[str] = list(page.evaluate(_WIDE)) + list(page.evaluate(_CUT_TABLES))
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    with suppress(PlaywrightTimeout):  # charts are drawn anew when they learn of it
+        page.wait_for_function(f"() => ({_WIDE})().length === 0", timeout=_REDRAWN_MS)
     told += page.evaluate(_WIDE)
     page.set_viewport_size(DESK)  # type: ignore[arg-type]
     return told
