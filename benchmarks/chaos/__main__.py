@@ -1,9 +1,11 @@
 """`python -m benchmarks.chaos`: 2,000 streams, 50 kills; prints the account, exit status 1 when it is wrong.
 
-    python -m benchmarks.chaos [--streams N] [--kills N] [--at-once N] [--seed N] [--postgres URL] [--keep]
+    python -m benchmarks.chaos [--streams N] [--kills N] [--at-once N] [--seed N] [--postgres URL]
+        [--worker FOLDER] [--keep]
 
 `--postgres` is a server on which the run makes a database of its own, and takes it away by outages too;
-without it SQLite is used. `--keep` writes benchmarks/results/chaos.json.
+without it SQLite is used. `--worker` is a checkpoint that one backend of two serves by a real
+worker. `--keep` writes benchmarks/results/chaos.json.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--postgres", default="", metavar="URL")
+    parser.add_argument("--worker", type=Path, metavar="FOLDER")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="graftwork-chaos-") as name:
@@ -64,7 +67,7 @@ def main() -> int:
             outcome = asyncio.run(
                 run(
                     folder, url, streams=options.streams, kills=options.kills, at_once=options.at_once,
-                    seed=options.seed, outages=bool(options.postgres),
+                    seed=options.seed, outages=bool(options.postgres), worker=options.worker,
                 )
             )  # fmt: skip
     figures = account(outcome)
@@ -74,7 +77,13 @@ def main() -> int:
         print(f"WRONG {fault}")
     if options.keep:
         database = "postgresql" if options.postgres else "sqlite"
-        result = {"machine": facts(), "seed": options.seed, "database": database, "figures": figures}
+        result = {
+            "machine": facts(),
+            "seed": options.seed,
+            "database": database,
+            "worker": bool(options.worker),
+            "figures": figures,
+        }
         (RESULTS / "chaos.json").write_text(json.dumps(result, indent=1) + "\n")
     return int(bool(outcome.faults))
 

@@ -87,6 +87,7 @@ class Clients:
         body: dict[str, Any] = {
             "model": MODEL,
             "stream": kind != "whole",
+            "max_tokens": tokens,
             "messages": [{"role": "user", "content": json.dumps(plan)}],
         }
         if kind == "choices":
@@ -127,6 +128,14 @@ class Clients:
         return True
 
 
+def _shows(line: bytes) -> bool:
+    """Whether an event shows text: a worker's first names the role, its last the reason for the end."""
+    if b'"choices":[{' not in line:
+        return False
+    choices = json.loads(line.removeprefix(b"data:"))["choices"]
+    return any(choice["delta"].get("content") for choice in choices)
+
+
 async def _read(answer: aiohttp.ClientResponse, seen: Seen, leave_after: int) -> None:
     if not answer.content_type.startswith("text/event-stream"):
         usage = (await answer.json())["usage"]
@@ -138,7 +147,7 @@ async def _read(answer: aiohttp.ClientResponse, seen: Seen, leave_after: int) ->
             seen.end = "error"
         elif line.startswith(b"data: [DONE]"):
             seen.end = "whole"
-        elif b'"choices":[{' in line:
+        elif _shows(line):
             seen.tokens.append(time.monotonic())
             if len(seen.tokens) == leave_after:
                 seen.end = "hang-up"

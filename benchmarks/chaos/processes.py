@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import os
 import random
@@ -15,10 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+import redis
 
 from demo.valkey import server_command
 from gateway.wire import BaseRoute, CopyRoute, KeyRoute, RouteTable, TenantRoute
+from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KEY: Final = "gw_chaos_secret"
@@ -26,6 +30,15 @@ MODEL: Final = "base"
 _FLEET_TOKEN: Final = "fleet-token"
 _GATEWAYS: Final = 2
 _UPSTREAMS: Final = 2
+_UNREACHED: Final = (Limit("requests", 10**7), Limit("tokens", 10**10), Limit("budget", 10**15))
+
+
+class Told(NamedTuple):
+    """The usage that a worker reported last for one request."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
 
 
 @dataclass(slots=True)
@@ -93,10 +106,15 @@ def _lives(pid: int) -> bool:
 
 
 class Plant:
-    """Two gateways, two backends, an ingester and a Valkey server in `folder`, on a given database."""
+    """Two gateways, two backends, an ingester and a Valkey server in `folder`, on a given database.
 
-    def __init__(self, folder: Path, database_url: str) -> None:
+    Every kind of limit is in force; `places` are the requests that may be under way at once. With `worker`, a
+    checkpoint's folder, one backend is a real worker.
+    """
+
+    def __init__(self, folder: Path, database_url: str, *, places: int, worker: Path | None = None) -> None:
         self.folder = folder
+        self._places, self._worker = places, worker
         self.ledger = folder / "ledger"
         self.database_url = database_url
         redis_port = _free_port()
@@ -118,8 +136,13 @@ class Plant:
     def processes(self) -> list[Killable]:
         return [self.redis, *self.upstreams, *self.gateways, self.ingester]
 
+    @property
+    def workers(self) -> list[Killable]:
+        """The backends that are real workers, which take a while to start."""
+        return self.upstreams[1:] if self._worker is not None else []
+
     def routes(self) -> RouteTable:
-        """One tenant with one key, one base model with a copy at each backend."""
+        """One tenant with one key, limits and a price, one base model with a copy at each backend."""
         copies = tuple(
             CopyRoute(each.name, "worker", f"http://127.0.0.1:{each.port}") for each in self.upstreams
         )
@@ -128,20 +151,35 @@ class Plant:
             keys={"chaos": KeyRoute("acme", hashlib.sha256(b"secret").hexdigest())},
             tenants={"acme": TenantRoute("Acme", "aa11")},
             bases={MODEL: BaseRoute(MODEL, 2048, copies)},
+            limits={
+                "tenant:acme": LimitsRoute((*_UNREACHED, Limit("concurrency", self._places))),
+                "key:chaos": LimitsRoute(_UNREACHED),
+            },
+            rates={MODEL: RateRoute(150, 15, 600, 1000)},
         )
+
+    def keep_budgets(self, client: redis.Redis) -> None:
+        """Stands where the control plane's baselines stand: an emptied Redis gets them again."""
+        month, _ = budget_period("month", dt.datetime.now(dt.UTC))
+        for scope in ("tenant:acme", "key:chaos"):
+            client.hsetnx(budget_key(scope, month), "base", "0")
+            client.hsetnx(budget_key(scope, month), "cut", "1")
 
     def empty_redis(self) -> None:
         """Takes its data from a server that is not running."""
         shutil.rmtree(self.folder / "valkey")
         (self.folder / "valkey").mkdir()
 
-    def generated(self) -> dict[str, int]:
-        """Tokens that the backends made, by request id."""
+    def generated(self) -> tuple[dict[str, int], dict[str, Told]]:
+        """Tokens that the backends made, by request id; and what the worker told of those that it served."""
         totals: dict[str, int] = {}
+        told: dict[str, Told] = {}
         for line in self.ledger.read_text().splitlines():
-            request_id, _, tokens = line.partition(" ")
+            request_id, tokens, *usage = line.split(" ")
             totals[request_id] = totals.get(request_id, 0) + int(tokens)
-        return totals
+            if usage:
+                told[request_id] = Told(*map(int, usage))
+        return totals, told
 
     def stop(self) -> None:
         """Ends all that runs; gateways first, so that they ship what they have."""
@@ -161,8 +199,12 @@ class Plant:
 
     def _upstream(self, number: int) -> Killable:
         port = _free_port()
-        command = [sys.executable, "-m", "benchmarks.canned_upstream", "--port", str(port)]
-        return self._process(f"upstream-{number}", [*command, "--ledger", str(self.ledger)], {}, port)
+        module, options = "benchmarks.canned_upstream", list[str]()
+        if number == _UPSTREAMS and self._worker is not None:
+            module, options = "benchmarks.chaos.worker", ["--model", str(self._worker)]
+        command = [sys.executable, "-m", module, "--port", str(port), "--ledger", str(self.ledger), *options]
+        environ = {"GRAFTWORK_FLEET_TOKEN": _FLEET_TOKEN}
+        return self._process(f"upstream-{number}", command, environ, port)
 
     def _process(
         self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None, port: int = 0

@@ -27,7 +27,7 @@ VICTIMS: Final = ("gateway", "upstream", "ingester", "redis", "gateway", "emptie
 """In these shares, in random order; an emptied Redis comes back without its data."""
 _DOWN_SECONDS: Final = 1.0
 """A process stays away for up to so long."""
-_PATIENCE_SECONDS: Final = 120.0
+_PATIENCE_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,16 @@ async def run(
     at_once: int,
     seed: int,
     outages: bool = False,
+    worker: Path | None = None,
 ) -> Outcome:
     """Raises TimeoutError when something does not come back, or usage does not arrive.
 
     Args:
         database_url: migrated and empty.
         outages: of the database too, which must be PostgreSQL's.
+        worker: folder of a checkpoint that one of the two backends serves by a real worker.
     """
-    plant = Plant(folder, database_url)
+    plant = Plant(folder, database_url, places=2 * at_once, worker=worker)
     chaos = _Chaos(plant, streams, kills, seed, [*VICTIMS, *(["database"] if outages else [])])
     started = time.monotonic()
     try:
@@ -88,7 +90,9 @@ async def run(
         bill = await asyncio.to_thread(read_bill, database_url)
     finally:
         await asyncio.to_thread(plant.stop)
-    verdict = reconcile(clients.seen, bill.rows, plant.generated(), [each.deaths for each in plant.gateways])
+    generated, told = plant.generated()
+    deaths = [each.deaths for each in plant.gateways]
+    verdict = reconcile(clients.seen, bill.rows, generated, deaths, told)
     return Outcome(chaos.kills, clients.refused, bill, verdict, time.monotonic() - started)
 
 
@@ -154,6 +158,7 @@ async def _keep_routes(plant: Plant) -> None:
                 if not client.exists(ROUTES_VERSION):
                     client.set(ROUTES_SNAPSHOT, table.snapshot())
                     client.set(ROUTES_VERSION, table.version)
+                plant.keep_budgets(client)
             await asyncio.sleep(0.1)
 
 
@@ -172,8 +177,9 @@ def _ready(plant: Plant) -> bool:
             raise RuntimeError(f"{each.name} has ended by itself: {each.log.read_text()[-3000:]}")
     try:
         return all(
-            httpx.get(f"http://127.0.0.1:{each.port}/readyz", timeout=5).status_code == 200
-            for each in plant.gateways
+            httpx.get(f"http://127.0.0.1:{each.port}{path}", timeout=5).status_code == 200
+            for path, several in (("/readyz", plant.gateways), ("/health", plant.workers))
+            for each in several
         )
     except httpx.TransportError:
         return False

@@ -13,7 +13,7 @@ from benchmarks.chaos.reconcile import Row, reconcile
 from benchmarks.chaos.run import run
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_every_stream_that_was_seen_is_billed_once(tmp_path: Path) -> None:
     with fresh_database("", tmp_path) as url:
         outcome = asyncio.run(run(tmp_path, url, streams=150, kills=6, at_once=24, seed=7))
