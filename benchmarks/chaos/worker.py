@@ -22,7 +22,7 @@ from aiohttp import web
 
 from benchmarks.chaos.processes import MODEL
 
-_USAGE: Final = re.compile(rb'"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_USAGE: Final = re.compile(rb'"usage":\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 _PASSED: Final = frozenset(("authorization", "content-type", "traceparent", "x-request-id"))
 
 
