@@ -65,13 +65,14 @@ class Relay:
             end = block.rfind(b"\n") + 1 if part else len(block)
             block, rest = block[:end], block[end:]
             if request_id and answer.status == 200:
-                booked = self._book(request_id, block, booked)
+                booked = self.book(request_id, block, booked)
             if block:
                 await response.write(block)
             if not part:
                 return
 
-    def _book(self, request_id: str, block: bytes, booked: int) -> int:
+    def book(self, request_id: str, block: bytes, booked: int) -> int:
+        """Books what `block` reports beyond `booked` tokens; returns the tokens booked by then."""
         if not (found := _USAGE.findall(block)):
             return booked
         usage: dict[str, Any] = json.loads(found[-1])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.chaos.clients import Seen
 from benchmarks.chaos.database import fresh_database
+from benchmarks.chaos.processes import Told
 from benchmarks.chaos.reconcile import Row, reconcile
 from benchmarks.chaos.run import run
+from benchmarks.chaos.worker import Relay
 
 
 @pytest.mark.timeout(480)
@@ -66,3 +69,30 @@ def test_the_judge_tells_right_from_wrong(item: Seen, rows: list[Row], generated
     assert [name for name in ("twice", "never", "over", "under", "unlike") if getattr(verdict, name)] == (
         [fault] if fault else []
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "rows", "wrong"),
+    [
+        (Told(46, 16, 12), [Row("r", 1, "ok", 46, 16, 12, False)], 0),
+        (Told(46, 16, 12), [Row("r", 1, "ok", 46, 0, 12, False)], 1),
+        (Told(46, 16, 13), [Row("r", 1, "ok", 46, 16, 12, False)], 1),
+    ],
+)
+def test_a_workers_answer_is_held_against_what_the_worker_told(
+    told: Told, rows: list[Row], wrong: int
+) -> None:
+    """It ended by itself, before it had the 20 tokens that were asked for."""
+    item = replace(seen(12), asked=20)
+    verdict = reconcile([item], rows, {"r": 13}, [[]], {"r": told})
+    assert len(verdict.wrong) == wrong
+
+
+def test_usage_is_booked_as_more_tokens(tmp_path: Path) -> None:
+    relay = Relay("http://127.0.0.1:1", str(tmp_path / "ledger"))
+    cached = b'"prompt_tokens_details": {"cached_tokens": 3}'
+    usage = b'"usage": {"prompt_tokens": 9, "completion_tokens": %d, ' + cached + b"}"
+    booked = relay.book("r", b"data: {" + usage % 2 + b"}\n\ndata: {" + usage % 5 + b"}\n\n", 0)
+    assert relay.book("r", b"data: [DONE]\n\n", booked) == booked
+    relay.book("r", b"{" + (usage % 8).replace(b" ", b"") + b"}", booked)
+    assert (tmp_path / "ledger").read_text() == "r 5 9 3 5\nr 3 9 3 8\n"
