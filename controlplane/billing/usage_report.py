@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from controlplane.billing.models import Price
 from controlplane.billing.price_list import PriceList
@@ -101,12 +101,16 @@ def usage_report(
     end: dt.date,
     group_by: Sequence[str] = ("day",),
     project: str | None = None,
+    only: Q | None = None,
+    prices: PriceList | None = None,
 ) -> UsageReport:
     """Usage from `start` to `end`, UTC days, both included, at the prices of each day.
 
     Args:
         tenant: whose usage; None for all tenants' together, which only staff may see.
         project: slug of the one whose usage alone counts; None for all.
+        only: of sums, those whose columns are so; None for all.
+        prices: read where none are given.
 
     Raises:
         InvalidInputError: days in the wrong order or more than a year apart (a month by the hour), an
@@ -122,8 +126,10 @@ def usage_report(
             f"cannot group by {unknown[0]!r}; groups are {', '.join(GROUPS)}", field="group_by"
         )
     names = tuple(dict.fromkeys(group_by))
-    prices = PriceList.load()
-    groups = _grouped(_used(tenant.pk if tenant else None, start, end, project, names, prices), names, prices)
+    prices, kept = prices or PriceList.load(), only or Q()
+    if project is not None:
+        kept &= Q(project=project)
+    groups = _grouped(_used(tenant.pk if tenant else None, start, end, kept, names, prices), names, prices)
     # Texts joined by what none of them has are in the order of the tuples, which takes longer to find.
     ordered = sorted(groups, key="\0".join)
     amounts = [groups[group] for group in ordered]
@@ -157,9 +163,8 @@ class _Used(NamedTuple):
 
 
 def _used(
-    tenant: str | None, start: dt.date, end: dt.date, project: str | None, names: tuple[str, ...],
-    prices: PriceList,
-) -> Iterator[_Used]:  # fmt: skip
+    tenant: str | None, start: dt.date, end: dt.date, kept: Q, names: tuple[str, ...], prices: PriceList
+) -> Iterator[_Used]:
     """Usage added up as far as what is asked and what prices depend on let it be: of a month in which no
     price changes, and none is an adapter's own, the database adds up days and adapters."""
     spans = prices.spans(start=start, end=end)
@@ -171,9 +176,7 @@ def _used(
     sums: Callable[..., QuerySet[Any]] = hour_list if "hour" in names else rollup_list
     left = _MOST_READ
     for first, last in [(start, end)] if by_day else spans:
-        rollups = sums(tenant=tenant, start=first, end=last)
-        if project is not None:
-            rollups = rollups.filter(project=project)
+        rollups = sums(tenant=tenant, start=first, end=last).filter(kept)
         found = use_columns(rollups, by=columns, most=left + 1)
         if (count := len(found["requests"])) > left:
             raise _too_long(names)

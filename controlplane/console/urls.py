@@ -58,6 +58,7 @@ app_name = "console"
 
 tenant_urls = [
     path("", home.home, name="home"),
+    path("first-steps", home.first_steps, name="home-state"),
     path("adapters/", adapter_list.index, name="adapters"),
     path("adapters/new", adapters.register, name="adapter-register"),
     path("adapters/<slug:name>/", adapters.detail, name="adapter"),

@@ -108,6 +108,13 @@ def request_attempts(*, tenant: str, request_id: str, project: str | None = None
     )
 
 
+def newest_ttft_ms(*, tenant: str, start: dt.date, end: dt.date, most: int) -> list[float]:
+    """Time to the first token of the newest `most` attempts of these UTC days, as far as one came; sorted."""
+    rows = UsageEventRow.objects.filter(tenant=tenant, day__range=(start, end)).order_by("-event_id")
+    found = rows.values_list("ttft_ms", flat=True)[:most]
+    return sorted(ttft for ttft in found if ttft is not None)
+
+
 def _in_days(tenant: str, wanted: RequestFilter) -> QuerySet[UsageEventRow]:
     if not dt.timedelta(0) <= wanted.end - wanted.start < dt.timedelta(days=MOST_DAYS):
         raise InvalidInputError(

@@ -16,6 +16,7 @@ from controlplane.billing.pdfs import pdf_claim, pdf_found, pdf_keep, pdfs_due
 from controlplane.billing.taxes.selectors import tax_title
 from controlplane.queue import enqueue
 from controlplane.tenants.models import Tenant
+from controlplane.tenants.selectors import api_key_names
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ def html(invoice: Invoice) -> str:
     """The document that is rendered."""
     lines = line_list(invoice=invoice)
     count = lines.count()
+    shown = list(lines[:MOST_LINES])
+    names = api_key_names(tenant=invoice.tenant, public_ids=[line.key_id for line in shown])
     tenant = Tenant.objects.filter(pk=invoice.tenant).first()
     sums = ("lines", "carried_in", "credits", "prepaid", "carried_out")
     context: dict[str, Any] = {
@@ -77,11 +80,12 @@ def html(invoice: Invoice) -> str:
         "lines": [
             {
                 "line": line,
+                "key": names.get(line.key_id, ""),
                 "title": item_title(line.item),
                 "amount": None if line.amount_nano is None else decimal_text(line.amount_nano),
                 "unit": None if line.unit_nano is None else decimal_text(line.unit_nano),
             }
-            for line in lines[:MOST_LINES]
+            for line in shown
         ],
         "left_out": max(0, count - MOST_LINES),
     }

@@ -136,6 +136,17 @@ def invoice_open_nano(*, invoice: Invoice) -> int:
     return found
 
 
+def invoices_open(*, tenant: str, invoices: Iterable[Invoice]) -> dict[int, int]:
+    """Nano-units that nobody has paid yet, by id of those of `invoices` that ask for any; one query."""
+    ids = [invoice.pk for invoice in invoices if invoice.is_final]
+    rows = JournalEntry.objects.filter(tenant=tenant, invoice__in=ids).order_by()
+    found: dict[int, int] = defaultdict(int)
+    for row in rows.values("invoice_id", "debit", "credit").annotate(total=Sum("amount_nano")):
+        sign = (row["debit"] == Account.RECEIVABLE) - (row["credit"] == Account.RECEIVABLE)
+        found[row["invoice_id"]] += row["total"] * sign
+    return {pk: nano for pk, nano in found.items() if nano > 0}
+
+
 def entry_list(*, tenant: str) -> QuerySet[JournalEntry]:
     """The tenant's journal, newest first."""
     entries = JournalEntry.objects.filter(tenant=tenant).select_related("usage", "invoice", "reverses")

@@ -15,10 +15,12 @@ from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.download import invoice_download
 from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
-from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano
+from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano, invoices_open
 from controlplane.billing.models import BudgetNotice
+from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.selectors import tax_title, treatment_list
 from controlplane.console.pages import tenant_page
+from controlplane.console.spend import budget_state
 from controlplane.console.views.credit_notes import notes_of
 from controlplane.console.views.parties import parties_context
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
@@ -26,6 +28,7 @@ from controlplane.limits.models import ScopeLimits
 from controlplane.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import api_key_names
 from gateway.wire_limits import budget_period
 
 SHOWN: Final = 60
@@ -39,6 +42,8 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """How the tenant stands, and its invoices."""
     found = balance(tenant=tenant.pk)
     limits = tenant_limits_get(tenant=tenant)
+    invoices = list(invoice_list(tenant=tenant.pk)[:SHOWN])
+    unpaid = invoices_open(tenant=tenant.pk, invoices=invoices)
     context = {
         "currency": found.currency,
         "sums": {
@@ -47,12 +52,19 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         },
         "credits": [(grant, decimal_text(left)) for grant, left in grants_left(tenant=tenant.pk)],
         "budget": None if limits.budget_nano is None else decimal_text(limits.budget_nano),
+        "budget_state": budget_state(limits=limits, prices=PriceList.load()),
         "limits": limits,
         "available": found.available,
         "notice": _notice(limits),
         "invoices": [
-            (row, decimal_text(row.lines_nano), minor_text(row.due_nano, row.currency))
-            for row in invoice_list(tenant=tenant.pk)[:SHOWN]
+            (
+                row,
+                decimal_text(row.lines_nano),
+                minor_text(row.due_nano, row.currency),
+                minor_text(unpaid.get(row.pk, 0), row.currency),
+                row.pk in unpaid,
+            )
+            for row in invoices
         ],
         "notes": [
             (note, decimal_text(note.total_nano)) for note in credit_note_list(tenant=tenant.pk)[:SHOWN]
@@ -78,6 +90,8 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
     """One invoice, by its id: sums, lines, and what to download."""
     found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
     lines = line_list(invoice=found)
+    shown = list(lines[:LINES])
+    names = api_key_names(tenant=tenant.pk, public_ids=[line.key_id for line in shown])
     sums = ("lines", "carried_in", "credits", "prepaid", "carried_out")
     context = {
         "invoice": found,
@@ -94,8 +108,9 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
                 line,
                 item_title(line.item),
                 None if line.amount_nano is None else decimal_text(line.amount_nano),
+                names.get(line.key_id, ""),
             )
-            for line in lines[:LINES]
+            for line in shown
         ],
         "left_out": max(0, lines.count() - LINES),
         "forms": [form for form in CONTENT_TYPES if form != "pdf" or found.is_final],

@@ -1,64 +1,79 @@
-"""The first page: what runs, what was used, what to do next."""
+"""The first page: what was used, what needs somebody, what runs, and until the first answer the way there."""
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import Final
+from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.views.decorators.http import require_GET
 
-from controlplane.adapters.models import Adapter
-from controlplane.adapters.selectors import adapter_callable, adapter_list
-from controlplane.billing.usage_report import usage_report
+from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.selectors import adapter_list
+from controlplane.billing.price_list import PriceList
 from controlplane.catalog.selectors import base_model_list
-from controlplane.console.pages import tenant_page
+from controlplane.console.day_range import last_days
+from controlplane.console.first_steps import FirstSteps, first_steps_of
+from controlplane.console.home_figures import HEIGHT, SAMPLE, WIDTH, home_figures
+from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.snippets import snippets
-from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.console.spend import budget_state
+from controlplane.console.to_do import to_do
+from controlplane.limits.selectors import tenant_limits_get
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
-from controlplane.tenants.selectors import api_key_list
 
-DAYS: Final = 7
-COUNTED: Final = 1000
-_TELLING: Final = ("scopes", "revoked_at", "expires_at")
-"""Columns that say whether a key calls models."""
+RANGES: Final = (1, 7, 30)
+_DEFAULT: Final = 7
 
 
 @require_GET
 @tenant_page(Permission.TENANT_READ)
 def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The tenant's overview and, until its first answer, the way there."""
-    today = timezone.now().date()
-    report = usage_report(tenant=tenant, start=today - dt.timedelta(days=DAYS - 1), end=today)
-    adapters = adapter_list(tenant=tenant)
-    ready = adapter_callable(tenant=tenant).first()
-    bases = list(base_model_list().prefetch_related("copies"))
-    model = ready.name if ready else bases[0].name if bases else ""
-    steps = (ready is not None, _has_key(tenant), report.total.requests > 0)
+    """The tenant's overview of `?days=` days, today the last of them."""
+    asked = request.GET.get("days", "")
+    days = int(asked) if asked in map(str, RANGES) else _DEFAULT
+    start, end = last_days(days)
+    access, prices, limits = page_access(request), PriceList.load(), tenant_limits_get(tenant=tenant)
+    figures, report = home_figures(tenant=tenant, start=start, end=end, prices=prices)
+    pays = access.may(Permission.BILLING_READ)
+    budget = budget_state(limits=limits, prices=prices) if pays else None
     context = {
-        "days": DAYS,
+        "days": days,
+        "ranges": [(count, count == days) for count in RANGES],
+        "figures": figures,
         "total": report.total,
         "currency": report.currency,
-        "adapters": adapters[:5],
-        "adapter_count": _count(adapters),
-        "bases": bases,
-        "checklist": None if all(steps) else {"adapter": steps[0], "key": steps[1], "request": steps[2]},
-        "model": model,
-        "snippets": snippets(model) if model else (),
-    }
+        "width": WIDTH,
+        "height": HEIGHT,
+        "sample": SAMPLE,
+        "budget_state": budget,
+        "to_do": to_do(
+            access=access, limits=limits, budget=budget, currency=report.currency,
+            a_day_nano=figures.nano // days,
+        ),
+        "statuses": _statuses(tenant),
+        "adapters": adapter_list(tenant=tenant)[:5],
+        "bases": base_model_list().prefetch_related("copies"),
+        **_steps(first_steps_of(tenant)),
+    }  # fmt: skip
     return render(request, "console/home.html", context)
 
 
-def _count(adapters: QuerySet[Adapter]) -> str:
-    """How many there are, counted as far as somebody might count by eye."""
-    count = adapters[: COUNTED + 1].count()
-    return str(count) if count <= COUNTED else f"{COUNTED}+"
+@require_GET
+@tenant_page(Permission.TENANT_READ)
+def first_steps(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The checklist alone, which the page asks for until all is done."""
+    return render(request, "console/first_steps.html", {**_steps(first_steps_of(tenant)), "polled": True})
 
 
-def _has_key(tenant: Tenant) -> bool:
-    """Whether an application could call models by now; it is rarely one of the oldest keys that can."""
-    keys = api_key_list(tenant=tenant).exclude(name=ApiKey.PLAYGROUND).only(*_TELLING).select_related(None)
-    return any(key.is_live and ApiKey.Scope.INFERENCE in key.scopes for key in keys.iterator(chunk_size=50))
+def _steps(steps: FirstSteps) -> dict[str, Any]:
+    return {"steps": steps, "model": steps.model, "snippets": snippets(steps.model) if steps.model else ()}
+
+
+def _statuses(tenant: Tenant) -> list[tuple[str, int]]:
+    """How many versions are in each status, in the order in which they pass through them."""
+    rows = AdapterVersion.objects.filter(adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None)
+    counts = dict(rows.order_by().values_list("status").annotate(count=Count("pk")))
+    return [(str(status), counts.get(status.value, 0)) for status in AdapterVersion.Status]

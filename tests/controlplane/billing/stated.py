@@ -56,6 +56,7 @@ BILLING_PAGES: dict[str, dict[str, str]] = {
     "request": {"get": "usage.read"},
     "savings": {"get": "billing.read"},
     "hosting": {"get": "billing.read"},
+    "home-state": {"get": "tenant.read"},
     "billing": {"get": "billing.read"},
     "billing-details": {"post": "billing.write"},
     "invoice": {"get": "billing.read"},

@@ -1,0 +1,112 @@
+"""The first page's figures: a range's sums, and its days or hours as small bars."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.usage_report import UsageReport, UsageRow, usage_report
+from controlplane.metering.requests import newest_ttft_ms
+from controlplane.tenants.models import Tenant
+
+WIDTH: Final = 240
+HEIGHT: Final = 40
+SAMPLE: Final = 1000
+"""Newest attempts that the time to first token is taken of."""
+_GAP: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of a chart of `WIDTH` x `HEIGHT`, and what it says."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of a range of UTC days. `errors_percent` and the times are None where nothing was asked."""
+
+    total: UsageRow
+    errors: int
+    ttft_p50: float | None
+    ttft_p95: float | None
+    sampled: int
+    spend: list[Bar]
+    tokens: list[Bar]
+    failed: list[Bar]
+
+    @property
+    def errors_percent(self) -> float | None:
+        return self.errors * 100 / self.total.requests if self.total.requests else None
+
+    @property
+    def nano(self) -> int:
+        """What it cost, as far as it is priced."""
+        return int(Decimal(self.total.price or 0) * 10**9)
+
+
+def home_figures(
+    *, tenant: Tenant, start: dt.date, end: dt.date, prices: PriceList
+) -> tuple[Figures, UsageReport]:
+    """Sums of the range by day, of one day by hour; the times are of its newest requests."""
+    bucket = "hour" if start == end else "day"
+    report = usage_report(tenant=tenant, start=start, end=end, group_by=(bucket, "status"), prices=prices)
+    times = _hours(start) if bucket == "hour" else _days(start, end)
+    rows: dict[str, list[UsageRow]] = {time: [] for time in times}
+    for row in report.rows:
+        rows.get(row.group[bucket], []).append(row)
+    ttft = newest_ttft_ms(tenant=tenant.pk, start=start, end=end, most=SAMPLE)
+    figures = Figures(
+        report.total,
+        sum(row.requests for row in report.rows if row.group["status"] == "error"),
+        _quantile(ttft, 0.5),
+        _quantile(ttft, 0.95),
+        len(ttft),
+        _bars(times, [sum(float(row.price or 0) for row in found) for found in rows.values()], places=6),
+        _bars(
+            times,
+            [sum(row.prompt_tokens + row.completion_tokens for row in found) for found in rows.values()],
+        ),
+        _bars(
+            times,
+            [sum(row.requests for row in found if row.group["status"] == "error") for found in rows.values()],
+        ),
+    )
+    return figures, report
+
+
+def _days(start: dt.date, end: dt.date) -> list[str]:
+    return [(start + dt.timedelta(days=ago)).isoformat() for ago in range((end - start).days + 1)]
+
+
+def _hours(day: dt.date) -> list[str]:
+    return [f"{day.isoformat()}T{hour:02}:00Z" for hour in range(24)]
+
+
+def _quantile(values: list[float], part: float) -> float | None:
+    """Of sorted values: the smallest that so large a part does not exceed."""
+    return values[min(len(values) - 1, int(len(values) * part))] if values else None
+
+
+def _bars(times: list[str], values: list[float], *, places: int = 0) -> list[Bar]:
+    most, step = max(values, default=0), WIDTH / max(1, len(times))
+    bars = []
+    for at, (time, value) in enumerate(zip(times, values, strict=True)):
+        # What was there is seen, however little it was.
+        height = max(1.5, value / most * HEIGHT) if value else 0.0
+        shown = f"{value:,.{places}f}"
+        bars.append(
+            Bar(
+                round(at * step, 2), round(HEIGHT - height, 2), round(max(1.0, step - _GAP), 2),
+                round(height, 2), f"{time}: {shown}",
+            )
+        )  # fmt: skip
+    return bars

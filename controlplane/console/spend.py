@@ -1,0 +1,66 @@
+"""How far a tenant's budget, and what it paid in advance, are spent."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Final
+
+from django.utils import timezone
+
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.selectors import spent_nano
+from controlplane.limits.models import ScopeLimits
+from gateway.wire_limits import BudgetPeriod, budget_period
+
+NEAR_PERCENT: Final = 80
+"""From here on a budget is near its end; owners were written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """A budget in the period under way; amounts are nano-units."""
+
+    period: str
+    budget_nano: int
+    spent_nano: int
+    ends: dt.datetime
+
+    @property
+    def percent(self) -> int:
+        """Of the budget that is spent, rounded down; a budget of nothing is spent."""
+        return self.spent_nano * 100 // self.budget_nano if self.budget_nano else 100
+
+    @property
+    def left_nano(self) -> int:
+        return max(0, self.budget_nano - self.spent_nano)
+
+    @property
+    def shown(self) -> int:
+        """For a bar, which ends at 100."""
+        return min(100, self.percent)
+
+    @property
+    def tone(self) -> str:
+        if self.percent >= 100:
+            return "danger"
+        return "warn" if self.percent >= NEAR_PERCENT else "ok"
+
+
+def budget_state(*, limits: ScopeLimits, prices: PriceList) -> BudgetState | None:
+    """Of the tenant's budget by what is ingested; None where there is none."""
+    if limits.budget_nano is None:
+        return None
+    kind: BudgetPeriod = "day" if limits.budget_period == "day" else "month"
+    now = timezone.now()
+    name, end = budget_period(kind, now)
+    start = now.astimezone(dt.UTC).date()
+    start = start.replace(day=1) if kind == "month" else start
+    spent = spent_nano(
+        tenant=limits.tenant_id,
+        key_id=None,
+        start=start,
+        end=end.date() - dt.timedelta(days=1),
+        prices=prices,
+    )
+    return BudgetState(name, limits.budget_nano, spent, end)
