@@ -25,12 +25,10 @@ from controlplane.deployments.scaling import api as scaling
 from controlplane.limits import api as limits
 from controlplane.members import api as members
 from controlplane.metering import api as metering
-from controlplane.metering import dead_letters_api as dead_letters
 from controlplane.operations import adapters_seen_api as adapters_seen
 from controlplane.operations import api as operations
 from controlplane.operations import consolidation_api as consolidation
-from controlplane.operations.fleet import api as fleet
-from controlplane.operations.health import api as health
+from controlplane.operations.live_urls import LIVE_ROUTES
 from controlplane.optimization import api as optimization
 from controlplane.optimization import assessments_api as asked
 from controlplane.optimization import comparisons_api as comparisons
@@ -144,12 +142,7 @@ urlpatterns = [
     ),
     path("organization/costs", openai_api.CostsApi.as_view(), name="organization-costs"),
     path("hosting", metering.HostingApi.as_view(), name="hosting"),
-    path("fleet", fleet.FleetApi.as_view(), name="fleet"),
-    path("fleet/residency", fleet.FleetResidencyApi.as_view(), name="fleet-residency"),
-    path("health/parts", health.HealthPartsApi.as_view(), name="health-parts"),
-    path("queues", health.QueuesApi.as_view(), name="queues"),
-    path("dead-letters", dead_letters.DeadLettersApi.as_view(), name="dead-letters"),
-    path("dead-letters/replay", dead_letters.DeadLetterReplayApi.as_view(), name="dead-letter-replay"),
+    *LIVE_ROUTES,
     path("fleet/hosting", metering.FleetHostingApi.as_view(), name="fleet-hosting"),
     path("instance-prices", reports.InstancePricesApi.as_view(), name="instance-prices"),
     path("fleet/attribution", reports.AttributionApi.as_view(), name="fleet-attribution"),

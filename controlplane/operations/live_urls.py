@@ -1,0 +1,20 @@
+"""REST routes of the installation as it is now; `controlplane.api_urls` has them among the others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.urls import URLPattern, path
+
+from controlplane.metering import dead_letters_api as dead_letters
+from controlplane.operations.fleet import api as fleet
+from controlplane.operations.health import api as health
+
+LIVE_ROUTES: Final[list[URLPattern]] = [
+    path("fleet", fleet.FleetApi.as_view(), name="fleet"),
+    path("fleet/residency", fleet.FleetResidencyApi.as_view(), name="fleet-residency"),
+    path("health/parts", health.HealthPartsApi.as_view(), name="health-parts"),
+    path("queues", health.QueuesApi.as_view(), name="queues"),
+    path("dead-letters", dead_letters.DeadLettersApi.as_view(), name="dead-letters"),
+    path("dead-letters/replay", dead_letters.DeadLetterReplayApi.as_view(), name="dead-letter-replay"),
+]

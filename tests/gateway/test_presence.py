@@ -1,0 +1,48 @@
+"""What a gateway says of itself in Redis: there while it serves, gone when it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from gateway.wire import GATEWAYS, GatewayWord
+from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table, wait_for
+
+WAIT = 60.0
+
+
+def words(control_plane: ControlPlane) -> list[GatewayWord]:
+    told = cast(Mapping[bytes, bytes], control_plane.client.hgetall(GATEWAYS))
+    return [GatewayWord.from_json(text) for text in told.values()]
+
+
+def test_a_gateway_says_that_it_is_there_until_it_is_stopped(
+    own_gateway: GatewayProcess, control_plane: ControlPlane
+) -> None:
+    control_plane.client.delete(GATEWAYS)
+    control_plane.publish(route_table("http://127.0.0.1:1"))
+    own_gateway.start()
+
+    def ready() -> Any:
+        return [word for word in words(control_plane) if word.ready and word.routes_version == 1]
+
+    (word,) = wait_for(ready, seconds=WAIT)
+    assert (word.in_flight, word.held, word.reasons) == (0, 0, ())
+    assert 0 < word.disk_free <= word.disk_total
+    assert word.started_at <= word.at + 60
+    own_gateway.stop()
+    assert words(control_plane) == [], "one that was stopped is not missed"
+
+
+def test_a_killed_gateways_word_stays_and_its_successor_replaces_it(
+    own_gateway: GatewayProcess, control_plane: ControlPlane
+) -> None:
+    control_plane.client.delete(GATEWAYS)
+    control_plane.publish(route_table("http://127.0.0.1:1"))
+    own_gateway.start()
+    (first,) = wait_for(lambda: words(control_plane), seconds=WAIT)
+    own_gateway.kill()
+    assert [word.pid for word in words(control_plane)] == [first.pid]
+    own_gateway.start()
+    wait_for(lambda: [word for word in words(control_plane) if word.pid != first.pid], seconds=WAIT)
+    assert len(words(control_plane)) == 1, "by log slot: whoever took it over speaks in its place"
