@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +71,8 @@ def chosen() -> str | None:
 
 
 def load(instructions: str | None) -> ctypes.CDLL | None:
-    """The library, compiled at most once per source and flags; None where it cannot be, and why is logged.
+    """The library, compiled at most once per source, flags and compiler; None where it cannot be, and why is
+    logged.
 
     GRAFTWORK_WORKER_CACHE_DIR names the cache folder, by default ~/.cache/graftwork.
 
@@ -90,7 +92,10 @@ def load(instructions: str | None) -> ctypes.CDLL | None:
 
 
 def library(root: Path, instructions: str) -> Path:
-    """The file in a cache folder that is compiled for a set of instructions.
+    """The file in a cache folder that is compiled for a set of instructions, by this machine's compiler.
+
+    Its name is a digest of sources and flags and one of the compiler, so that none of another is taken. Where
+    there is no compiler, as in an image, it is what came along, of the same sources and flags.
 
     Raises:
         OSError, RuntimeError, subprocess.SubprocessError: it is not there and cannot be compiled.
@@ -99,18 +104,37 @@ def library(root: Path, instructions: str) -> Path:
     parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in flags)]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     folder = root / "native"
-    target = folder / f"{key}.so"
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        if came_along := sorted(folder.glob(f"{key}-*.so")):
+            return came_along[0]
+        raise RuntimeError("there is no C++ compiler (g++, clang++ or $CXX)")
+    target = folder / f"{key}-{compiler_identity(compiler)}.so"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _compile(folder, target, flags)
+        _compile(compiler, folder, target, flags)
     return target
 
 
-def _compile(folder: Path, target: Path, flags: tuple[str, ...]) -> None:
+@cache
+def compiler_identity(compiler: str) -> str:
+    """A digest of where a compiler lies, links followed, and of what it says that it is.
+
+    Raises:
+        OSError, RuntimeError, subprocess.SubprocessError: it cannot be asked.
+    """
+    where = shutil.which(compiler)
+    if where is None:
+        raise RuntimeError(f"{compiler} is no compiler of this machine")
+    done = subprocess.run([where, "--version"], capture_output=True, timeout=_SECONDS, check=False)
+    if done.returncode or not done.stdout.strip():
+        raise RuntimeError(f"{compiler} --version failed: {done.stderr.decode(errors='replace')[-400:]}")
+    told = os.path.realpath(where).encode() + b"\0" + done.stdout
+    return hashlib.sha256(told).hexdigest()[:16]
+
+
+def _compile(compiler: str, folder: Path, target: Path, flags: tuple[str, ...]) -> None:
     """Written aside and renamed, so that another process never loads half a library."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if not compiler:
-        raise RuntimeError("there is no C++ compiler (g++, clang++ or $CXX)")
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         part = Path(scratch) / target.name
         command = [compiler, *flags, "-o", str(part), str(SOURCE)]

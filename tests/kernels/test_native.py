@@ -229,6 +229,60 @@ def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert library.stat().st_mtime_ns == stamp
 
 
+def compiler(folder: Path, version: str) -> Path:
+    """A program that says that it is a compiler, and writes its version where a library is wanted."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "c++"
+    path.write_text(
+        f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit; fi\n'
+        f'while [ "$1" != -o ]; do shift; done\necho "{version}" > "$2"\n'
+    )
+    path.chmod(0o755)
+    build.compiler_identity.cache_clear()
+    return path
+
+
+def test_a_library_is_of_one_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another path, version, source or set of flags is a file of its own, which the same finds again."""
+    cache, made = tmp_path / "cache", set[Path]()
+    for place, version in (("a", "c++ 12.2"), ("a", "c++ 13.1"), ("b", "c++ 13.1")):
+        monkeypatch.setenv("CXX", str(compiler(tmp_path / place, version)))
+        for name in ("avx2", "avx512"):
+            library = build.library(cache, name)
+            assert library.read_text().strip() == version
+            assert build.library(cache, name) == library
+            made.add(library)
+    assert len(made) == 6
+    source = tmp_path / "kernels.cpp"
+    source.write_text("other")
+    monkeypatch.setattr(build, "SOURCE", source)
+    assert build.library(cache, "avx2") not in made
+
+
+def test_without_a_compiler_what_came_along_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", str(compiler(tmp_path / "a", "c++ 12.2")))
+    library = build.library(tmp_path, "avx2")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "")
+    assert build.library(tmp_path, "avx2") == library
+    with pytest.raises(RuntimeError, match="there is no C"):
+        build.library(tmp_path, "avx512")
+
+
+@pytest.mark.parametrize("body", ["exit 1", "exit 0"])
+def test_what_does_not_say_what_it_is_compiles_nothing(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "c++"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+    build.compiler_identity.cache_clear()
+    monkeypatch.setenv("CXX", str(program))
+    with pytest.raises(RuntimeError, match="--version failed"):
+        build.library(tmp_path / "cache", "avx2")
+    assert not list(tmp_path.rglob("*.so"))
+
+
 @pytest.mark.parametrize(
     ("lacking", "taken"),
     [

@@ -1,8 +1,8 @@
 """A copy's start prepared: its loops compiled, and its weights packed as they read them.
 
 Both are looked up by what they were made of, so that neither can be used for anything else: compiled loops by
-their source and flags (`kernels.native.build`), packed weights by the content of the checkpoint's files and
-the layout (`worker_engine.packed_weights`).
+their source, flags and compiler (`kernels.native.build`), packed weights by the content of the checkpoint's
+files and the layout (`worker_engine.packed_weights`).
 """
 
 from __future__ import annotations
