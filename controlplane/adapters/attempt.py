@@ -11,6 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.adapters.card import card_drop, card_take, file_put
 from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemoval
 from controlplane.adapters.quotas import quota_check_bytes
 from controlplane.adapters.services import adapter_publish, staging_discard
@@ -67,6 +68,7 @@ class ValidationAttempt:
         self._step("files", "running")
         if self._version.source:
             self._import()
+        self._keep_card()
         sizes = {}
         for name in ADAPTER_FILES:
             size = self._store.size(f"{self._version.staging}/{name}")
@@ -75,6 +77,13 @@ class ValidationAttempt:
             sizes[name] = size
         self._step("files", "done", ", ".join(f"{name} {size} bytes" for name, size in sizes.items()))
         return sizes
+
+    def _keep_card(self) -> None:
+        """Into the row first, then out of the store: whoever dies between the two does it again."""
+        card = card_take(self._store, self._version.staging)
+        if card is not None:
+            self._update(card=card)
+            card_drop(self._store, self._version.staging)
 
     def _import(self) -> None:
         """Copies an import's files into the store; what a failed attempt left is replaced."""
@@ -88,7 +97,7 @@ class ValidationAttempt:
         def put(name: str, stream: ByteStream) -> None:
             # An archive's bytes have arrived already; what they unpack to may still be much.
             watched = _WatchedStream(stream, lambda _: self._beat())
-            self._store.put(f"{staging}/{name}", watched, limit=FILE_LIMITS[name])
+            file_put(self._store, staging, name, watched)
 
         source_fetch(source, put, progress=self._beat)
 

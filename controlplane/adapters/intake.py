@@ -10,10 +10,11 @@ from typing import Any, BinaryIO
 from django.core.files.uploadedfile import UploadedFile
 
 from controlplane.adapters.archives import unpack
+from controlplane.adapters.card import file_put
 from controlplane.artifact_store import ByteStream, artifact_store
 from controlplane.errors import InvalidInputError, RefusedError, UnavailableError
 from controlplane.uploads.file_names import (
-    FILE_LIMITS,
+    MODEL_CARD,
     is_archive,
     is_pickle,
     name_fault,
@@ -40,7 +41,8 @@ def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
     """Puts the ADAPTER_FILES into the store and gives the key of their folder; on an error nothing stays.
 
     Args:
-        files: a PEFT folder's files by name, of which others than ADAPTER_FILES are left out; or one archive.
+        files: a PEFT folder's files by name, of which others than ADAPTER_FILES and the model card are left
+            out; or one archive.
 
     Raises:
         InvalidInputError: a name, a size or the archive is not acceptable.
@@ -48,14 +50,14 @@ def staged(files: Mapping[str, BinaryIO]) -> Iterator[str]:
     staging, store = f"incoming/{uuid.uuid4().hex}", artifact_store()
 
     def put(name: str, stream: ByteStream) -> None:
-        store.put(f"{staging}/{name}", stream, limit=FILE_LIMITS[name])
+        file_put(store, staging, name, stream)
 
     try:
         if len(files) == 1 and is_archive(archive := next(iter(files))):
             unpack(archive, files[archive], put)
         else:
             _check_names(files)
-            for name in ADAPTER_FILES:
+            for name in (*ADAPTER_FILES, *({MODEL_CARD} & set(files))):
                 put(name, files[name])
         yield staging
     except BaseException as error:

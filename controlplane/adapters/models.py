@@ -93,6 +93,9 @@ class AdapterVersion(models.Model):
     config = models.JSONField(null=True, blank=True, help_text="adapter_config.json")
     smoke = models.JSONField(null=True, blank=True, help_text="What a generation beside the base showed.")
     notes = models.TextField(blank=True)
+    card = models.TextField(
+        blank=True, default="", db_default="", help_text="Its README.md: what its makers say of it."
+    )
     dataset = models.CharField(max_length=500, blank=True, help_text="What it was trained on.")
     run_url = models.CharField(max_length=500, blank=True, help_text="The training run.")
     base_sha256 = models.CharField(

@@ -15,7 +15,8 @@ from controlplane.tenants.models import Tenant
 from gateway.wire import AdapterRoute
 
 _LONG: Final = {
-    name: (f"{name}__steps", f"{name}__smoke", f"{name}__notes") for name in ("pinned", "version")
+    name: (f"{name}__steps", f"{name}__smoke", f"{name}__notes", f"{name}__card")
+    for name in ("pinned", "version")
 }
 
 
@@ -26,7 +27,8 @@ def adapter_list(*, tenant: Tenant, deleted: bool = False) -> QuerySet[Adapter]:
     """
     # Lists, not managers' caches: for each of those Django makes and filters a queryset.
     # It tells each of these rows its adapter.
-    versions = Prefetch("versions", AdapterVersion.objects.filter(deleted_at=None), to_attr="live_versions")
+    shown = AdapterVersion.objects.filter(deleted_at=None).defer("card")
+    versions = Prefetch("versions", shown, to_attr="live_versions")
     rows = alias_rows().select_related(None).select_related("version")
     aliases = Prefetch("aliases", rows, to_attr="live_aliases")
     adapters = Adapter.objects.filter(tenant=tenant, deleted_at__isnull=not deleted)
@@ -67,7 +69,7 @@ def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
 def version_list(*, adapter: Adapter, deleted: bool = False) -> QuerySet[AdapterVersion]:
     """The adapter's versions, newest first; `deleted`: those that may still be restored."""
     versions = AdapterVersion.objects.filter(adapter=adapter, deleted_at__isnull=not deleted)
-    return versions.select_related("adapter")
+    return versions.select_related("adapter").defer("card")
 
 
 def version_get(*, adapter: Adapter, number: int, deleted: bool = False) -> AdapterVersion:

@@ -10,6 +10,11 @@ from worker_engine.protocol import ADAPTER_FILES
 
 FILE_LIMITS: Final = {ADAPTER_FILES[0]: MAX_CONFIG_BYTES, ADAPTER_FILES[1]: MAX_ADAPTER_BYTES}
 """Bytes accepted of each file."""
+MODEL_CARD: Final = "README.md"
+"""What the adapter's makers say of it: kept with the version, no part of what is served or of its digest."""
+MAX_CARD_BYTES: Final = 100_000
+"""Kept of a card; the rest is left out."""
+MAX_CARD_UPLOAD: Final = 1 << 20
 MAX_ARCHIVE_BYTES: Final = MAX_ADAPTER_BYTES + MAX_CONFIG_BYTES + (64 << 20)
 """Of an archive, and of all that it holds, unpacked: an adapter and what PEFT saves beside one."""
 _ARCHIVES: Final = (".zip", ".tar.gz", ".tgz")
@@ -25,6 +30,8 @@ def is_archive(name: str) -> bool:
 
 def accepted_bytes(name: str) -> int | None:
     """How large a file of this name may be; None where none of the name is taken."""
+    if name == MODEL_CARD:
+        return MAX_CARD_UPLOAD
     return MAX_ARCHIVE_BYTES if is_archive(name) else FILE_LIMITS.get(name)
 
 

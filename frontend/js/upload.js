@@ -2,7 +2,7 @@
 import { forget, RefusedError, upload } from "./tus.js";
 import { toast, toastText } from "./toast.js";
 
-const WANTED = /^adapter_config\.json$|^adapter_model\.|\.(zip|tgz|tar\.gz|bin|pt|pth|ckpt)$/i;
+const WANTED = /^adapter_config\.json$|^README\.md$|^adapter_model\.|\.(zip|tgz|tar\.gz|bin|pt|pth|ckpt)$/i;
 const UNITS = ["B", "kB", "MB", "GB"];
 
 /** `bytes` for people: 3.7 MB. */

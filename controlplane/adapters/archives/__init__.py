@@ -25,7 +25,7 @@ _BROKEN: Final = (
 
 
 def unpack(name: str, stream: ByteStream, put: Put) -> None:
-    """Hands the ADAPTER_FILES of an archive to `put`; other files in it are skipped.
+    """Hands the ADAPTER_FILES of an archive, and its model card, to `put`; other files in it are skipped.
 
     What was put before an error is the caller's to remove.
 

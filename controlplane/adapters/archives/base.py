@@ -7,11 +7,11 @@ from typing import Final
 
 from controlplane.artifact_store import ByteStream
 from controlplane.errors import RefusedError
-from controlplane.uploads.file_names import is_pickle, name_fault, one_name, pickle_refusal
+from controlplane.uploads.file_names import MODEL_CARD, is_pickle, name_fault, one_name, pickle_refusal
 from worker_engine.protocol import ADAPTER_FILES
 
 Put = Callable[[str, ByteStream], None]
-"""Stores one of ADAPTER_FILES; refuses more than that file's bytes."""
+"""Stores one of ADAPTER_FILES, or the model card; refuses more than that file's bytes."""
 
 MAX_RATIO: Final = 200
 """Times that data may grow. Weights hardly shrink; only the zeros of a fresh adapter, half of it, do."""
@@ -23,11 +23,12 @@ MAX_READ: Final = 2 << 20
 
 
 class Entries:
-    """Judges an archive's entries one by one, and says which of ADAPTER_FILES an entry is."""
+    """Judges an archive's entries one by one, and says which of ADAPTER_FILES an entry is, or the card."""
 
     def __init__(self) -> None:
         self._seen = set[str]()
         self._found = dict[str, str]()
+        self._card: str | None = None
 
     def admit(self, name: str, *, kind: str, is_folder: bool = False) -> str | None:
         """The adapter file that this entry is, else None.
@@ -64,11 +65,23 @@ class Entries:
         if len(set(self._found.values())) > 1:
             raise RefusedError(f"{' and '.join(ADAPTER_FILES)} lie in different folders of the archive")
 
+    @property
+    def has_foreign_card(self) -> bool:
+        """Whether the card that was admitted is of another folder than the adapter; told at the end."""
+        return self._card is not None and self._card not in self._found.values()
+
     def _adapter_file(self, name: str) -> str | None:
         folder, _, file = name.rpartition("/")
+        if file == MODEL_CARD and self._card is None:
+            self._card = _plain(folder)
+            return file
         if file not in ADAPTER_FILES:
             return None
         if file in self._found:
             raise RefusedError(f"the archive holds {file} in two folders: pack one adapter alone")
-        self._found[file] = folder.removeprefix("./").strip("/")
+        self._found[file] = _plain(folder)
         return file
+
+
+def _plain(folder: str) -> str:
+    return folder.removeprefix("./").strip("/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import tarfile
 from typing import IO, Any, Final, Self, cast
 
@@ -15,7 +16,7 @@ from controlplane.adapters.archives.base import (
 )
 from controlplane.artifact_store import ByteStream
 from controlplane.errors import RefusedError
-from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES
+from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES, MAX_CARD_BYTES, MODEL_CARD
 
 _KINDS: Final = {
     tarfile.SYMTYPE: "symbolic link", tarfile.LNKTYPE: "hard link", tarfile.CHRTYPE: "device",
@@ -35,15 +36,20 @@ def unpack_tar(stream: ByteStream, put: Put) -> None:
     with gzip.GzipFile(fileobj=cast(IO[bytes], packed)) as plain:
         unpacked = cast(IO[bytes], _Unpacked(plain, packed))
         with tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Member) as archive:
-            entries = Entries()
+            entries, card = Entries(), b""
             for member in archive:
                 is_plain = (member.isreg() and not member.issparse()) or member.isdir()
                 kind = "file" if is_plain else "file of unknown kind"
                 name = entries.admit(member.name, kind=kind, is_folder=member.isdir())
                 body = archive.extractfile(member) if name is not None else None
-                if name is not None and body is not None:
+                if name == MODEL_CARD and body is not None:
+                    # Whose it is shows when the adapter's files have come.
+                    card = body.read(MAX_CARD_BYTES)
+                elif name is not None and body is not None:
                     put(name, body)
             entries.finish()
+            if card and not entries.has_foreign_card:
+                put(MODEL_CARD, io.BytesIO(card))
 
 
 class _Member(tarfile.TarInfo):

@@ -16,7 +16,7 @@ from controlplane.adapters.archives.base import (
 )
 from controlplane.artifact_store import ByteStream
 from controlplane.errors import RefusedError
-from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES
+from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES, MODEL_CARD
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _KINDS: Final = {
@@ -53,6 +53,8 @@ def _unpack(archive: zipfile.ZipFile, put: Put) -> None:
         if name is not None:
             wanted[name] = info
     entries.finish()
+    if entries.has_foreign_card:
+        del wanted[MODEL_CARD]
     for name, info in wanted.items():
         with archive.open(info) as stream:
             put(name, stream)

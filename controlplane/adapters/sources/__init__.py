@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 from controlplane.adapters.archives import Put, unpack
@@ -17,7 +18,7 @@ from controlplane.credentials.models import SourceCredential
 from controlplane.credentials.selectors import credential_get
 from controlplane.errors import InvalidInputError, NotFoundError, RefusedError
 from controlplane.tenants.models import Tenant
-from controlplane.uploads.file_names import pickle_refusal
+from controlplane.uploads.file_names import MODEL_CARD, pickle_refusal
 from controlplane.uploads.models import Upload
 from controlplane.uploads.services import upload_discard
 from worker_engine.protocol import ADAPTER_FILES
@@ -80,7 +81,7 @@ def source_discard(uri: str, *, tenant: Tenant) -> None:
 
 
 def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> None:
-    """Hands the ADAPTER_FILES of a source to `put`.
+    """Hands the ADAPTER_FILES of a source, and its model card if there is one, to `put`.
 
     Args:
         progress: called now and then while something arrives.
@@ -102,6 +103,9 @@ def source_fetch(source: Source, put: Put, *, progress: Callable[[], None]) -> N
                 put(name, _telling(stream, progress))
         except MissingFileError as error:
             raise RefusedError(_missing(source, name)) from error
+    # Nobody's adapter fails for its card. S3 says that a file which is not there may not be read.
+    with suppress(MissingFileError, RefusedError, OSError), source.open(MODEL_CARD) as stream:
+        put(MODEL_CARD, _telling(stream, progress))
 
 
 class _Telling:

@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -30,6 +31,7 @@ from controlplane.adapters.selectors import (
 )
 from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
+from controlplane.console.model_card import card_html
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.console.snippets import snippets
@@ -134,6 +136,7 @@ def detail_context(tenant: Tenant, name: str) -> dict[str, Any]:
         "notes_text": adapter.notes,
         "seen": seen_tag(_about(adapter)),
         "snippets": snippets(adapter.name),
+        "card": _card(versions),
         "fallback": fallback_context(tenant, adapter),
         "deleted": [(item, until(item.deleted_at)) for item in version_list(adapter=adapter, deleted=True)],
     }
@@ -242,6 +245,12 @@ def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
         return render(request, "console/adapters/detail.html", context, status=422)
     messages.success(request, _("Saved."))
     return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+def _card(versions: list[AdapterVersion]) -> SafeString | str:
+    """Of the newest version that is ready; one is read, for the lists leave them out."""
+    ready = next((version for version in versions if version.is_callable), None)
+    return card_html(ready.card) if ready and ready.card else ""
 
 
 def _about(adapter: Adapter) -> dict[str, str]:

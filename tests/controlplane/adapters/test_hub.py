@@ -102,6 +102,7 @@ def test_a_repository_is_read_at_the_commit_that_its_revision_named(
         (hub.port, f"/acme/pirate/resolve/{FIRST}/adapter_config.json"),
         (hub.port, f"/acme/pirate/resolve/{FIRST}/adapter_model.safetensors"),
         (hub.cdn_port, "/acme/pirate/main/adapter_model.safetensors"),
+        (hub.port, f"/acme/pirate/resolve/{FIRST}/README.md"),
     ]
     assert {item["token"] for item in hub.asked()} == {None}
 
