@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 FOLDER = ROOT / "docs" / "screenshots"
 SHOWN = (
     "home", "adapters", "adapter-register", "adapter", "alias", "playground", "keys", "usage", "billing",
-    "members", "webhooks", "audit", "staff-tenants", "staff-tenant", "staff-base-model",
+    "members", "webhooks", "audit", "requests", "savings", "staff-fleet", "staff-health", "staff-queues",
+    "staff-tenants", "staff-tenant", "staff-base-model",
     "staff-deployments", "staff-deployment", "staff-deployment-adapters", "staff-optimizations",
     "staff-optimization", "staff-comparison", "staff-price-book", "staff-invoices", "staff-savings",
     "console:login", "console:sign-up", "console:sign-up-confirm",
