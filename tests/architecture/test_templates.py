@@ -28,7 +28,7 @@ PAGES = sorted(
 _TRANSLATED = re.compile(r"{%\s*blocktrans(?:late)?\b.*?{%\s*endblocktrans(?:late)?\s*%}", re.DOTALL)
 _SILENT = re.compile(r"{#.*?#}|<!--.*?-->|<(svg|code|script)\b.*?</\1>", re.DOTALL)
 _CODE = re.compile(r"{%.*?%}|{{.*?}}", re.DOTALL)
-_SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+_SENTENCE = re.compile(r"(?<![\w.])[A-Za-z]{2,} [A-Za-z]{2,}")
 _LOGOUT = """method="post" action="{% url 'console:logout' %}\""""
 _SPOKEN = re.compile(r'\b(?:aria-label|title|placeholder|alt)="([^"]*)"')
 
