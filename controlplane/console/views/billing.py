@@ -46,6 +46,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     unpaid = invoices_open(tenant=tenant.pk, invoices=invoices)
     context = {
         "currency": found.currency,
+        "taken_back": found.prepaid < 0,
         "sums": {
             name: decimal_text(getattr(found, name))
             for name in ("unbilled", "receivable", "prepaid", "credit", "available")

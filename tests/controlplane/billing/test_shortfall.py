@@ -139,12 +139,14 @@ def test_asking_for_it_is_no_top_up(bounced: Tenant) -> None:
 
 
 def test_rest_and_pages_tell_it(bounced: Tenant) -> None:
-    found = closed(MARCH)
     member, staff = Client(), Client()
     member.force_login(
         user_create(email="m@x.test", password="long-enough-7", tenant=bounced, role=Role.BILLING)
     )
     staff.force_login(user_create(email="s@x.test", password="long-enough-7", is_staff=True))
+    assert "asks for what is below zero" in member.get("/t/acme/billing/").content.decode()
+    found = closed(MARCH)
+    assert "asks for what is below zero" not in member.get("/t/acme/billing/").content.decode()
     told = member.get(f"/api/v1/invoices/{found.pk}").json()
     assert (told["shortfall_nano"], told["due_nano"]) == (300 * CENT, 300 * CENT)
     page = member.get(f"/t/acme/billing/invoices/{found.pk}/").content.decode()
