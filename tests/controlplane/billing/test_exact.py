@@ -118,7 +118,8 @@ _BOUNCED = [
 _UNDONE = [("void", 0), ("note", (0, 10**6)), ("bounce", 0), ("void", 2)]
 
 
-# No shrinking: a look at the database a step makes it minutes.
+# No shrinking: a look at the database a step makes it minutes, on a busy machine many.
+@pytest.mark.timeout(1500)
 @settings(
     max_examples=40, suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
