@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
 from worker_engine.optimization.measurement.presets import PHASES, PresetsOrder
 from worker_engine.optimization.recipe import Preset
 from worker_engine.optimization.spec_fields import SpecError, SpecFields
@@ -28,6 +29,12 @@ def test_every_preset_is_an_arm_beside_the_original() -> None:
     assert compared.load.concurrency == (2,)
     assert order.run(Preset.BALANCED).source == Path("model")
     assert len(PHASES) == 4 * len(Preset) + 4
+
+
+def test_the_stored_runs_order_can_be_carried_out() -> None:
+    order = PresetsOrder(SpecFields.load(ROOT / "benchmarks" / "optimization" / "presets.json"))
+    assert order.source == Path("var/models/smollm2-135m-instruct")
+    assert set(order.recipes) == set(Preset)
 
 
 @pytest.mark.parametrize(
