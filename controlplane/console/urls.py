@@ -119,6 +119,7 @@ tenant_urls = [
     path("invitations/<int:invitation_id>/resend", members.resend, name="invitation-resend"),
     path("invitations/<int:invitation_id>/revoke", members.revoke, name="invitation-revoke"),
     path("usage/", usage.index, name="usage"),
+    path("usage/export", usage.explored, name="usage-export"),
     path("requests/", requests.index, name="requests"),
     path("requests/<str:request_id>/", requests.detail, name="request"),
     path("hosting/", hosting.index, name="hosting"),

@@ -1,15 +1,11 @@
-// The chart of the usage page: stacked bars by day, drawn by uPlot in the page's own colours.
+// The chart of the usage page: stacked bars over time, drawn by uPlot in the page's own colours.
 import uPlot from "uplot";
 
 const holder = document.getElementById("usage-chart");
 const HEIGHT = 272;
-const MEASURES = {
-  tokens: [["cached", 3], ["input", 2], ["output", 1]],
-  requests: [["requests", 1]],
-  price: [["price", 1]],
-};
+const SPAN = { day: 86400, hour: 3600 };
+const STEPS = { day: [1, 2, 3, 7, 14, 30], hour: [1, 3, 6, 12, 24, 72, 168] };
 let chart = null;
-let measure = "tokens";
 
 /** A token's colour as canvas understands it: light-dark() is resolved by the browser on a real property. */
 function paint(name) {
@@ -21,18 +17,23 @@ function paint(name) {
   return value;
 }
 
+/** The largest groups have hues of their own; the others, which come last, are grey. */
+function hue(data, index) {
+  return index === data.series.length - 1 && index === 8 ? "others" : String(index + 1);
+}
+
 function draw(data) {
-  const parts = MEASURES[measure];
-  const days = data.days.map((day) => Date.parse(`${day}T00:00:00Z`) / 1000);
+  const span = SPAN[data.bucket];
+  const times = data.times.map((time) => Date.parse(data.bucket === "day" ? `${time}T00:00:00Z` : time) / 1000);
   // Each series is drawn from zero to the sum of those below and itself; the tallest is drawn first.
-  const sums = parts.map((_, index) => data.days.map((_, day) => parts.slice(0, index + 1).reduce((sum, [key]) => sum + data[key][day], 0)));
-  const money = new Intl.NumberFormat(undefined, { style: "currency", currency: data.currency, maximumSignificantDigits: 3 });
-  const count = new Intl.NumberFormat(undefined, { notation: "compact" });
-  const write = (number) => (measure === "price" ? money : count).format(number);
-  const bars = uPlot.paths.bars({ size: [0.62, 44], radius: 0.18 });
+  const sums = data.series.map((_, index) => times.map((_, at) => data.series.slice(0, index + 1).reduce((sum, part) => sum + part.values[at], 0)));
+  const write = writer(data);
+  const bars = uPlot.paths.bars({ size: [0.62, 44], radius: times.length > 60 ? 0 : 0.18 });
   const axis = { stroke: paint("--muted"), font: `12px Geist, sans-serif`, ticks: { show: false } };
-  const legend = document.querySelector("[data-legend]");
-  legend.hidden = legend.dataset.legend !== measure;
+  const series = data.series.map((part, index) => {
+    const colour = paint(`--chart-${hue(data, index)}`);
+    return { label: part.name, fill: colour, stroke: colour, width: 0, paths: bars, points: { show: false } };
+  });
   chart?.destroy();
   chart = new uPlot(
     {
@@ -43,40 +44,47 @@ function draw(data) {
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       legend: { show: false },
       scales: {
-        x: { range: (_, low, high) => [low - 43200, high + 43200] },
+        x: { range: (_, low, high) => [low - span / 2, high + span / 2] },
         y: { range: (_, low, high) => [0, (high || 1) * 1.08] },
       },
       axes: [
-        { ...axis, grid: { show: false }, space: 64, gap: 8, values: "{D} {MMM}", incrs: [1, 2, 3, 7, 14, 30].map((n) => n * 86400) },
+        { ...axis, grid: { show: false }, space: 64, gap: 8, values: data.bucket === "day" ? "{D} {MMM}" : "{D} {MMM} {HH}:00", incrs: STEPS[data.bucket].map((n) => n * span) },
         { ...axis, grid: { stroke: paint("--line"), width: 1 }, size: 64, values: (_, ticks) => ticks.map(write) },
       ],
-      series: [{}, ...parts.map(([key, hue]) => ({ label: key, fill: paint(`--chart-${hue}`), stroke: paint(`--chart-${hue}`), width: 0, paths: bars, points: { show: false } })).reverse()],
-      hooks: { setCursor: [(plot) => tip(plot, data, parts, write)] },
+      series: [{}, ...series.reverse()],
+      hooks: { setCursor: [(plot) => tip(plot, data, write)] },
     },
-    [days, ...sums.reverse()],
+    [times, ...sums.reverse()],
     holder,
   );
-  holder.dataset.drawn = measure;
+  holder.dataset.drawn = data.measure;
 }
 
-function tip(plot, data, parts, write) {
+function writer(data) {
+  const money = new Intl.NumberFormat(undefined, { style: "currency", currency: data.currency, maximumSignificantDigits: 3 });
+  const count = new Intl.NumberFormat(undefined, { notation: "compact" });
+  return (number) => (data.measure === "price" ? money : count).format(number);
+}
+
+function tip(plot, data, write) {
   let box = holder.querySelector(".chart-tip");
-  const day = plot.cursor.idx;
-  if (day == null || plot.cursor.left < 0) return box?.remove();
+  const at = plot.cursor.idx;
+  if (at == null || plot.cursor.left < 0) return box?.remove();
   if (!box) {
     box = document.createElement("div");
     box.className = "chart-tip";
     holder.append(box);
   }
   const head = document.createElement("strong");
-  head.textContent = new Date(`${data.days[day]}T00:00:00Z`).toLocaleDateString(undefined, { dateStyle: "medium", timeZone: "UTC" });
-  const lines = [...parts].reverse().map(([key, hue]) => {
+  head.textContent = data.bucket === "day" ? data.times[at] : data.times[at].replace("T", " ").replace("Z", " UTC");
+  const lines = data.series.flatMap((part, index) => {
+    if (!part.values[at]) return [];
     const [line, label, number, swatch] = ["div", "span", "span", "i"].map((tag) => document.createElement(tag));
-    swatch.className = `swatch swatch-${hue}`;
-    label.append(swatch, holder.dataset[key]);
-    number.textContent = measure === "price" ? write(data[key][day]) : data[key][day].toLocaleString();
+    swatch.className = `swatch swatch-${hue(data, index)}`;
+    label.append(swatch, part.name.length > 40 ? `${part.name.slice(0, 39)}…` : part.name);
+    number.textContent = write(part.values[at]);
     line.append(label, number);
-    return line;
+    return [line];
   });
   box.replaceChildren(head, ...lines);
   const x = plot.cursor.left + plot.bbox.left / devicePixelRatio;
@@ -89,13 +97,6 @@ if (holder) {
   const data = JSON.parse(document.getElementById("usage-data").textContent);
   draw(data);
   new ResizeObserver(() => chart.setSize({ width: holder.clientWidth, height: HEIGHT })).observe(holder);
-  for (const button of document.querySelectorAll("[data-measure]")) {
-    button.addEventListener("click", () => {
-      measure = button.dataset.measure;
-      for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
-      draw(data);
-    });
-  }
   document.addEventListener("themechange", () => draw(data));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(data));
 }

@@ -1,51 +1,99 @@
-"""Usage: by day as a chart, by adapter as a table, and as CSV."""
+"""The usage explorer: chart, table and their exports, by what the address asks; and single days as CSV."""
 
 from __future__ import annotations
 
 import csv
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
-from controlplane.billing.usage_report import UsageReport, usage_report
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.usage_explorer import (
+    BUCKETS,
+    EXPLORED,
+    MEASURES,
+    Explored,
+    Line,
+    Question,
+    measured,
+    usage_explore,
+)
+from controlplane.billing.usage_report import UsageRow, usage_report
 from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
 from controlplane.console.pages import tenant_page
+from controlplane.console.usage_query import all_lines, exported_json, exported_rows, question_of
 from controlplane.errors import InvalidInputError
 from controlplane.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import api_key_names
 
 
 @require_GET
 @tenant_page(Permission.USAGE_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """The range's chart and table."""
-    error = ""
+    """The chart and the table of what is asked."""
+    error, prices = "", PriceList.load()
     try:
-        start, end = range_asked(request)
-        days = usage_report(tenant=tenant, start=start, end=end, group_by=("day",))
+        asked = question_of(request)
+        found = usage_explore(tenant=tenant, asked=asked, prices=prices)
     except InvalidInputError as wrong:
         error = str(wrong)
-        start, end = last_days(DEFAULT_DAYS)
-        days = usage_report(tenant=tenant, start=start, end=end, group_by=("day",))
-    models = usage_report(tenant=tenant, start=start, end=end, group_by=("base", "adapter"))
+        asked = Question(*last_days(DEFAULT_DAYS))
+        found = usage_explore(tenant=tenant, asked=asked, prices=prices)
+    names = _names(tenant, asked, found)
     limits = tenant_limits_get(tenant=tenant)
     context = {
-        "start": start,
-        "end": end,
-        "presets": [(n, last_days(n) == (start, end)) for n in PRESETS],
+        **_state(request, asked),
+        "asked": asked,
         "error": error,
-        "total": days.total,
-        "currency": days.currency,
-        "rows": sorted(models.rows, key=lambda row: -(row.prompt_tokens + row.completion_tokens)),
-        "chart": _series(days),
+        "total": found.total,
+        "change": _change(found.total, found.before, asked.measure),
+        "before_start": found.before_start,
+        "before_end": asked.start - dt.timedelta(days=1),
+        "currency": found.currency,
+        "lines": [
+            _told(request, asked, line, names) | {"hue": at + 1} for at, line in enumerate(found.lines)
+        ],
+        "others": found.others,
+        "others_change": _change(found.others.row, found.others.before, asked.measure)
+        if found.others
+        else "",
+        "count": found.count,
+        "chart": _chart(found, asked, names),
         "limits": limits if any(getattr(limits, name) is not None for name in limits.AMOUNTS) else None,
         "budget": None if limits.budget_nano is None else f"{limits.budget_nano * Decimal('1e-9'):f}",
     }
     return render(request, "console/usage.html", context, status=422 if error else 200)
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def explored(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Exactly what the page shows, as CSV or (`form=json`) JSON."""
+    form = request.GET.get("form", "csv")
+    try:
+        if form not in ("csv", "json"):
+            raise InvalidInputError(_("form must be csv or json"), field="form")
+        asked = question_of(request)
+        found = usage_explore(tenant=tenant, asked=asked, prices=PriceList.load())
+    except InvalidInputError as error:
+        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    names = _names(tenant, asked, found)
+    response: HttpResponse
+    if form == "json":
+        response = JsonResponse(exported_json(found, asked, names), json_dumps_params={"indent": 1})
+    else:
+        response = HttpResponse(content_type="text/csv; charset=utf-8")
+        csv.writer(response).writerows(exported_rows(found, asked, names))
+    name = f"usage-{tenant.pk}-by-{asked.group}-{asked.start}-{asked.end}.{form}"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
 
 
 @require_GET
@@ -71,18 +119,83 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return response
 
 
-def _series(report: UsageReport) -> dict[str, object]:
-    """Every day of the range, also those without use: what the chart draws."""
-    rows = {row.group["day"]: row for row in report.rows}
-    count = (report.end - report.start).days + 1
-    days = [(report.start + dt.timedelta(days=offset)).isoformat() for offset in range(count)]
-    found = [rows.get(day) for day in days]
+def _state(request: HttpRequest, asked: Question) -> dict[str, Any]:
+    """Links that change one thing of the address and keep the rest."""
+
+    def link(**changed: str | None) -> str:
+        query = request.GET.copy()
+        for name, value in changed.items():
+            query.pop(name, None)
+            if value is not None:
+                query[name] = value
+        return f"?{query.urlencode()}"
+
     return {
-        "days": days,
-        "currency": report.currency,
-        "requests": [row.requests if row else 0 for row in found],
-        "input": [row.prompt_tokens - row.cached_tokens if row else 0 for row in found],
-        "cached": [row.cached_tokens if row else 0 for row in found],
-        "output": [row.completion_tokens if row else 0 for row in found],
-        "price": [float(row.price) if row and row.price is not None else 0 for row in found],
+        "presets": [
+            (days, last_days(days) == (asked.start, asked.end), link(days=str(days), start=None, end=None))
+            for days in PRESETS
+        ],
+        "groups": EXPLORED,
+        "buckets": BUCKETS,
+        "measures": [(name, name == asked.measure, link(measure=name)) for name in MEASURES],
+        "only": [(name, value, link(**{name: None, "none": None})) for name, value in asked.only.items()],
+        "fields": [(name, asked.only.get(name, "")) for name in EXPLORED],
+        "query": request.GET.urlencode(),
+    }
+
+
+def _names(tenant: Tenant, asked: Question, found: Explored) -> dict[str, str]:
+    if asked.group != "key":
+        return {}
+    return api_key_names(tenant=tenant.pk, public_ids=[line.value for line in found.lines])
+
+
+def _title(line: Line, asked: Question, names: dict[str, str]) -> str:
+    if line.value:
+        return names.get(line.value, line.value)
+    return {
+        "adapter": _("the base alone"), "version": _("the base alone"), "alias": _("no alias"),
+    }.get(asked.group, "–")  # fmt: skip
+
+
+def _told(request: HttpRequest, asked: Question, line: Line, names: dict[str, str]) -> dict[str, Any]:
+    return {
+        "line": line,
+        "name": _title(line, asked, names),
+        "drill": _drill(request, asked, line),
+        "change": _change(line.row, line.before, asked.measure),
+    }
+
+
+def _drill(request: HttpRequest, asked: Question, line: Line) -> str:
+    """The same page of this group alone, by what tells most about it next."""
+    query = request.GET.copy()
+    query[asked.group] = line.value
+    if not line.value:
+        query.appendlist("none", asked.group)
+    query["group"] = {"adapter": "version", "version": "key", "key": "adapter"}.get(asked.group, "adapter")
+    return f"?{query.urlencode()}"
+
+
+def _change(now: UsageRow, before: UsageRow, measure: str) -> str:
+    """By how much it changed against the period before; '' where there was nothing."""
+    if not (was := measured(before, measure)):
+        return ""
+    return f"{(measured(now, measure) - was) * 100 / was:+.1f} %"
+
+
+def _chart(found: Explored, asked: Question, names: dict[str, str]) -> dict[str, object]:
+    """Each line over time, as the script draws it."""
+    return {
+        "times": found.times,
+        "bucket": asked.bucket,
+        "measure": asked.measure,
+        "currency": found.currency,
+        "series": [
+            {
+                "name": _("Others") if line is found.others else _title(line, asked, names),
+                "values": [float(measured(row, asked.measure)) for row in line.series],
+            }
+            for line in all_lines(found)
+        ],
     }

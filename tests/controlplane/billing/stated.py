@@ -52,6 +52,7 @@ BILLING_ROUTES: dict[str, dict[str, str]] = {
 BILLING_PAGES: dict[str, dict[str, str]] = {
     "usage": {"get": "usage.read"},
     "usage-csv": {"get": "usage.read"},
+    "usage-export": {"get": "usage.read"},
     "requests": {"get": "usage.read"},
     "request": {"get": "usage.read"},
     "savings": {"get": "billing.read"},

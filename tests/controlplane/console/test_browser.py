@@ -171,7 +171,7 @@ def test_the_chart_is_drawn_and_switches(open_page: Open) -> None:
         return seen.size;
     }"""
     assert page.evaluate(colours) >= 3
-    page.get_by_role("button", name="Price").click()
+    page.get_by_test_id("measure-price").click()
     expect(page.get_by_test_id("usage-chart")).to_have_attribute("data-drawn", "price")
 
 

@@ -1,0 +1,103 @@
+"""What the usage page's address asks: the whole state of the page stands in it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+from django.http import HttpRequest
+
+from controlplane.billing.renderers import cell
+from controlplane.billing.usage_explorer import EXPLORED, Explored, Line, Question
+from controlplane.console.day_range import range_asked
+
+SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "price")
+
+
+def question_of(request: HttpRequest) -> Question:
+    """By its query: names of `EXPLORED` narrow it, and `none=adapter` asks for what has no adapter.
+
+    Raises InvalidInputError for days that are none, and groups and the like that there are not.
+    """
+    start, end = range_asked(request)
+    asked = Question(
+        start,
+        end,
+        request.GET.get("group") or "adapter",
+        request.GET.get("bucket") or "day",
+        request.GET.get("measure") or "tokens",
+        {
+            name: request.GET[name].strip()[:200]
+            for name in EXPLORED
+            if name in request.GET and _asks(request, name)
+        },
+    )
+    asked.check()
+    return asked
+
+
+def _asks(request: HttpRequest, name: str) -> bool:
+    """An empty field of the filter's form is no condition by itself."""
+    return bool(request.GET[name].strip()) or name in request.GET.getlist("none")
+
+
+def all_lines(found: Explored) -> Iterator[Line]:
+    """Those that are shown, with the others at the end."""
+    yield from found.lines
+    if found.others is not None:
+        yield found.others
+
+
+def exported_rows(found: Explored, asked: Question, names: dict[str, str]) -> Iterator[list[Any]]:
+    """The table as it is shown, its head first, the total last."""
+    yield [asked.group, "name", *SUMS, "currency", *(f"before_{name}" for name in SUMS)]
+    for line in all_lines(found):
+        is_others = line is found.others
+        value = f"{found.count} others" if is_others else line.value
+        yield [cell(value), cell(names.get(line.value, "") if not is_others else ""), *_cells(found, line)]
+    total = Line("", found.total, found.before, ())
+    yield ["total", "", *_cells(found, total)]
+
+
+def _cells(found: Explored, line: Line) -> list[Any]:
+    now, before = ([_cell(getattr(row, name)) for name in SUMS] for row in (line.row, line.before))
+    return [*now, found.currency, *before]
+
+
+def _cell(value: int | str | None) -> int | str:
+    return "unpriced" if value is None else value
+
+
+def exported_json(found: Explored, asked: Question, names: dict[str, str]) -> dict[str, Any]:
+    """The same with what was asked, and each line over time."""
+    return {
+        "start": asked.start.isoformat(),
+        "end": asked.end.isoformat(),
+        "before_start": found.before_start.isoformat(),
+        "before_end": (asked.start - dt.timedelta(days=1)).isoformat(),
+        "group": asked.group,
+        "bucket": asked.bucket,
+        "only": dict(asked.only),
+        "currency": found.currency,
+        "times": list(found.times),
+        "rows": [
+            {
+                "value": None if line is found.others else line.value,
+                "name": None if line is found.others else names.get(line.value),
+                "others": found.count if line is found.others else 0,
+                **_told(line),
+                "series": [_sums(row) for row in line.series],
+            }
+            for line in all_lines(found)
+        ],
+        "total": {**_sums(found.total), "before": _sums(found.before)},
+    }
+
+
+def _told(line: Line) -> dict[str, Any]:
+    return {**_sums(line.row), "before": _sums(line.before)}
+
+
+def _sums(row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in SUMS}
