@@ -14,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import cache
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -116,6 +118,16 @@ def library(root: Path, instructions: str) -> Path:
     return target
 
 
+def libraries(root: Path) -> Sequence[Path]:
+    """The files for all `INSTRUCTIONS`, compiled beside each other, for whichever CPU reads the folder.
+
+    Raises:
+        OSError, RuntimeError, subprocess.SubprocessError: as `library`.
+    """
+    with ThreadPoolExecutor(len(INSTRUCTIONS)) as pool:
+        return list(pool.map(partial(library, root), INSTRUCTIONS))
+
+
 @cache
 def compiler_identity(compiler: str) -> str:
     """A digest of where a compiler lies, links followed, and of what it says that it is.
@@ -145,5 +157,4 @@ def _compile(compiler: str, folder: Path, target: Path, flags: tuple[str, ...]) 
 
 
 if __name__ == "__main__":
-    for _name in INSTRUCTIONS:
-        print(library(Path(sys.argv[1]), _name))
+    print(*libraries(Path(sys.argv[1])), sep="\n")

@@ -33,11 +33,10 @@ def compile_for(recipe: Recipe, checkpoint: Path, compiled: Path, reporter: Repo
 
 
 def _compile_loops(compiled: Path) -> None:
-    from kernels.native.build import INSTRUCTIONS, library
+    from kernels.native.build import libraries
 
     try:
-        for instructions in INSTRUCTIONS:
-            library(compiled, instructions)
+        libraries(compiled)
     except (RuntimeError, subprocess.SubprocessError) as error:
         raise JobError(
             Code.UNSUPPORTED_MACHINE, f"the CPU's loops cannot be compiled here: {error}"

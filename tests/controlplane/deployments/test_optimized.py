@@ -30,6 +30,7 @@ pytestmark = [
 POLICY = AT_ONCE | {"wait_seconds": 600, "shares": [50]}
 
 
+@pytest.mark.timeout(900)
 def test_a_variant_is_tried_and_taken_back_and_no_name_changes(
     pair: Deployment,
     tiny: BaseModel,
