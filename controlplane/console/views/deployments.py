@@ -26,7 +26,7 @@ from controlplane.deployments.lifecycle import (
 )
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list, warnings_of
-from controlplane.deployments.phases.timeline import timelines
+from controlplane.deployments.phases.timeline import phase_names, timelines
 from controlplane.deployments.placement.selectors import rule_list
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
 from controlplane.deployments.scaling.policy import Metric, Release, Routing
@@ -204,6 +204,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "warnings": warnings_of(deployment),
         "asked_copies": copies,
         "predictions": predictions_of(deployment, copies=copies),
+        "phases": phase_names(),
         "timelines": timelines(list(scale_up_list(deployment=deployment)[:_SCALE_UPS])),
         "scaling": row if policy else None,
         "bounds_now": policy.bounds(timezone.now()) if policy else None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+import datetime as dt
+from typing import Any, Final
 
 from django.contrib import messages
 from django.db import transaction
+from django.db.models import Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -17,11 +19,13 @@ from controlplane.console.amounts import nano_entered
 from controlplane.console.entered import entered
 from controlplane.console.once import booked_once
 from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.paging import page_of, searched
 from controlplane.console.staff_tenant import tenant_context
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.http.streaming import streamed
 from controlplane.limits.services import prepaid_stop_set
 from controlplane.members.services import invitation_create
+from controlplane.metering.models import UsageRollup
 from controlplane.operations.export import export_pieces
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletion_get
@@ -32,6 +36,8 @@ from controlplane.tenants.selectors import tenant_get, tenant_list
 from controlplane.tenants.services import tenant_create
 
 SHOWN: Final = 100
+_DAYS: Final = 30
+"""Of usage that the list shows."""
 _MOST: Final = (("name", "name", 200), ("owner", "email", 254))
 """Input, the field of its error, characters."""
 
@@ -39,7 +45,7 @@ _MOST: Final = (("name", "name", 200), ("owner", "email", 254))
 @require_http_methods(["GET", "POST"])
 @staff_page
 def tenants(request: HttpRequest) -> HttpResponse:
-    """Tenants by id, found by its beginning, and the deletions under way; POST makes one."""
+    """Tenants by id, found by a part of it or of the name, and the deletions under way; POST makes one."""
     values = {name: request.POST.get(name, "").strip() for name in ("id", "name", "owner")}
     errors: dict[str, str] = {}
     if request.method == "POST":
@@ -51,13 +57,29 @@ def tenants(request: HttpRequest) -> HttpResponse:
         else:
             messages.success(request, _("Tenant %(tenant)s is made.") % {"tenant": made.pk})
             return redirect("console:staff-tenant", slug=made.pk)
-    search = request.GET.get("search", "").strip()
-    found = tenant_list().filter(pk__startswith=search)[:SHOWN]
+    search, rows = searched(request), tenant_list()
+    if search:
+        rows = rows.filter(Q(pk__icontains=search) | Q(name__icontains=search))
+    page = page_of(request, rows)
     context = {
-        "found": found, "search": search, "deletions": TenantDeletion.objects.all()[:SHOWN],
-        "values": values, "errors": errors,
+        "page": page, "found": _with_use(page.rows), "search": search, "days": _DAYS,
+        "deletions": TenantDeletion.objects.all()[:SHOWN], "values": values, "errors": errors,
     }  # fmt: skip
     return render(request, "staff/tenants.html", context, status=422 if errors else 200)
+
+
+def _with_use(found: list[Tenant]) -> list[dict[str, Any]]:
+    """Each with its sums of the last days: one query for all of a page."""
+    today = dt.datetime.now(dt.UTC).date()
+    sums = UsageRollup.objects.filter(
+        tenant__in=[tenant.pk for tenant in found], day__gt=today - dt.timedelta(days=_DAYS)
+    ).values("tenant")
+    told = sums.annotate(
+        asked=Sum("requests"), tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
+        failed=Sum("requests", filter=Q(status="error")),
+    )  # fmt: skip
+    use = {row["tenant"]: row for row in told}
+    return [{"tenant": tenant, "use": use.get(tenant.pk)} for tenant in found]
 
 
 @transaction.atomic

@@ -26,13 +26,13 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One phase; `x` and `width` in WIDTH's units, `shade` from 1 (light) on."""
+    """One phase; `x` and `width` in WIDTH's units; `phase` is its key."""
 
+    phase: str
     name: str
     seconds: float
     x: float
     width: float
-    shade: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,17 @@ def timeline(row: ScaleUp, *, longest: float) -> Timeline:
     bars, x = [], 0.0
     for name, seconds in known:
         width = WIDTH * seconds / longest if longest else 0.0
-        shade = 0.25 + 0.13 * (*PHASES, "copy").index(name)
-        bars.append(Bar(str(_NAMES[name]), seconds, round(x, 2), round(width, 2), round(shade, 2)))
+        bars.append(Bar(name, str(_NAMES[name]), seconds, round(x, 2), round(width, 2)))
         x += width
     told = ", ".join(f"{bar.name} {bar.seconds:.1f} s" for bar in bars)
     total = sum(seconds for _, seconds in known)
     label = told or _("it goes on")
     return Timeline(row, tuple(bars), label, total)
+
+
+def phase_names() -> list[tuple[str, str]]:
+    """(key, name) of each phase that can be told apart, in their order."""
+    return [(name, str(_NAMES[name])) for name in PHASES]
 
 
 def timelines(rows: list[ScaleUp]) -> list[Timeline]:

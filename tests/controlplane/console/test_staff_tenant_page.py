@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from controlplane.adapters.models import AdapterQuota
 from controlplane.adapters.quotas import quota_set
@@ -16,6 +19,7 @@ from controlplane.catalog.services import base_model_register
 from controlplane.limits.models import ScopeLimits
 from controlplane.limits.services import prepaid_stop_set, tenant_limits_set
 from controlplane.members.models import Invitation
+from controlplane.metering.models import UsageRollup
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
@@ -231,3 +235,26 @@ def test_an_upload_under_way_is_shown_and_removed(tenant: Tenant, other_tenant: 
     assert member.post(f"/t/acme/uploads/{theirs.pk}/delete").status_code == 404
     assert member.post(f"/t/acme/uploads/{own.pk}/delete")["Location"] == "/t/acme/adapters/new"
     assert list(Upload.objects.all()) == [theirs]
+
+
+def test_the_list_of_tenants_is_searched_and_paged_with_their_use(staff: Client) -> None:
+    Tenant.objects.bulk_create(
+        Tenant(pk=f"t{number:05}", name=f"Robotics {number}", cache_salt="aa") for number in range(2000)
+    )
+    UsageRollup.objects.create(
+        day=dt.datetime.now(dt.UTC).date(), tenant="t01999", project="p", key_id="k", adapter="", alias="",
+        base_model="b", backend="worker", status="error", requests=1234, prompt_tokens=7, cached_tokens=0,
+        completion_tokens=8,
+    )  # fmt: skip
+    page = staff.get("/staff/tenants/", {"search": "robotics 1999"}).content.decode()
+    assert "t01999" in page
+    assert page.count("1,234") == 2, "asked, and failed"
+    assert "t01998" not in page
+    with CaptureQueriesContext(connection) as few:
+        staff.get("/staff/tenants/", {"search": "robotics 1999"})
+    with CaptureQueriesContext(connection) as many:
+        listed = staff.get("/staff/tenants/").content.decode()
+    assert len(few) == len(many)
+    assert 'data-testid="page-next"' in listed
+    assert listed.count(">Robotics ") == 50
+    assert "None has that" in staff.get("/staff/tenants/", {"search": "<b>none"}).content.decode()
