@@ -167,7 +167,14 @@ class ApiKey(models.Model):
 
     class Meta:
         ordering = ("-created_at", "public_id")
-        indexes = [models.Index(fields=["tenant", "-created_at", "public_id"], name="api_key_newest")]
+        indexes = [
+            models.Index(fields=["tenant", "-created_at", "public_id"], name="api_key_newest"),
+            models.Index(
+                fields=["tenant", "expires_at"],
+                condition=models.Q(revoked_at=None, expires_at__isnull=False),
+                name="api_key_ends",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"gw_{self.public_id}_..."
