@@ -62,7 +62,7 @@ def test_a_full_disk_holds_back_ends_and_refuses_new_work(
         stream = pool.submit(post, own_gateway, {**plain, "stream": True})
         # The backend's log tells of a stream when it begins, of the other when it ends.
         wait_for(lambda: len(calls(upstream)) > before)
-        time.sleep(0.4)
+        time.sleep(1.2)
         with no_room(own_gateway):
             wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 503)
             refused = wait_for(lambda: post_refused(own_gateway, plain))

@@ -178,12 +178,12 @@ def test_unpriced_use_is_flagged_and_never_free(client_of: Client, acme: Team) -
 @pytest.mark.usefixtures("priced")
 def test_the_usage_page_and_its_csv_carry_the_same_sums(client_of: Client, acme: Team) -> None:
     response = client_of.get("/t/acme/usage/?days=7")
-    total = response.context["total"]
-    link = f"/t/acme/usage.csv?start={response.context['start']}&end={response.context['end']}"
+    total, asked = response.context["total"], response.context["asked"]
+    link = f"/t/acme/usage.csv?start={asked.start}&end={asked.end}"
     rows = list(csv.DictReader(io.StringIO(client_of.get(link).content.decode())))
     assert total.completion_tokens == sum(int(row["completion_tokens"]) for row in rows) > 0
     assert float(total.price) == pytest.approx(sum(float(row["price"]) for row in rows))
-    assert response.context["chart"]["days"][-1] == str(response.context["end"])
+    assert response.context["chart"]["times"][-1] == str(asked.end)
 
 
 def test_a_wrong_range_is_explained(client_of: Client, acme: Team) -> None:
