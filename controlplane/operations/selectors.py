@@ -35,6 +35,7 @@ NOBODYS: Final = {
     "metering.HostingLook": "when the operator's servers were last looked at",
     "operations.TenantDeletion": "says that the tenant is gone",
     "optimization.Artifact": "the operator's optimized checkpoints",
+    "optimization.Assessment": "what the operator asked of SageMaker",
     "optimization.Attempt": "the operator's optimization jobs",
     "optimization.ComparisonRun": "the operator's comparisons",
     "optimization.OptimizationJob": "the operator's optimization jobs",
