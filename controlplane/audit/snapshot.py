@@ -15,7 +15,8 @@ HIDDEN: Final = "(not recorded)"
 LONGEST: Final = 2000
 """Characters of one value as JSON; of a longer one the digest alone is kept."""
 
-_SECRET: Final = re.compile(r"secret|password|credential|salt|encrypted|private|(^|_)token(_|$)")
+_SECRET: Final = re.compile(r"secret|password|credential|salt|encrypted|private|(^|_)token(_|$)", re.I)
+"""Of a field, and of an environment variable: HF_TOKEN."""
 
 
 def snapshot(row: Model) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from controlplane.deployments.rollouts.models import ROLLED
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
 from controlplane.deployments.scaling.checks import policy_check
 from controlplane.deployments.scaling.selectors import policy_of
+from controlplane.deployments.secret_variables import secret_variable_check
 from controlplane.deployments.services import base_publish, base_url
 from controlplane.deployments.steps import actor_name, step_add
 from controlplane.errors import ConflictError, InvalidInputError
@@ -45,11 +46,6 @@ _OF_ENDPOINT: Final = ("instance_type", "min_instances", "max_instances")
 _RESERVED_NAME: Final = re.compile(r".*-([0-9a-f]{8}|[0-9a-f]{20})")
 """Names that end as those of our resources do: one could be taken for another deployment's."""
 _ENV_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,200}")
-_SECRET: Final = re.compile(
-    r"^(?!(.*_)?(max|min|num)_|GRAFTWORK_WORKER_FLAG_SPECULATION_TOKENS$).*token(?!iz)|secret|passw|passphrase|credential|keys?(?![a-z])",
-    re.I,
-)
-"""Not MAX_TOTAL_TOKENS or TOKENIZERS_PARALLELISM."""
 _COMPUTE: Final = ("accelerators", "cpus", "memory_mb", "max_memory_mb")
 
 
@@ -302,8 +298,4 @@ def _check_environment(environment: Any) -> None:
         if _ENV_NAME.fullmatch(name) is None or not isinstance(value, str) or len(value) > 1024:
             text = f"environment {name[:60]!r}: names are letters, digits and _, values texts of at most 1024"
             raise InvalidInputError(text, field="environment")
-        if _SECRET.search(name):
-            text = (
-                f"{name} looks like a secret, which is kept nowhere in clear: let the execution role read it"
-            )
-            raise InvalidInputError(text, field="environment")
+        secret_variable_check(name, field="environment")

@@ -9,13 +9,16 @@ from typing import Any, Final, Self
 
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Image
 from controlplane.deployments.models import Target
+from controlplane.deployments.secret_variables import secret_variable_check
 from controlplane.errors import InvalidInputError
 from worker_engine.optimization.recipe import Hardware, Recipe
 
 _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S{1,900}")
 _MODEL: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")
 _VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]{0,255}")
-_MOST_VARIABLES: Final = 50
+MOST_VARIABLES: Final = 25
+"""Of one container in SageMaker's optimization jobs, the recipe's own among them."""
+_LONGEST_IMAGE: Final = 255
 HOURS: Final = (1, 240)
 
 

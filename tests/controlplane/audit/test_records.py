@@ -149,6 +149,9 @@ def test_values_are_kept_plain_and_short() -> None:
         "raw": b"\0", "text": "a\0\ud800", "large": list(range(5000)), "huge": 1e300,
     }  # fmt: skip
     kept = plain(values)
+    assert plain({"environment": {"HF_TOKEN": "x", "MAX_TOKENS": "1"}}) == {
+        "environment": {"HF_TOKEN": HIDDEN, "MAX_TOKENS": "1"}
+    }
     assert kept["hf_token"] == kept["raw"] == kept["nested"]["password"] == HIDDEN
     assert (kept["nested"]["n"], kept["tokens_per_minute"], kept["empty_secret"]) == (1, 5, "")
     assert (kept["text"], kept["huge"]) == ("a\\0\\ud800", "1e+300")
