@@ -44,10 +44,18 @@ class Question:
     only: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises InvalidInputError for a group, bucket or measure that there is not."""
+        """Raises InvalidInputError for a group, bucket or measure that there is not, and for days with no
+        period before them."""
         for name, known in (("group", EXPLORED), ("bucket", BUCKETS), ("measure", MEASURES)):
             if getattr(self, name) not in known:
                 raise InvalidInputError(f"{name} must be one of {', '.join(known)}", field=name)
+        # Ordinals: a date before the year 1 or after 9999 cannot even be computed.
+        if self.start.toordinal() <= (days := (self.end - self.start).days + 1):
+            raise InvalidInputError(
+                f"the {days} days before {self.start} would begin before the year 1: ask for later or fewer"
+                " days",
+                field="start",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,3 +195,16 @@ def test_ten_thousand_adapters_cost_as_many_queries_as_ten(dev: Client) -> None:
 def test_without_any_use_it_says_where_to_begin(dev: Client) -> None:
     page = text_of(dev)
     assert 'data-testid="usage-empty"' in page
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [("0001-01-01", "0001-01-30"), ("2000-01-01", "9999-12-31"), ("9999-12-31", "9999-12-31")],
+)
+def test_days_at_the_ends_of_time_are_refused_or_empty(dev: Client, start: str, end: str) -> None:
+    refused = start != end
+    days = {"start": start, "end": end}
+    assert dev.get(PATH, days).status_code == (422 if refused else 200)
+    answer = dev.get(f"{PATH}export", {**days, "form": "csv"})
+    assert answer.status_code == (400 if refused else 200)
+    assert dev.get(f"{PATH}export", {**days, "form": "json"}).status_code == answer.status_code
