@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,11 +16,12 @@ from django.utils import timezone
 
 from controlplane.artifact_store import ByteStream, artifact_store
 from controlplane.catalog.models import Variant
-from controlplane.errors import RefusedError, UnavailableError
+from controlplane.errors import ControlPlaneError, RefusedError, UnavailableError
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.models import OPEN, Artifact, OptimizationJob, Status
 from controlplane.optimization.sagemaker.outputs import output_remove
 
+logger = logging.getLogger(__name__)
 LINEAGE: Final = "lineage.json"
 CHECKPOINT: Final = "checkpoint"
 UNNEEDED_AFTER: Final = timedelta(hours=1)
@@ -71,17 +73,28 @@ def checkpoint_uri(artifact: Artifact) -> str:
 
 
 def artifacts_collect() -> int:
-    """Removes what nothing needs any more, and what a dead process left half-stored; how many."""
+    """Removes what nothing needs any more, and what a dead process left half-stored; how many.
+
+    One whose store does not answer is left to the next time; the others go.
+    """
     removed = 0
     for artifact in Artifact.objects.filter(needed_at__lt=timezone.now() - UNNEEDED_AFTER):
-        if _condemn(artifact):
-            if artifact.target is None:
-                artifact_store().remove(artifact_key(artifact.sha256))
-            else:
-                output_remove(artifact.target, artifact.uri)
-            Artifact.objects.filter(pk=artifact.pk, state=State.REMOVING).delete()
-            removed += 1
+        try:
+            removed += _collect(artifact)
+        except ControlPlaneError as error:
+            logger.warning("artifact %s is not removed yet: %s", artifact.sha256, error)
     return removed
+
+
+def _collect(artifact: Artifact) -> bool:
+    if not _condemn(artifact):
+        return False
+    if artifact.target is None:
+        artifact_store().remove(artifact_key(artifact.sha256))
+    else:
+        output_remove(artifact.target, artifact.uri)
+    Artifact.objects.filter(pk=artifact.pk, state=State.REMOVING).delete()
+    return True
 
 
 @transaction.atomic

@@ -186,3 +186,23 @@ def test_folders_of_ended_jobs_go_and_those_that_may_be_resumed_stay(tiny_base: 
     jobs.update(status="done")
     assert leftovers_collect() == 1
     assert not work_folder(job).exists()
+
+
+def test_a_store_that_does_not_answer_keeps_no_other_artifact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: None
+) -> None:
+    for name in ("aa", "bb"):
+        Artifact.objects.create(pk=name * 32, uri="file:///x/", size=1, files={}, state="stored")
+    old()
+    remove = LocalStore.remove
+
+    def fails(store: LocalStore, key: str) -> None:
+        if "aa" in key:
+            raise UnavailableError("the store is away")
+        remove(store, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "remove", fails)
+        assert artifacts_collect() == 1
+    assert [artifact.pk for artifact in Artifact.objects.all()] == ["aa" * 32]
+    assert artifacts_collect() == 1, "the next time it is tried again"
