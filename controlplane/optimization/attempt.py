@@ -210,7 +210,6 @@ class WorkAttempt:
         clock = time.monotonic()
         if clock - self._written < _WRITE_S:
             return
-        self._written = clock
         values: dict[str, Any] = {
             "phase": told.phase, "percent": min(max(told.percent, 0.0), 100.0),
             "eta_seconds": told.eta_seconds, "log_tail": log_tail(self._folder),
@@ -221,6 +220,8 @@ class WorkAttempt:
             self._claim.write(**values, progress_at=_now())
             self._said = repr(values)
         self._beat()
+        # After the writes: a look at the clock alone would pass for a database that is back.
+        self._written = clock
 
     def _beat(self) -> None:
         """Says that this attempt lives, and sees whether it is still wanted."""
@@ -228,10 +229,10 @@ class WorkAttempt:
         clock = time.monotonic()
         if clock - self._beaten < _WRITE_S:
             return
-        self._beaten = clock
         attempt_seen(self._subject)
         if self._claim.row().cancel_asked_at is not None:
             raise _CancelledError
+        self._beaten = clock
 
     def _later(self, error: NoRoomYetError | _AgainError) -> None:
         """Lets another attempt go on, here or on another host."""

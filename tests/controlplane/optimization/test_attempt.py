@@ -218,3 +218,15 @@ def test_one_that_stays_away_ends_the_attempt_and_its_process(
     job = run(ask(tiny_base))
     assert (job.status, job.lost_attempts) == ("waiting", 1)
     assert "closed the connection" in job.reason
+
+
+def test_patience_runs_out_between_two_writes(
+    tiny_base: BaseModel, ask: Ask, speak: Speak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks that write nothing, as it is not time yet, say nothing of the database."""
+    monkeypatch.setattr(attempt, "DatabasePatience", lambda: DatabasePatience(0.5))
+    speak("time.sleep(60)\n")
+    away(10_000, monkeypatch)
+    job = run(ask(tiny_base))
+    assert (job.status, job.lost_attempts) == ("waiting", 1)
+    assert "closed the connection" in job.reason
