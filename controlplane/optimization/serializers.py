@@ -71,7 +71,7 @@ class RemoteOptionsInput(StrictSerializer):
     )
     model = serializers.CharField(max_length=63, required=False, help_text="A SageMaker model, instead.")
     accept_eula = serializers.BooleanField(required=False)
-    image = serializers.CharField(max_length=400, required=False)
+    image = serializers.CharField(max_length=255, required=False)
     environment = serializers.DictField(child=serializers.CharField(max_length=256), required=False)
     hours = serializers.IntegerField(required=False)
 

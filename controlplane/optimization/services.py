@@ -31,6 +31,7 @@ from controlplane.optimization.models import (
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.recipes import machine_of, recipe_refusals, recipe_title
 from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
+from controlplane.optimization.sagemaker.request import variables_check
 from controlplane.optimization.workspace import work_forget
 from worker_engine.optimization.recipe import Drafting, Engine, Recipe, canonical_digest
 
@@ -61,7 +62,7 @@ def job_create(
     """
     if found := recipe_refusals(recipe, base_model):
         raise InvalidInputError("; ".join(reason.text for reason in found), field="recipe")
-    target = _account(recipe, prompts, sagemaker)
+    target = _account(base_model, recipe, prompts, sagemaker)
     base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     if base_model.digest_status != BaseModel.Digest.DONE:
         raise ConflictError(
@@ -177,7 +178,9 @@ def _measuring(variant: Variant) -> list[ComparisonRun]:
     return [run for run in runs if any(arm["variant"] == variant.name for arm in run.arms)]
 
 
-def _account(recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions | None) -> Target | None:
+def _account(
+    base_model: BaseModel, recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions | None
+) -> Target | None:
     """Where SageMaker does it; None where we do."""
     if recipe.target.engine is Engine.LOCAL:
         if options is not None:
@@ -194,7 +197,9 @@ def _account(recipe: Recipe, prompts: PromptSet | None, options: RemoteOptions |
         raise InvalidInputError(
             "SageMaker calibrates with texts of its own; yours train EAGLE heads alone", field="prompts"
         )
-    return target_of(options)
+    target = target_of(options)
+    variables_check(recipe, options, region=target.region, max_model_len=base_model.max_model_len)
+    return target
 
 
 def _identity(

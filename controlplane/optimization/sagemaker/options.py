@@ -57,16 +57,17 @@ class RemoteOptions:
             raise _wrong("model must be the name of a SageMaker model")
         if read.accept_eula and not read.weights:
             raise _wrong("accept_eula goes with weights, whose licence it accepts")
+        if len(read.image) > _LONGEST_IMAGE:
+            raise _wrong(f"image has at most {_LONGEST_IMAGE} characters")
         if read.image and read.image not in IMAGES:
             Image.of(read.image, family="lmi")
-        if len(read.environment) > _MOST_VARIABLES:
-            raise _wrong(f"environment has at most {_MOST_VARIABLES} variables")
         for name, value in read.environment.items():
             if _VARIABLE.fullmatch(name) is None or len(value) > 256:
                 raise _wrong(
                     f"environment: {name[:60]!r} must be upper-case letters, digits and _, its value at most"
                     " 256 characters"
                 )
+            secret_variable_check(name, field="sagemaker")
         if not HOURS[0] <= read.hours <= HOURS[1]:
             raise _wrong(f"hours must be {HOURS[0]} to {HOURS[1]}")
         return read

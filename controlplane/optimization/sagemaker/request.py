@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.names import MANAGED, OWNER
+from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import OptimizationJob
-from controlplane.optimization.sagemaker.options import RemoteOptions
+from controlplane.optimization.sagemaker.options import MOST_VARIABLES, RemoteOptions
 from worker_engine.optimization.recipe import Drafting, Hardware, Quantization, Recipe
 
 _QUANTIZE: Final = {Quantization.AWQ_G128: "awq", Quantization.FP8: "fp8"}
@@ -80,6 +81,18 @@ def configs(
             eagle["TrainingDataSource"] = {"S3Uri": training, "S3DataType": "S3Prefix"}
         found.append({"ModelSpeculativeDecodingConfig": eagle})
     return found
+
+
+def variables_check(recipe: Recipe, options: RemoteOptions, *, region: str, max_model_len: int) -> None:
+    """Raises InvalidInputError where a container would have more variables than SageMaker takes."""
+    for told in configs(recipe, options, region=region, max_model_len=max_model_len, training=""):
+        for kind, config in told.items():
+            if (count := len(config.get("OverrideEnvironment", ()))) > MOST_VARIABLES:
+                raise InvalidInputError(
+                    f"environment: {kind} would have {count} variables with the recipe's own, and SageMaker"
+                    f" takes {MOST_VARIABLES}",
+                    field="sagemaker",
+                )
 
 
 def _compiled(recipe: Recipe, max_model_len: int) -> dict[str, str]:

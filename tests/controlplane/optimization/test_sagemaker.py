@@ -279,6 +279,12 @@ def test_each_technique_is_a_configuration_of_its_own() -> None:
         ({"sagemaker": {"target": "aws", "weights": "s3://buck/x", "model": "m"}}, "reads one of them"),
         ({"sagemaker": {"target": "aws", "hours": 0}}, "hours must be 1 to 240"),
         ({"sagemaker": {"target": "aws", "environment": {"a b": "c"}}}, "must be upper-case"),
+        ({"sagemaker": {"target": "aws", "environment": {"HF_TOKEN": "c"}}}, "HF_TOKEN looks like a secret"),
+        (
+            {"sagemaker": {"target": "aws", "environment": {f"OPTION_{n}": "1" for n in range(25)}}},
+            "would have 26 variables",
+        ),
+        ({"sagemaker": {"target": "aws", "image": f"x/{'y' * 300}:1"}}, "255 characters"),
         ({"sagemaker": {"target": "aws", "place": "x"}}, "'place' is none of"),
         ({"recipe": {"quantization": "int8"}, "sagemaker": {"target": "aws"}}, "target.engine is sagemaker"),
         ({"prompts": "set", "sagemaker": {"target": "aws"}}, "texts of its own"),
