@@ -43,9 +43,14 @@ def attempt_end(subject: str) -> None:
 
 def lost_close(work: Work) -> None:
     """Ends the attempts of processes that vanished, when they were seen last."""
-    mine = Attempt.objects.filter(subject__startswith=f"{work.KIND}-{work.pk}.", ended_at=None)
-    if mine.update(ended_at=F("seen_at")):
+    if attempts_close(work):
         event_add(work, "lost", f"the process at it on {work.host} vanished")
+
+
+def attempts_close(work: Work) -> int:
+    """Ends those of its attempts that have not ended, when they were seen last; how many."""
+    mine = Attempt.objects.filter(subject__startswith=f"{work.KIND}-{work.pk}.", ended_at=None)
+    return mine.update(ended_at=F("seen_at"))
 
 
 @transaction.atomic

@@ -14,6 +14,7 @@ from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.admission import Needs
 from controlplane.optimization.artifacts import lineage_of
+from controlplane.optimization.checkpoints import checkpoint_check
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.compared_adapters import adapters_bring
 from controlplane.optimization.database_text import storable
@@ -72,10 +73,7 @@ class JobOrder:
 
     def prepare(self, folder: Path, beat: Beat) -> None:
         job, base = self._job, self._job.base_model
-        if base.checkpoint_sha256 != job.checkpoint_sha256:
-            raise InvalidInputError(
-                f"{base.name}'s checkpoint was read anew since, and is another: ask for it again"
-            )
+        checkpoint_check(job)
         source = checkpoint_folder(base, base.source, job.checkpoint_sha256, beat=beat)
         self._source_digest = files_digest(
             {item.name: item.sha256 for item in base.files.all() if belongs(item.name)}

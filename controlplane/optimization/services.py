@@ -23,6 +23,7 @@ from controlplane.optimization.models import (
     Artifact,
     Assessment,
     ComparisonRun,
+    Machine,
     OptimizationJob,
     PromptSet,
     Status,
@@ -103,8 +104,7 @@ def work_cancel(*, work: Work) -> Work:
     if not row.is_open:
         raise ConflictError(f"{row} is {row.status} already")
     now = timezone.now()
-    # What SageMaker was asked for goes on until it is told: a look does that.
-    remote = isinstance(row, (OptimizationJob, Assessment)) and bool(row.remote.get("told"))
+    remote = _in_account(row)
     held = remote or (row.lease_until is not None and row.lease_until > now)
     if row.cancel_asked_at is not None and held:
         return row
@@ -132,6 +132,13 @@ def work_cancel(*, work: Work) -> Work:
         after={"status": row.status},
     )
     return row
+
+
+def _in_account(row: Work) -> bool:
+    """Whether SageMaker may have it, or a copy made for it: a look has to end it."""
+    if not isinstance(row, (OptimizationJob, Assessment)) or row.machine != Machine.SAGEMAKER:
+        return False
+    return row.started_at is not None or bool(row.remote.get("told"))
 
 
 @transaction.atomic

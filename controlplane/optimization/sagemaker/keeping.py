@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.utils import timezone
@@ -14,12 +14,17 @@ from controlplane.optimization.models import Artifact, Attempt, OptimizationJob,
 from controlplane.optimization.results import lineage_base, variant_register
 from controlplane.optimization.sagemaker.outputs import Output
 
+ENDED: Final = ("COMPLETED", "FAILED", "STOPPED")
+
 
 def remote_attempt(job: OptimizationJob, seen: dict[str, Any]) -> None:
     """When SageMaker's machine was at it, by SageMaker's own clock: what is metered."""
     started, ended = seen.get("OptimizationStartTime"), seen.get("OptimizationEndTime")
     if started is None:
         return
+    if ended is None and seen["OptimizationJobStatus"] in ENDED:
+        # SageMaker leaves the end out at times; nothing changes a job after it.
+        ended = max(started, seen.get("LastModifiedTime") or timezone.now())
     row, _ = Attempt.objects.get_or_create(
         subject=f"{job.KIND}-{job.pk}.1",
         defaults={

@@ -15,10 +15,8 @@ from controlplane.optimization.sagemaker.outputs import folder_remove
 class Uploads:
     """Of one job. What is there already is not sent again; jobs over one checkpoint share its copy."""
 
-    def __init__(
-        self, job: OptimizationJob, options: RemoteOptions, store: Store, *, beat: Callable[[], None]
-    ) -> None:
-        self._job, self._options, self._store, self._beat = job, options, store, beat
+    def __init__(self, job: OptimizationJob, store: Store) -> None:
+        self._job, self._store = job, store
 
     @property
     def _folder(self) -> str:
@@ -28,21 +26,21 @@ class Uploads:
     def _texts(self) -> str:
         return f"optimization-texts/{self._job.prompts_id}"
 
-    def weights(self) -> str:
+    def weights(self, options: RemoteOptions, *, beat: Callable[[], None]) -> str:
         """The s3:// prefix; "" where SageMaker reads one of its own models.
 
         Raises:
             InvalidInputError, UnavailableError: the checkpoint cannot be read.
             ProvisioningError: the store cannot be written.
         """
-        if self._options.model:
+        if options.model:
             return ""
-        source = self._options.weights or self._job.base_model.source
+        source = options.weights or self._job.base_model.source
         if source.startswith("s3://"):
             return source
         there = self._store.keys(self._folder)
         for name in checkpoint_files(source):
-            self._beat()
+            beat()
             if (key := f"{self._folder}/{name}") not in there:
                 checkpoint_put(self._store, source, name, key)
         return self._store.url(f"{self._folder}/")

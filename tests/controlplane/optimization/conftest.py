@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ from pytest_django import Settings
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
+from controlplane.deployments.models import Target
+from controlplane.deployments.targets import target_create
 from controlplane.optimization.models import OptimizationJob, PromptSet
 from controlplane.optimization.prompt_sets import prompts_create
 from controlplane.optimization.recipes import recipe_read
 from controlplane.optimization.services import job_create
+from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, Stand, run_stand
 
 COPY: Mapping[str, Any] = {"speculation": {"method": "ngram"}}
 """The smallest recipe there is: the weights as they are, served with speculation."""
@@ -74,3 +77,26 @@ def prompt_lines(*texts: str) -> BytesIO:
 def prompts(db: None) -> PromptSet:
     """Twenty texts."""
     return prompts_create(stream=prompt_lines(*[f"text {number}" for number in range(20)]), name="twenty")
+
+
+@pytest.fixture(scope="module")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """The local SageMaker, its clock standing still."""
+    with run_stand(
+        tmp_path_factory.mktemp("stand"), durations={"job": 100.0}, clock_running=False
+    ) as running:
+        running.client("s3").create_bucket(
+            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
+        )
+        yield running
+
+
+@pytest.fixture
+def target(db: None, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Target:
+    """An account there, and our credentials for it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY["access_key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY["secret_key"])
+    return target_create(
+        name="aws", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        store=f"s3://{BUCKET}/graft",
+    )  # fmt: skip

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.targets import target_create
+from controlplane.errors import UnavailableError
+from controlplane.optimization.claims import LEASE
 from controlplane.optimization.models import Assessment, PromptSet
+from controlplane.optimization.sagemaker import assessment_turn as turns
 from controlplane.optimization.sagemaker.assessment_request import assessment_request
 from controlplane.optimization.sagemaker.assessment_turn import assessment_turn
 from controlplane.optimization.services import work_cancel
@@ -149,6 +154,7 @@ def test_a_cancel_stops_it_and_a_refusal_is_told(stand: Stand, staff: Client, de
     until(refused, "running")
     assert "Could not find endpoint gone" in refused.reason
     assert work_cancel(work=refused).status == "cancelling"
+    Assessment.objects.filter(pk=refused.pk).update(cancel_asked_at=timezone.now() - 2 * LEASE)
     until(refused, "cancelled")
     fault = {"kind": "refusal", "operation": "CreateAIWorkloadConfig", "count": 1, "status": 400}
     stand.put("faults", [{**fault, "code": "AccessDeniedException", "message": "not authorized to perform"}])
@@ -158,6 +164,48 @@ def test_a_cancel_stops_it_and_a_refusal_is_told(stand: Stand, staff: Client, de
     assert until(denied, "failed").error_code == "sagemaker"
     asked = post(staff, "benchmarks", {"deployment": "llama", "workload": "y"}).json()["id"]
     assert post(staff, f"{asked}/cancel", {}).json()["status"] == "cancelled"
+
+
+def test_nothing_stays_after_a_refusal_and_after_a_cancel(
+    stand: Stand, staff: Client, deployment: Deployment, prompts: PromptSet
+) -> None:
+    body = {"deployment": "llama", "workload": "x", "prompts": prompts.pk}
+    sagemaker = stand.client("sagemaker")
+    refusal = {"kind": "refusal", "operation": "CreateAIBenchmarkJob", "count": 1, "status": 400}
+    message = "not authorized to perform"
+    stand.put("faults", [{**refusal, "code": "AccessDeniedException", "message": message}])
+    post(staff, "benchmarks", body)
+    until(Assessment.objects.get(), "failed")
+    assert [key for key in keys(stand) if "assessments" in key] == []
+    assert sagemaker.list_ai_workload_configs()["AIWorkloadConfigs"] == []
+    stand.put("faults", [{"kind": "unavailable", "operation": "CreateAIBenchmarkJob", "count": 1}])
+    post(staff, "benchmarks", body)
+    row = Assessment.objects.first()
+    assert row is not None
+    until(row, "running")
+    assert len([key for key in keys(stand) if "assessments" in key]) == 1
+    assert work_cancel(work=row).status == "cancelling"
+    Assessment.objects.filter(pk=row.pk).update(cancel_asked_at=timezone.now() - 2 * LEASE)
+    until(row, "cancelled")
+    assert [key for key in keys(stand) if "assessments" in key] == []
+    assert sagemaker.list_ai_workload_configs()["AIWorkloadConfigs"] == []
+
+
+def test_prompts_that_cannot_be_read_now_are_read_later(
+    stand: Stand, staff: Client, deployment: Deployment, prompts: PromptSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*, prompts: PromptSet) -> bytes:
+        raise UnavailableError("the store is away")
+
+    post(staff, "benchmarks", {"deployment": "llama", "workload": "x", "prompts": prompts.pk})
+    row = Assessment.objects.get()
+    with monkeypatch.context() as patch:
+        patch.setattr(turns, "prompts_read", away)
+        until(row, "running")
+        assert row.reason == "the store is away"
+        Assessment.objects.update(created_at=timezone.now() - timedelta(hours=2))
+        until(row, "failed")
+    assert "has not taken it within 1 h: the store is away" in row.reason
 
 
 def test_adapters_are_named_by_their_files() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,82 +14,25 @@ from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Target
-from controlplane.deployments.targets import target_create, target_remove
+from controlplane.deployments.targets import target_remove
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.metering.hosting.present import hosted_now
 from controlplane.optimization.artifacts import UNNEEDED_AFTER, artifacts_collect
-from controlplane.optimization.claims import Claim
+from controlplane.optimization.claims import LEASE, Claim
 from controlplane.optimization.models import Artifact, Attempt, OptimizationJob, PromptSet
 from controlplane.optimization.queueing import TASKS, works_sweep
 from controlplane.optimization.recipes import recipe_read
+from controlplane.optimization.sagemaker.look import GIVE_UP
 from controlplane.optimization.sagemaker.options import RemoteOptions
 from controlplane.optimization.sagemaker.request import configs
-from controlplane.optimization.sagemaker.turn import GIVE_UP, remote_turn
-from controlplane.optimization.services import job_create, job_remove, work_cancel
+from controlplane.optimization.services import job_remove, work_cancel
 from controlplane.task_queues import ROUTES
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
-from tests.sagemaker_local.stand import BUCKET, IMAGE, KEY, REGION, ROLE, Stand, run_stand
+from tests.controlplane.optimization.sagemaker_jobs import AWQ, asked, keys, look, until
+from tests.sagemaker_local.stand import BUCKET, IMAGE, REGION, ROLE, Stand
 
 pytestmark = pytest.mark.django_db
-AWQ: dict[str, Any] = {
-    "quantization": "awq_int4_g128",
-    "target": {"engine": "sagemaker", "hardware": "sm86", "instance_type": "ml.g5.12xlarge"},
-}
-
-
-@pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    with run_stand(
-        tmp_path_factory.mktemp("stand"), durations={"job": 100.0}, clock_running=False
-    ) as running:
-        running.client("s3").create_bucket(
-            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
-        )
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY["access_key"])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY["secret_key"])
-
-
-@pytest.fixture
-def target(db: None, stand: Stand) -> Target:
-    return target_create(
-        name="aws", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
-        store=f"s3://{BUCKET}/graft",
-    )  # fmt: skip
-
-
-def asked(base: BaseModel, recipe: dict[str, Any] = AWQ, **options: Any) -> OptimizationJob:
-    job, _ = job_create(
-        base_model=base,
-        recipe=recipe_read(recipe),
-        sagemaker=RemoteOptions.read({"target": "aws", **options}),
-    )
-    return job
-
-
-def look(job: OptimizationJob) -> OptimizationJob:
-    remote_turn(pk=job.pk)
-    job.refresh_from_db()
-    return job
-
-
-def until(job: OptimizationJob, status: str) -> OptimizationJob:
-    """Looks until it is so: the local SageMaker copies in a thread of its own."""
-    end = time.monotonic() + 60
-    while look(job).status != status:
-        assert time.monotonic() < end, (job.status, job.phase, job.reason)
-        time.sleep(0.05)
-    return job
-
-
-def keys(stand: Stand) -> list[str]:
-    listed = stand.client("s3").list_objects_v2(Bucket=BUCKET).get("Contents", ())
-    return sorted(item["Key"] for item in listed)
 
 
 def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(
@@ -232,7 +173,10 @@ def test_who_died_between_the_row_and_the_call_is_followed_by_one_that_calls(
     work_cancel(work=job)
     until(job, "cancelled")
     sagemaker.delete_optimization_job(OptimizationJobName=name)
-    OptimizationJob.objects.update(status="cancelling")
+    told = {key: job.remote["told"][key] for key in ("name", "request")}
+    OptimizationJob.objects.update(status="cancelling", remote={**job.remote, "told": told})
+    assert look(job).status == "cancelling", "who is late may be about to make it"
+    OptimizationJob.objects.update(cancel_asked_at=timezone.now() - LEASE - timedelta(seconds=1))
     assert look(job).status == "cancelled", "what is to be stopped is not made first"
     OptimizationJob.objects.update(status="running", cancel_asked_at=None)
     look(job)

@@ -1,0 +1,153 @@
+"""Ends of SageMaker's jobs: whatever fails, the work ends, and nothing stays in the account."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Target
+from controlplane.deployments.provisioners.base import ProvisioningError
+from controlplane.deployments.provisioners.sagemaker.account import Account
+from controlplane.deployments.provisioners.sagemaker.archives import Store
+from controlplane.optimization.models import Attempt, OptimizationJob
+from controlplane.optimization.sagemaker.keeping import remote_attempt
+from controlplane.optimization.services import work_cancel
+from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
+from tests.controlplane.optimization.sagemaker_jobs import asked, keys, look, until
+from tests.sagemaker_local.stand import BUCKET, Stand
+
+pytestmark = pytest.mark.django_db
+DENIED: dict[str, Any] = {
+    "kind": "refusal", "count": 1, "code": "AccessDeniedException", "message": "not authorized to perform",
+    "status": 400,
+}  # fmt: skip
+
+
+def test_one_that_was_removed_in_the_account_is_not_made_and_paid_for_again(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    job = look(asked(tiny_base))
+    sagemaker, name = stand.client("sagemaker"), job.remote["told"]["name"]
+    sagemaker.stop_optimization_job(OptimizationJobName=name)
+    stopped(stand, name)
+    sagemaker.delete_optimization_job(OptimizationJobName=name)
+    assert look(job).status == "failed"
+    assert "was removed in the account" in job.reason
+    assert copies(stand, target) == []
+
+
+def stopped(stand: Stand, name: str) -> None:
+    sagemaker, end = stand.client("sagemaker"), time.monotonic() + 60
+    while sagemaker.describe_optimization_job(OptimizationJobName=name)["OptimizationJobStatus"] != "STOPPED":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def copies(stand: Stand, target: Target) -> list[str]:
+    """What was put into the target's store for jobs, and not by SageMaker."""
+    return [key for key in keys(stand) if f"{target.owner}/optimization-" in key]
+
+
+def test_copies_go_after_a_refusal_and_after_a_cancel_before_sagemaker_has_it(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    stand.put("faults", [DENIED | {"operation": "CreateOptimizationJob"}])
+    assert look(asked(tiny_base)).status == "failed"
+    assert copies(stand, target) == []
+    stand.put("faults", [{"kind": "unavailable", "operation": "CreateOptimizationJob", "count": 1}])
+    job = look(asked(tiny_base))
+    assert (job.status, bool(copies(stand, target))) == ("running", True)
+    OptimizationJob.objects.update(remote={"options": job.remote["options"]})
+    job.refresh_from_db()
+    assert work_cancel(work=job).status == "cancelling", "a look is to remove the copies"
+    assert look(job).status == "cancelled"
+    assert copies(stand, target) == []
+
+
+def test_an_account_that_lets_nothing_be_removed_keeps_no_job_open(
+    stand: Stand, target: Target, tiny_base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(store: Store, keys: object) -> None:
+        raise ProvisioningError("allow s3:DeleteObject")
+
+    job = look(asked(tiny_base))
+    monkeypatch.setattr(Store, "remove", denied)
+    work_cancel(work=job)
+    until(job, "cancelled")
+    assert job.events.filter(event="left", detail__contains="allow s3:DeleteObject").count() == 1
+
+
+def test_a_checkpoint_that_was_read_anew_since_is_not_optimized(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    job = asked(tiny_base)
+    BaseModel.objects.update(checkpoint_sha256="0" * 64)
+    assert look(job).status == "failed"
+    assert (job.error_code, "is another" in job.reason) == ("source", True)
+    assert copies(stand, target) == []
+
+
+def test_every_end_ends_the_attempt(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
+    """SageMaker may leave the end's time out, and one that is given up is never seen to end."""
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    began = timezone.now() - timedelta(hours=2)
+    seen = {
+        "OptimizationJobName": "n", "OptimizationJobStatus": "INPROGRESS", "OptimizationStartTime": began,
+        "DeploymentInstanceType": "ml.g5.12xlarge", "LastModifiedTime": began + timedelta(hours=1),
+    }  # fmt: skip
+    remote_attempt(job, seen)
+    assert Attempt.objects.get().ended_at is None
+    remote_attempt(job, seen | {"OptimizationJobStatus": "COMPLETED"})
+    assert Attempt.objects.get().ended_at == began + timedelta(hours=1)
+    Attempt.objects.update(ended_at=None, seen_at=began + timedelta(minutes=5))
+    OptimizationJob.objects.update(target=None)
+    assert look(job).status == "failed"
+    assert Attempt.objects.get().ended_at == began + timedelta(minutes=5)
+
+
+def test_who_has_lost_the_lease_makes_nothing(
+    stand: Stand, target: Target, tiny_base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = asked(tiny_base, weights=f"s3://{BUCKET}/x/")
+    find = Account.find
+
+    def late(account: Account, *args: Any, **more: Any) -> Any:
+        OptimizationJob.objects.update(lease_owner="another")
+        return find(account, *args, **more)
+
+    monkeypatch.setattr(Account, "find", late)
+    name = look(job).remote["told"]["name"]
+    listed = stand.client("sagemaker").list_optimization_jobs()["OptimizationJobSummaries"]
+    assert name not in {item["OptimizationJobName"] for item in listed}
+
+
+def test_what_sagemaker_never_takes_ends(stand: Stand, target: Target, tiny_base: BaseModel) -> None:
+    fault = {"kind": "unavailable", "operation": "CreateOptimizationJob", "count": 2}
+    stand.put("faults", [fault])
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    assert job.status == "running"
+    OptimizationJob.objects.update(created_at=timezone.now() - timedelta(hours=13))
+    assert look(job).status == "failed"
+    assert "has not taken it within 12 h" in job.reason
+    lost = asked(tiny_base, weights=f"s3://{BUCKET}/y/")
+    OptimizationJob.objects.filter(pk=lost.pk).update(lost_attempts=3)
+    assert look(lost).status == "failed"
+    assert "vanished 3 times" in lost.reason
+
+
+def test_options_that_would_not_be_taken_today_are_followed_to_their_end(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    unasked = asked(tiny_base, weights=f"s3://{BUCKET}/y/")
+    job = look(asked(tiny_base, weights=f"s3://{BUCKET}/x/"))
+    options = job.remote["options"] | {"environment": {"HF_TOKEN": "x"}}
+    for row in (job, unasked):
+        OptimizationJob.objects.filter(pk=row.pk).update(remote={**row.remote, "options": options})
+    assert look(job).status == "running"
+    assert look(unasked).status == "failed"
+    assert "HF_TOKEN" in unasked.reason
