@@ -28,6 +28,7 @@ return 0
 """
 """GCRA: one number a caller, the time at which its bucket is full again; microseconds to wait, or 0."""
 _MINUTE_US: Final = 60_000_000
+_DAY_US: Final = 24 * 60 * _MINUTE_US
 
 
 def take(scope: str, *, per_minute: int) -> float:
@@ -36,8 +37,17 @@ def take(scope: str, *, per_minute: int) -> float:
     A minute's worth may come at once. Without Redis nobody is refused: what is counted here protects the
     control plane from a caller's loop, not a resource that is sold.
     """
+    return _take(scope, per_minute, _MINUTE_US)
+
+
+def take_daily(scope: str, *, per_day: int) -> float:
+    """The same for a day, of which all may come at once, counted beside the minutes of that scope."""
+    return _take(f"daily:{scope}", per_day, _DAY_US)
+
+
+def _take(scope: str, count: int, span_us: int) -> float:
     try:
-        arguments = [_MINUTE_US / per_minute, _MINUTE_US]
+        arguments = [span_us / count, span_us]
         wait = _redis(settings.GRAFTWORK.redis_url).eval(_TAKE, 1, f"graftwork:api-rate:{scope}", *arguments)
         return cast(int, wait) / 1e6
     except redis.RedisError as error:

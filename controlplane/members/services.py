@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.members.invitation_rate import invitation_rate_check
 from controlplane.members.models import Invitation
 from controlplane.members.selectors import member_get
 from controlplane.queue import enqueue
@@ -79,7 +80,7 @@ def invitation_create(
     Raises:
         InvalidInputError: no e-mail address, or no such role.
         ForbiddenError: `by` lacks a permission of the role.
-        ConflictError: a member already, or invited already.
+        ConflictError: a member already, or invited already, or too much mail at once.
     """
     email, wanted = email.strip().lower(), _role(role)
     check_grant(by, wanted)
@@ -105,6 +106,7 @@ def invitation_create(
             )
     except IntegrityError as error:
         raise ConflictError(f"{email} is invited already: send that invitation again") from error
+    invitation_rate_check(tenant=tenant, email=email)
     enqueue(SEND_INVITATION, invitation_id=invitation.pk)
     _record(tenant, "invitation.create", invitation, after={"email": email, "role": wanted})
     return invitation
@@ -116,7 +118,7 @@ def invitation_resend(*, invitation: Invitation, by: Access | None = None) -> In
 
     Raises:
         ForbiddenError: `by` lacks a permission of the role.
-        ConflictError: it was accepted or withdrawn meanwhile.
+        ConflictError: it was accepted or withdrawn meanwhile, or too much mail at once.
     """
     check_grant(by, Role(invitation.role))
     changed = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, revoked_at=None).update(
@@ -127,6 +129,7 @@ def invitation_resend(*, invitation: Invitation, by: Access | None = None) -> In
     )
     if not changed:
         raise ConflictError("the invitation was accepted or withdrawn: make another")
+    invitation_rate_check(tenant=invitation.tenant, email=invitation.email)
     enqueue(SEND_INVITATION, invitation_id=invitation.pk)
     before = {"expires_at": invitation.expires_at}
     invitation.refresh_from_db()

@@ -97,8 +97,12 @@ def remove(request: HttpRequest, tenant: Tenant, user_id: int) -> HttpResponse:
 def resend(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResponse:
     """Sends a new link; the one before is void."""
     invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
-    invitation_resend(invitation=invitation, by=page_access(request))
-    messages.success(request, _("%(email)s is sent a new link.") % {"email": invitation.email})
+    try:
+        invitation_resend(invitation=invitation, by=page_access(request))
+    except ConflictError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("%(email)s is sent a new link.") % {"email": invitation.email})
     return redirect("console:members", tenant=tenant.pk)
 
 

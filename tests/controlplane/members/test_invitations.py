@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from controlplane.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from controlplane.mail_server import MailServer
+from controlplane.members import invitation_rate
 from controlplane.members.mail import invitation_send
 from controlplane.members.models import Invitation
 from controlplane.members.selectors import invitation_by_token, invitation_token
@@ -180,6 +181,41 @@ def test_a_tenants_name_cannot_add_a_header(tenant: Tenant) -> None:
     tenant.save()
     assert send(invite(tenant).pk)
     assert "\n" not in mail.outbox[0].subject
+
+
+def test_an_address_is_sent_so_many_links_a_minute_and_no_more(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitation_rate, "PER_EMAIL", 1)
+    client = Client()
+    client.force_login(user_create(email="owner@acme.test", password=PASSWORD, tenant=tenant))
+    invitation = invite(tenant)
+    page = client.post(f"/t/acme/invitations/{invitation.pk}/resend", follow=True).content.decode()
+    assert "wait a minute, then send it again" in page
+    assert client.post(f"/api/v1/invitations/{invitation.pk}/resend").status_code == 409
+    assert Invitation.objects.get().nonce == invitation.nonce, "the link that was sent stays good"
+
+
+def test_a_tenant_sends_so_many_links_a_minute(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invitation_rate, "PER_TENANT", 1)
+    client = Client()
+    client.force_login(user_create(email="owner@acme.test", password=PASSWORD, tenant=tenant))
+    made, refused = (
+        client.post(
+            "/api/v1/invitations", {"email": email, "role": "viewer"}, content_type="application/json"
+        )
+        for email in ("a@acme.test", "b@acme.test")
+    )
+    assert (made.status_code, refused.status_code) == (201, 409)
+    assert "1 invitations are sent a minute" in refused.content.decode()
+    assert not Invitation.objects.filter(email="b@acme.test").exists()
+
+
+def test_an_address_is_sent_so_many_links_a_day(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invitation_rate, "PER_EMAIL_DAILY", 1)
+    invitation = invite(tenant)
+    with pytest.raises(ConflictError, match="tomorrow"):
+        invitation_resend(invitation=invitation)
 
 
 def test_invitations_by_rest(tenant: Tenant) -> None:
