@@ -68,6 +68,8 @@ class Environment:
             e-mail addresses with commas between.
         sign_up_requests_per_minute, sign_up_tokens_per_minute: limits of a tenant that signed up, until staff
             sets others; 0 lets none of its requests through until then.
+        sign_up_concurrency: of its requests, how many may be under way at once.
+        sign_up_adapters, sign_up_adapter_mb: how many adapters it may keep, and megabytes of them.
         deployment_drain_seconds: from a route's end until what it led to may be taken away.
         openai_http_key: bearer token of `openai_http` copies, as gateways have it.
         outgoing_allow: endpoints that tenants' URLs may lead to though they are not public.
@@ -115,6 +117,9 @@ class Environment:
     sign_up: str
     sign_up_requests_per_minute: int
     sign_up_tokens_per_minute: int
+    sign_up_concurrency: int
+    sign_up_adapters: int
+    sign_up_adapter_mb: int
     optimization_dir: Path
     optimization_python: str
     heartbeat_file: Path | None
@@ -155,6 +160,9 @@ class Environment:
             sign_up_tokens_per_minute=_count(
                 env, "SIGN_UP_TOKENS_PER_MINUTE", 60_000, least=0, most=99_999_999
             ),
+            sign_up_concurrency=_count(env, "SIGN_UP_CONCURRENCY", 8, least=0),
+            sign_up_adapters=_count(env, "SIGN_UP_ADAPTERS", 20, least=0),
+            sign_up_adapter_mb=_count(env, "SIGN_UP_ADAPTER_MB", 2000, least=0),
             outgoing_allow=_open_endpoints(env),
             api_rate=_count(env, "API_RATE", 1200),
             tenant_grace_days=_count(env, "TENANT_GRACE_DAYS", 30),

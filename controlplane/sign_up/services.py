@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from controlplane.adapters.quotas import quota_set
 from controlplane.audit.services import audit_record
 from controlplane.errors import ForbiddenError, InvalidInputError, NotFoundError
 from controlplane.limits.services import tenant_limits_set
@@ -24,6 +25,7 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import tenant_create, user_create
 
 LIFETIME: Final = dt.timedelta(hours=24)
+_MEGABYTE: Final = 10**6
 SEND: Final = "sign_up.send"
 RETRY_AFTER: Final = dt.timedelta(minutes=2)
 """When an attempt to send counts as failed: longer than a mail server's time limit."""
@@ -68,13 +70,20 @@ def sign_up_complete(*, sign_up: SignUp, slug: str, name: str, password: str) ->
         raise NotFoundError("this link was used meanwhile: log in")
     tenant = tenant_create(slug=slug.strip(), name=name)
     user = user_create(email=sign_up.email, password=password, tenant=tenant, role=Role.OWNER)
-    limits = {
-        "requests_per_minute": settings.GRAFTWORK.sign_up_requests_per_minute,
-        "tokens_per_minute": settings.GRAFTWORK.sign_up_tokens_per_minute,
-    }
-    tenant_limits_set(tenant=tenant, **limits)
+    _limit(tenant)
     audit_record(tenant=tenant.pk, action="tenant.sign_up", target=tenant, after={"email": user.email})
     return user, tenant
+
+
+def _limit(tenant: Tenant) -> None:
+    given = settings.GRAFTWORK
+    tenant_limits_set(
+        tenant=tenant,
+        requests_per_minute=given.sign_up_requests_per_minute,
+        tokens_per_minute=given.sign_up_tokens_per_minute,
+        concurrency=given.sign_up_concurrency,
+    )
+    quota_set(tenant=tenant, adapters=given.sign_up_adapters, size_bytes=given.sign_up_adapter_mb * _MEGABYTE)
 
 
 def sign_up_claim(*, sign_up_id: int) -> SignUp | None:

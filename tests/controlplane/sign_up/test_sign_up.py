@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from controlplane.adapters.models import AdapterQuota
 from controlplane.audit.models import AuditRecord
 from controlplane.environment import Environment
 from controlplane.errors import NotFoundError, SettingsError
@@ -76,6 +77,9 @@ def test_a_link_makes_a_tenant_and_its_owner_once() -> None:
     assert Project.objects.get().slug == Project.DEFAULT
     limits = ScopeLimits.objects.get()
     assert (limits.requests_per_minute, limits.tokens_per_minute) == (60, 60_000)
+    assert limits.concurrency == 8
+    quota = AdapterQuota.objects.get()
+    assert (quota.adapters, quota.size_bytes) == (20, 2 * 10**9)
     record = AuditRecord.objects.get(action="tenant.sign_up")
     assert (record.tenant, record.after) == ("new-co", {"email": EMAIL})
     assert Client().get(path).status_code == 404
