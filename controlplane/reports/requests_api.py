@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.conf import settings
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.request import Request
@@ -27,6 +26,7 @@ from controlplane.metering.requests import (
     request_attempts,
     request_page,
 )
+from controlplane.reports.days import days_asked
 from controlplane.tenants.permissions import request_access, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_names
@@ -157,8 +157,7 @@ class RequestApi(generics.GenericAPIView[Any]):
 
 
 def _wanted(values: Mapping[str, Any], project: str | None) -> RequestFilter:
-    end = values.get("end") or timezone.now().date()
-    start = values.get("start") or end - dt.timedelta(days=_DEFAULT_DAYS - 1)
+    start, end = days_asked(values, default=_DEFAULT_DAYS)
     named = {name: values[name] for name in (*_NAMES, "status") if values.get(name)}
     # Whoever reads one project's usage reads no other's, whatever they ask for.
     if project is not None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from decimal import Decimal
 from typing import Any
 
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.reports.api import REGION, InstancePriceSerializer
+from controlplane.reports.days import days_asked
 from controlplane.reports.instance_prices import NANO
 from controlplane.reports.savings import HOUR, TIERS
 from controlplane.reports.tenant_savings import TENANT_FORMULA, tenant_saving
@@ -35,8 +34,7 @@ class TenantSavingQuery(serializers.Serializer[Any]):
     tier = serializers.ChoiceField(choices=TIERS, default=TENANT_TIER, help_text="Which adapters count.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        end = attrs.get("end") or timezone.now().date()
-        start = attrs.get("start") or end - dt.timedelta(days=DEFAULT_DAYS - 1)
+        start, end = days_asked(attrs, default=DEFAULT_DAYS)
         return {**attrs, "start": start, "end": end}
 
 

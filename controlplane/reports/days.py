@@ -1,0 +1,24 @@
+"""The first and the last day of a report."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+
+
+def days_asked(values: Mapping[str, Any], *, default: int) -> tuple[dt.date, dt.date]:
+    """`start` and `end` of a validated query; `default` days up to `end` where no start is told, up to today
+    where neither is.
+
+    Raises ValidationError for an end so early that those days lead out of the calendar.
+    """
+    end = values.get("end") or timezone.now().date()
+    try:
+        return values.get("start") or end - dt.timedelta(days=default - 1), end
+    except OverflowError:
+        text = f"the {default} days up to it lead out of the calendar: give start too, or a later end"
+        raise serializers.ValidationError({"end": [text]}) from None
