@@ -75,6 +75,7 @@ class UsageReport:
     Attributes:
         groups: values of `group_by`, in its order.
         amounts: of each group.
+        priced_nano: what the tokens cost that have a price; all of them unless the total is unpriced.
     """
 
     start: dt.date
@@ -84,6 +85,7 @@ class UsageReport:
     groups: tuple[tuple[str, ...], ...]
     amounts: tuple[Told, ...]
     total: UsageRow
+    priced_nano: int
 
     @property
     def rows(self) -> tuple[UsageRow, ...]:
@@ -136,7 +138,7 @@ def usage_report(
     total = tuple(map(sum, zip(*amounts, strict=True))) if amounts else (0,) * 6
     return UsageReport(
         start, end, names, prices.currency(), tuple(ordered), _priced(amounts),
-        UsageRow({}, *_priced([total])[0]),
+        UsageRow({}, *_priced([total])[0]), total[4],
     )  # fmt: skip
 
 

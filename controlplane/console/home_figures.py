@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Final
 
 from controlplane.billing.price_list import PriceList
@@ -32,7 +31,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of a range of UTC days. `errors_percent` and the times are None where nothing was asked."""
+    """Of a range of UTC days. `errors_percent` and the times are None where nothing was asked; `nano` is what
+    it cost as far as it is priced."""
 
     total: UsageRow
     errors: int
@@ -42,15 +42,11 @@ class Figures:
     spend: list[Bar]
     tokens: list[Bar]
     failed: list[Bar]
+    nano: int
 
     @property
     def errors_percent(self) -> float | None:
         return self.errors * 100 / self.total.requests if self.total.requests else None
-
-    @property
-    def nano(self) -> int:
-        """What it cost, as far as it is priced."""
-        return int(Decimal(self.total.price or 0) * 10**9)
 
 
 def home_figures(
@@ -79,6 +75,7 @@ def home_figures(
             times,
             [sum(row.requests for row in found if row.group["status"] == "error") for found in rows.values()],
         ),
+        report.priced_nano,
     )
     return figures, report
 

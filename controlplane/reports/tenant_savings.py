@@ -32,7 +32,6 @@ from controlplane.tenants.models import Tenant
 TENANT_FORMULA: Final = "saving = 1 - paid / dedicated; dedicated = adapter-hours x price of dedicated_type"
 MOST_SHOWN: Final = 100
 _MOST_DAYS: Final = 31
-_NANO: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class TenantSaving:
     Attributes:
         price: of the dedicated machine on the first day.
         versions: the `MOST_SHOWN` of the tenant's own that were there longest.
-        unpriced: some of its calls have no price: what it paid is more than is said.
+        unpriced: some of its calls have no price: what it paid is more than is said, where the others are.
     """
 
     adapter_seconds: int
@@ -105,8 +104,7 @@ def tenant_saving(
     prices = InstancePrices()
     price = price_on(prices, start, wanted, region, field="dedicated_type")
     report = usage_report(tenant=tenant, start=start, end=end, group_by=())
-    paid = hosting_booked_nano(tenant=tenant.pk, start=start, end=end)
-    paid += int(Decimal(report.total.price or 0) * _NANO)
+    paid = hosting_booked_nano(tenant=tenant.pk, start=start, end=end) + report.priced_nano
     hours = _daily(tenant.pk, start, end, tier)
     days = _seconds_by_day(hours)
     at = {day: price_on(prices, day, wanted, region, field="dedicated_type") for day in days}

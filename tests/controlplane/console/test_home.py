@@ -144,6 +144,23 @@ def test_what_needs_somebody_is_named(dev: Client, acme: Team, globex: Team, bas
 
 
 @pytest.mark.usefixtures("priced")
+@pytest.mark.parametrize("bases", [("tiny",), ("tiny", "unpriced")])
+def test_prepaid_money_that_ends_soon_is_told_whatever_has_no_price(
+    dev: Client, acme: Team, bases: tuple[str, ...]
+) -> None:
+    tenant_limits_set(tenant=acme.tenant, prepaid_stop=True)
+    for base in bases:
+        UsageRollup.objects.create(
+            day=timezone.now().date(), tenant="acme", project="default", key_id="another", adapter="",
+            alias="", base_model=base, backend="worker", status="ok", requests=1, prompt_tokens=10**9,
+            cached_tokens=0, completion_tokens=0,
+        )  # fmt: skip
+    # 10**9 tokens at 150 nano were used in a week: less is left.
+    payment_record(tenant=acme.tenant, amount_nano=10**11)
+    assert "at the present pace it ends within" in text_of(dev)
+
+
+@pytest.mark.usefixtures("priced")
 def test_an_unpaid_invoice_is_due_until_it_is_paid(dev: Client, acme: Team) -> None:
     month = dt.date(2026, 1, 1)
     UsageRollup.objects.create(

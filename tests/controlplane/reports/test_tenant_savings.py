@@ -99,9 +99,11 @@ def test_a_version_on_two_deployments_needs_one_endpoint(client: Client, tenant:
 @pytest.mark.usefixtures("priced")
 def test_what_is_unpriced_states_no_saving(client: Client, tenant: Tenant) -> None:
     hosted("acme", "pirate", 3)
+    used("acme", 2000)
     used("acme", 1, base_model="unpriced")
     found = saving(client, tenant).json()
     assert (found["percent"], found["unpriced"]) == (None, True)
+    assert found["paid"] == "2.000000000", "what has a price"
 
 
 @pytest.mark.usefixtures("priced")
@@ -120,6 +122,16 @@ def test_what_cannot_be_asked_is_refused(client: Client, tenant: Tenant) -> None
     assert "no machine has a price" in str(saving(client, tenant, region="eu-west-9").json())
     assert saving(client, tenant, end="2026-03-01").status_code == 400
     assert saving(client, tenant, tier="x").status_code == 400
+
+
+@pytest.mark.usefixtures("priced")
+def test_days_before_the_calendar_are_told_by_their_field(client: Client, tenant: Tenant) -> None:
+    client.force_login(user_create(email="o@x.test", password="long-enough-7", tenant=tenant))
+    for path in ("savings", "requests"):
+        early = client.get(f"/api/v1/{path}", {"end": "0001-01-05"})
+        assert early.status_code == 400, path
+        assert "lead out of the calendar" in early.content.decode()
+        assert '"end"' in early.content.decode()
 
 
 @pytest.fixture
@@ -148,6 +160,9 @@ def test_the_page_shows_the_same(member: Client, tenant: Tenant, other_tenant: T
     wrong = member.get("/t/acme/billing/savings/", {**RANGE, "dedicated_type": "ml.none.large"})
     assert wrong.status_code == 422
     assert "has no price" in wrong.content.decode()
+    early = member.get("/t/acme/billing/savings/", {"end": "0001-01-05"})
+    assert early.status_code == 422
+    assert "lead out of the calendar" in early.content.decode()
     today = member.get("/t/acme/billing/savings/").content.decode()
     assert "No adapter was there" in today
     assert f'value="{timezone.now().date()}"' in today
