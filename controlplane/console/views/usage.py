@@ -122,8 +122,9 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 def _state(request: HttpRequest, asked: Question) -> dict[str, Any]:
     """Links that change one thing of the address and keep the rest."""
 
-    def link(**changed: str | None) -> str:
+    def link(without: str = "", **changed: str | None) -> str:
         query = request.GET.copy()
+        query.setlist("none", [name for name in query.getlist("none") if name != without])
         for name, value in changed.items():
             query.pop(name, None)
             if value is not None:
@@ -138,8 +139,9 @@ def _state(request: HttpRequest, asked: Question) -> dict[str, Any]:
         "groups": EXPLORED,
         "buckets": BUCKETS,
         "measures": [(name, name == asked.measure, link(measure=name)) for name in MEASURES],
-        "only": [(name, value, link(**{name: None, "none": None})) for name, value in asked.only.items()],
+        "only": [(name, value, link(without=name, **{name: None})) for name, value in asked.only.items()],
         "fields": [(name, asked.only.get(name, "")) for name in EXPLORED],
+        "nothing_of": [name for name, value in asked.only.items() if not value],
         "query": request.GET.urlencode(),
     }
 
@@ -178,7 +180,9 @@ def _drill(request: HttpRequest, asked: Question, line: Line) -> str:
 
 
 def _change(now: UsageRow, before: UsageRow, measure: str) -> str:
-    """By how much it changed against the period before; '' where there was nothing."""
+    """By how much it changed against the period before; '' where there was nothing, or a price is unknown."""
+    if measure == "price" and (now.unpriced or before.unpriced):
+        return ""
     if not (was := measured(before, measure)):
         return ""
     return f"{(measured(now, measure) - was) * 100 / was:+.1f} %"

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from django.db import connection
@@ -117,6 +118,30 @@ def test_the_period_before_is_as_long_and_ends_the_day_before(dev: Client) -> No
     assert "+200.0 %" in page
     assert "+50.0 %" in page
     assert "28 Feb" in page
+
+
+@pytest.mark.usefixtures("priced")
+@pytest.mark.parametrize("unpriced", [DAY, dt.date(2026, 3, 1)])
+def test_where_a_price_is_unknown_nothing_is_compared(dev: Client, unpriced: dt.date) -> None:
+    book(
+        used(30), used(60, day=dt.date(2026, 3, 1)), used(5, day=unpriced, base_model="unpriced"),
+    )  # fmt: skip
+    page = text_of(dev, {"measure": "price", "group": "project"})
+    assert not re.search(r"[+-][0-9.]+ %", page)
+    assert re.search(r"-[0-9.]+ %", text_of(dev, {"group": "project"})), "tokens are"
+
+
+def test_what_has_no_adapter_and_no_alias_is_two_filters(dev: Client) -> None:
+    book(used(10), used(20, adapter=engine("pirate")), used(40, alias="prod"))
+    nothing = {"adapter": "", "alias": "", "none": ["adapter", "alias"], "group": "key"}
+    page = text_of(dev, nothing)
+    assert re.findall(r'<input type="hidden" name="none" value="(\w+)">', page) == ["adapter", "alias"]
+    (link,) = re.findall(r'href="(\?[^"]+)" data-testid="only-alias"', page)
+    link = link.replace("&amp;", "&")
+    assert parse_qs(link[1:], keep_blank_values=True)["none"] == ["adapter"]
+    page = dev.get(PATH + link).content.decode()
+    assert 'data-testid="only-adapter"' in page
+    assert 'data-testid="only-alias"' not in page
 
 
 def test_hours_are_those_of_the_hourly_sums(dev: Client) -> None:
