@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address, ip_network
+
 from django.conf import settings
 from django.http import HttpRequest
 from rest_framework.request import Request
 
-from gateway.addresses import Address, Networks, client_address
+from gateway.addresses import Address, Network, Networks, client_address
+
+
+def request_client(request: Request | HttpRequest) -> Address | Network | None:
+    """Whom to count: of IPv6 the /64, all of which one client has."""
+    address = request_address(request)
+    return ip_network((address, 64), strict=False) if isinstance(address, IPv6Address) else address
 
 
 def request_address(request: Request | HttpRequest) -> Address | None:

@@ -15,7 +15,8 @@ from django.utils import timezone
 
 from controlplane.adapters.quotas import quota_set
 from controlplane.audit.services import audit_record
-from controlplane.errors import ForbiddenError, InvalidInputError, NotFoundError
+from controlplane.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
+from controlplane.http.throttling import take_daily
 from controlplane.limits.services import tenant_limits_set
 from controlplane.queue import enqueue
 from controlplane.sign_up.models import SignUp
@@ -25,6 +26,10 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import tenant_create, user_create
 
 LIFETIME: Final = dt.timedelta(hours=24)
+QUIET: Final = dt.timedelta(minutes=15)
+"""For so long after a link no other is sent: anyone may ask for one, which makes the one before void."""
+PER_EMAIL_DAILY: Final = 5
+"""Links a day that one e-mail address is sent."""
 _MEGABYTE: Final = 10**6
 SEND: Final = "sign_up.send"
 RETRY_AFTER: Final = dt.timedelta(minutes=2)
@@ -33,12 +38,13 @@ RETRY_AFTER: Final = dt.timedelta(minutes=2)
 
 @transaction.atomic
 def sign_up_begin(*, email: str) -> SignUp:
-    """Has a link sent to the address. Nothing else is made, and nothing told of whether the address has an
-    account: the e-mail says so, to who reads it.
+    """Has a link sent to the address, unless one was within `QUIET`. Nothing else is made, and nothing told
+    of whether the address has an account: the e-mail says so, to who reads it.
 
     Raises:
         InvalidInputError: no e-mail address.
         ForbiddenError: nobody may sign up, or nobody of the address's domain.
+        ConflictError: it was sent `PER_EMAIL_DAILY` of them today.
     """
     email = email.strip().lower()
     try:
@@ -46,7 +52,12 @@ def sign_up_begin(*, email: str) -> SignUp:
     except ValidationError as error:
         raise InvalidInputError("enter an e-mail address, as name@example.com", field="email") from error
     _check_domain(email)
-    fresh = {"nonce": secrets.token_hex(16), "expires_at": timezone.now() + LIFETIME}
+    until = timezone.now() + LIFETIME
+    if recent := SignUp.objects.filter(email=email, expires_at__gt=until - QUIET).first():
+        return recent
+    if take_daily(f"sign-up:mail:{email}", per_day=PER_EMAIL_DAILY):
+        raise ConflictError(f"{email} was sent {PER_EMAIL_DAILY} links today: use the last, or come tomorrow")
+    fresh = {"nonce": secrets.token_hex(16), "expires_at": until}
     sign_up, _ = SignUp.objects.update_or_create(
         email=email, defaults={**fresh, "attempted_at": None, "sent_at": None}
     )

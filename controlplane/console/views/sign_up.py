@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.console.pages import field_errors
 from controlplane.errors import ControlPlaneError, NotFoundError
-from controlplane.http.addresses import request_address
+from controlplane.http.addresses import request_client
 from controlplane.http.throttling import take
 from controlplane.row_security.scope import every_row
 from controlplane.sign_up.models import SignUp
@@ -100,5 +100,5 @@ def _complete(request: HttpRequest, sign_up: SignUp) -> HttpResponse:
 
 def _waits(request: HttpRequest, scope: str, per_minute: int) -> bool:
     """Whether this client, or what `scope` names, has done so too often."""
-    client = take(f"sign-up:address:{request_address(request)}", per_minute=PER_ADDRESS)
+    client = take(f"sign-up:address:{request_client(request)}", per_minute=PER_ADDRESS)
     return bool(client or take(f"sign-up:{scope}", per_minute=per_minute))

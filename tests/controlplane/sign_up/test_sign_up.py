@@ -5,23 +5,26 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
+import secrets
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
 from django.core import mail
+from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.adapters.models import AdapterQuota
 from controlplane.audit.models import AuditRecord
+from controlplane.console.views import sign_up as sign_up_views
 from controlplane.environment import Environment
-from controlplane.errors import NotFoundError, SettingsError
+from controlplane.errors import ConflictError, NotFoundError, SettingsError
 from controlplane.limits.models import ScopeLimits
 from controlplane.sign_up.models import SignUp
 from controlplane.sign_up.selectors import sign_up_by_token, sign_up_token
-from controlplane.sign_up.services import sign_up_begin, sign_up_complete
+from controlplane.sign_up.services import PER_EMAIL_DAILY, QUIET, sign_up_begin, sign_up_complete
 from controlplane.sign_up.tasks import send_due
 from controlplane.tenants.models import Membership, Project, Tenant, User
 from controlplane.tenants.services import tenant_create, user_create
@@ -145,6 +148,49 @@ def test_links_are_sent_so_often_and_no_more() -> None:
     assert others[-1] == 429
 
 
+def later() -> None:
+    """A quarter of an hour goes by."""
+    SignUp.objects.update(expires_at=F("expires_at") - QUIET)
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_strangers_wish_voids_no_link_that_was_just_sent() -> None:
+    path = ask(Client())
+    Client().post("/sign-up", {"email": EMAIL})
+    send_due()
+    assert len(mail.outbox) == 1
+    assert Client().get(path).status_code == 200
+    later()
+    sign_up_begin(email=EMAIL)
+    send_due()
+    assert len(mail.outbox) == 2
+    assert Client().get(path).status_code == 404
+
+
+@pytest.mark.usefixtures("offered")
+def test_an_address_is_sent_so_many_links_a_day() -> None:
+    for _ in range(PER_EMAIL_DAILY):
+        sign_up_begin(email=EMAIL)
+        later()
+    with pytest.raises(ConflictError, match="5 links today"):
+        sign_up_begin(email=EMAIL)
+    refused = Client().post("/sign-up", {"email": EMAIL})
+    assert refused.status_code == 422
+    assert "or come tomorrow" in refused.content.decode()
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_network_of_ipv6_is_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sign_up_views, "PER_ADDRESS", 1)
+
+    def answer(address: str) -> int:
+        form = {"email": f"{secrets.token_hex(4)}@example.com"}
+        return Client(REMOTE_ADDR=address).post("/sign-up", form).status_code
+
+    answers = [answer(address) for address in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "192.0.2.1")]
+    assert answers == [200, 429, 200, 200]
+
+
 @pytest.mark.usefixtures("offered")
 @pytest.mark.parametrize("end", ["used", "again", "expired", "forged"])
 def test_a_link_that_is_over_opens_nothing(end: str) -> None:
@@ -155,6 +201,7 @@ def test_a_link_that_is_over_opens_nothing(end: str) -> None:
         case "used":
             sign_up_complete(sign_up=sign_up, slug="new-co", name="", password=PASSWORD)
         case "again":
+            later()
             sign_up_begin(email=EMAIL)
         case "expired":
             SignUp.objects.update(expires_at=timezone.now() - dt.timedelta(seconds=1))
