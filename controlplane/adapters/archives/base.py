@@ -18,6 +18,8 @@ MAX_RATIO: Final = 200
 RATIO_COUNTS_FROM: Final = 16 << 20
 """Unpacked bytes below which any ratio is harmless."""
 MAX_ENTRIES: Final = 1000
+MOST_CARDS: Final = 16
+"""That are held until it shows which folder is the adapter's."""
 MAX_READ: Final = 2 << 20
 """Longest single read that an archive's own lengths may cause: a directory or header beyond it is hostile."""
 
@@ -28,10 +30,10 @@ class Entries:
     def __init__(self) -> None:
         self._seen = set[str]()
         self._found = dict[str, str]()
-        self._card: str | None = None
+        self._cards = 0
 
     def admit(self, name: str, *, kind: str, is_folder: bool = False) -> str | None:
-        """The adapter file that this entry is, else None.
+        """The adapter file that this entry is, or a card that may be the adapter's, else None.
 
         Args:
             kind: `file`, or in words what else it is, which is refused.
@@ -66,22 +68,28 @@ class Entries:
             raise RefusedError(f"{' and '.join(ADAPTER_FILES)} lie in different folders of the archive")
 
     @property
-    def has_foreign_card(self) -> bool:
-        """Whether the card that was admitted is of another folder than the adapter; told at the end."""
-        return self._card is not None and self._card not in self._found.values()
+    def folder(self) -> str:
+        """The adapter's, as `folder_of` has it; known once `finish` is content."""
+        return next(iter(self._found.values()))
 
     def _adapter_file(self, name: str) -> str | None:
-        folder, _, file = name.rpartition("/")
-        if file == MODEL_CARD and self._card is None:
-            self._card = _plain(folder)
-            return file
+        folder, file = folder_of(name), name.rpartition("/")[2]
+        if file == MODEL_CARD:
+            return file if self._may_be_own(folder) else None
         if file not in ADAPTER_FILES:
             return None
         if file in self._found:
             raise RefusedError(f"the archive holds {file} in two folders: pack one adapter alone")
-        self._found[file] = _plain(folder)
+        self._found[file] = folder
         return file
 
+    def _may_be_own(self, folder: str) -> bool:
+        if self._found:
+            return folder in self._found.values()
+        self._cards += 1
+        return self._cards <= MOST_CARDS
 
-def _plain(folder: str) -> str:
-    return folder.removeprefix("./").strip("/")
+
+def folder_of(name: str) -> str:
+    """The folder of an entry, the same whichever way it is written."""
+    return name.rpartition("/")[0].removeprefix("./").strip("/")

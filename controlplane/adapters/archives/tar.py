@@ -13,6 +13,7 @@ from controlplane.adapters.archives.base import (
     RATIO_COUNTS_FROM,
     Entries,
     Put,
+    folder_of,
 )
 from controlplane.artifact_store import ByteStream
 from controlplane.errors import RefusedError
@@ -36,7 +37,7 @@ def unpack_tar(stream: ByteStream, put: Put) -> None:
     with gzip.GzipFile(fileobj=cast(IO[bytes], packed)) as plain:
         unpacked = cast(IO[bytes], _Unpacked(plain, packed))
         with tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Member) as archive:
-            entries, card = Entries(), b""
+            entries, cards = Entries(), dict[str, bytes]()
             for member in archive:
                 is_plain = (member.isreg() and not member.issparse()) or member.isdir()
                 kind = "file" if is_plain else "file of unknown kind"
@@ -44,11 +45,11 @@ def unpack_tar(stream: ByteStream, put: Put) -> None:
                 body = archive.extractfile(member) if name is not None else None
                 if name == MODEL_CARD and body is not None:
                     # Whose it is shows when the adapter's files have come.
-                    card = body.read(MAX_CARD_BYTES)
+                    cards.setdefault(folder_of(member.name), body.read(MAX_CARD_BYTES))
                 elif name is not None and body is not None:
                     put(name, body)
             entries.finish()
-            if card and not entries.has_foreign_card:
+            if card := cards.get(entries.folder):
                 put(MODEL_CARD, io.BytesIO(card))
 
 

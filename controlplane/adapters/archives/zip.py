@@ -13,6 +13,7 @@ from controlplane.adapters.archives.base import (
     RATIO_COUNTS_FROM,
     Entries,
     Put,
+    folder_of,
 )
 from controlplane.artifact_store import ByteStream
 from controlplane.errors import RefusedError
@@ -39,7 +40,7 @@ def unpack_zip(stream: ByteStream, put: Put) -> None:
 
 
 def _unpack(archive: zipfile.ZipFile, put: Put) -> None:
-    entries, wanted, total = Entries(), dict[str, zipfile.ZipInfo](), 0
+    entries, wanted, cards, total = Entries(), dict[str, zipfile.ZipInfo](), dict[str, zipfile.ZipInfo](), 0
     for info in archive.infolist():
         mode = stat.S_IFMT(info.external_attr >> 16)
         # orig_filename: zipfile cuts a name at its first NUL.
@@ -50,11 +51,13 @@ def _unpack(archive: zipfile.ZipFile, put: Put) -> None:
         total += info.file_size
         if total > MAX_ARCHIVE_BYTES:
             raise RefusedError(f"the archive unpacks to more than the {MAX_ARCHIVE_BYTES} bytes accepted")
-        if name is not None:
+        if name == MODEL_CARD:
+            cards.setdefault(folder_of(info.orig_filename), info)
+        elif name is not None:
             wanted[name] = info
     entries.finish()
-    if entries.has_foreign_card:
-        del wanted[MODEL_CARD]
+    if card := cards.get(entries.folder):
+        wanted[MODEL_CARD] = card
     for name, info in wanted.items():
         with archive.open(info) as stream:
             put(name, stream)

@@ -35,6 +35,8 @@ def card_of(version: AdapterVersion) -> str:
     [
         ({"bot/README.md": b"# Bot"}, "# Bot"),
         ({"README.md": b"of the repository"}, ""),
+        ({"README.md": b"of the repository", "bot/README.md": b"# Bot"}, "# Bot"),
+        ({"bot/README.md": b"# Bot", "README.md": b"of the repository"}, "# Bot"),
         ({"bot/checkpoint-1/README.md": b"of a checkpoint"}, ""),
         ({"bot/readme.md": b"another name"}, ""),
         ({}, ""),
