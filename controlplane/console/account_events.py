@@ -34,7 +34,7 @@ _STRANGERS: Final = 60
 @receiver(user_logged_in)
 def _logged_in(sender: Any, request: HttpRequest, user: User, **_: Any) -> None:
     methods = [_method(entry) for entry in get_authentication_records(request, user)]
-    _record(user, "user.login", after={"methods": methods or ["invitation"]})
+    _record(user, "user.login", after={"methods": methods or [_door(request)]})
 
 
 @receiver(user_logged_out)
@@ -99,6 +99,12 @@ def _provider_disconnected(sender: Any, instance: SocialAccount, **_: Any) -> No
 
 def _identity(account: SocialAccount) -> dict[str, str]:
     return {"provider": account.provider, "uid": account.uid}
+
+
+def _door(request: HttpRequest) -> str:
+    """By which link somebody came in who has not logged in by anything else."""
+    match = request.resolver_match
+    return "sign_up" if match and match.view_name == "console:sign-up-confirm" else "invitation"
 
 
 def _method(entry: dict[str, Any]) -> str:

@@ -85,6 +85,8 @@ def test_a_link_makes_a_tenant_and_its_owner_once() -> None:
     assert (quota.adapters, quota.size_bytes) == (20, 2 * 10**9)
     record = AuditRecord.objects.get(action="tenant.sign_up")
     assert (record.tenant, record.after) == ("new-co", {"email": EMAIL})
+    login = AuditRecord.objects.get(action="user.login")
+    assert (login.tenant, login.after) == ("new-co", {"methods": ["sign_up"]})
     assert Client().get(path).status_code == 404
     send_due()
     assert len(mail.outbox) == 1
