@@ -43,12 +43,27 @@ document.addEventListener("change", (event) => {
   }
 });
 
+const reached = new WeakSet();
+
+/** Sends the form if the server answers: a browser that calls itself offline reaches its own machine, say. */
+async function sendIfReached(form, submitter) {
+  try {
+    await fetch("/", { method: "HEAD", redirect: "manual", cache: "no-store" });
+  } catch {
+    toast("error", toastText("lost"));
+    return;
+  }
+  reached.add(form);
+  form.requestSubmit(submitter);
+  reached.delete(form);
+}
+
 // A form sent twice by a double click would do its work twice. By attribute: a control may be called "dataset".
 document.addEventListener("submit", (event) => {
-  if (!navigator.onLine && !event.defaultPrevented) {
+  if (!navigator.onLine && !event.defaultPrevented && !reached.has(event.target)) {
     // The browser would put its own page in the place of what was entered here.
     event.preventDefault();
-    toast("error", toastText("lost"));
+    sendIfReached(event.target, event.submitter);
     return;
   }
   if (!event.target.matches("[data-once]")) return;

@@ -3,16 +3,26 @@ import { say, setup } from "./setup.js";
 
 const SPARE_SECONDS = 30;
 let issued = null;
+let ends = 0;
 
 async function issue(csrf) {
   const response = await fetch(setup.urls.key, { method: "POST", headers: { "X-CSRFToken": csrf }, redirect: "error" }).catch(() => null);
   if (!response?.ok) throw new Error(say("noKey"));
-  return response.json();
+  const made = await response.json();
+  ends = made.expires_at;
+  return made.key;
 }
 
 /** A key with at least half a minute left; those who ask at once get the same. Throws an Error that says what to do. */
-export async function apiKey(csrf) {
-  const held = await issued?.catch(() => null);
-  if (!held || held.expires_at - Date.now() / 1000 < SPARE_SECONDS) issued = issue(csrf);
-  return (await issued).key;
+export function apiKey(csrf) {
+  // Decided before anything is awaited: columns that ask in one go would each find none, and make one.
+  if (!issued || ends - Date.now() / 1000 < SPARE_SECONDS) {
+    ends = Infinity; // until it is known: it is under way
+    const asked = issue(csrf);
+    issued = asked;
+    asked.catch(() => {
+      if (issued === asked) issued = null;
+    });
+  }
+  return issued;
 }
