@@ -227,9 +227,13 @@ def test_answers_stream_beside_each_other(open_page: Open) -> None:
         route.fulfill(status=200, content_type="text/event-stream", body=body)
 
     page.route(COMPLETIONS, answer)
+    posted: list[str] = []
+    page.on("request", lambda sent: posted.append(sent.url) if sent.method == "POST" else None)
     page.get_by_test_id("prompt").fill("hello")
     page.get_by_test_id("prompt").press("Enter")
     for log in page.get_by_test_id("answer-log").all():
         expect(log).to_contain_text("Ahoy <b>matey</b>")
     expect(page.get_by_test_id("metrics").first).to_contain_text("7 in · 2 out")
     assert sorted(str(body["model"]) for body in asked) == ["support-bot", "tiny"]
+    issued = [url for url in posted if not url.endswith("/v1/chat/completions")]
+    assert len(issued) == 1, "one key for all columns"
