@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from demo.effects import ADAPTERS
+from tests.walk.complaints import complaints_of
 from tests.walk.product import Product, TenantAccess
 from worker_engine.protocol import ADAPTER_FILES
 
@@ -21,13 +22,9 @@ ANSWER_MS = 60_000
 @pytest.fixture
 def page(browser: Browser, product: Product) -> Iterator[Page]:
     """The second tenant's home page; an error in the browser's console fails the test."""
-    complaints: list[str] = []
     with browser.new_context() as context:
         page = context.new_page()
-        page.on(
-            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
-        )
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        complaints = complaints_of(page)
         _log_in(page, product, product.tenants[1])
         yield page
     assert complaints == []

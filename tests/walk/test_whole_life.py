@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from demo.credentials import OPERATOR
 from demo.effects import ADAPTERS
+from tests.walk.complaints import complaints_of
 from tests.walk.product import Product, logged_in
 from worker_engine.protocol import ADAPTER_FILES
 
@@ -28,14 +29,10 @@ PASSWORD = "correct-horse-battery"
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A stranger's browser; an error in its console fails the test."""
-    complaints: list[str] = []
     with browser.new_context() as context:
         context.set_default_timeout(WAIT_MS)
         page = context.new_page()
-        page.on(
-            "console", lambda message: complaints.append(message.text) if message.type == "error" else None
-        )
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        complaints = complaints_of(page)
         yield page
     assert complaints == []
 

@@ -17,6 +17,7 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
 from controlplane.metering.models import UsageEventRow
+from controlplane.metering.partitions import partitions_ensure
 from controlplane.operations.fleet.figures import read_figures
 from controlplane.operations.fleet.looks import copies_look
 from controlplane.operations.fleet.overview import CopyState, fleet_overview
@@ -55,6 +56,7 @@ def version(tenant: Tenant, base: BaseModel, name: str, digit: str) -> AdapterVe
 
 def used(base: BaseModel, copy: str, adapter: str, *, status: str = "ok", ttft: float = 20.0) -> None:
     at = timezone.now() - dt.timedelta(seconds=30)
+    partitions_ensure([at.date()])
     UsageEventRow.objects.create(
         event_id=uuid.uuid4(), day=at.date(), hour=at.hour, tenant="acme", project="p", key_id="k",
         request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,
