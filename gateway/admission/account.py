@@ -34,6 +34,9 @@ class Account(Protocol):
     def forgotten(self) -> None:
         """Redis lost its data: the next operation reports what this process has used and holds."""
 
+    def lapsed(self) -> None:
+        """Redis answers again, and may have given others what it did not know to be held here."""
+
     def alone(self) -> None:
         """Redis is away: whoever waits is decided without it."""
 

@@ -138,6 +138,8 @@ class Broker:
             arguments += account.operation()
         sent = clock.now()
         answer = await _patiently(self._script(keys=keys, args=arguments))
+        if self.away or clock.now() >= self.dead_at:
+            self._state_anew()
         self.dead_at = sent + GATEWAY_TTL_MS / 1000 - _GUARD_SECONDS
         (epoch, quarantine, self.gateways, redis_ms), *answers = answer
         self._offset_ms = redis_ms - sent * 1000
@@ -153,8 +155,7 @@ class Broker:
                 self._pending[account] = None
         if quarantine:
             return min(BEAT_SECONDS, int(quarantine) / 1000 + 0.01)
-        # What was used without Redis is told at once.
-        return 0.0 if returned else BEAT_SECONDS
+        return BEAT_SECONDS
 
     def _enter(self, epoch: str, accounts: list[Account]) -> float:
         """Another life of the data in Redis than the one known: everyone reports at once."""
@@ -167,6 +168,13 @@ class Broker:
             account.forgotten()
             self._pending[account] = None
         return 0.0
+
+    def _state_anew(self) -> None:
+        """Redis does not know what was taken without it, nor of whom it took for dead: all is told at once."""
+        for account in self._accounts:
+            account.lapsed()
+            self._pending[account] = None
+        self._bell.set()
 
     async def _rest(self, seconds: float) -> None:
         """Until the next heartbeat, or until somebody rings."""

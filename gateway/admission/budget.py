@@ -167,6 +167,9 @@ class BudgetAccount:
         since = clock.now() - REPORT_SECONDS
         self._spent = max(self._spent, sum(amount for at, amount in self._recent if at >= since))
 
+    def lapsed(self) -> None:
+        """What is held has been counted as spent meanwhile, and is told once more: it errs on the safe side."""
+
     def alone(self) -> None:
         waiters, self._waiters = self._waiters, deque()
         for _, future in waiters:

@@ -152,6 +152,10 @@ class PlacesAccount:
         self.held = self.used
         self._granted = False
 
+    def lapsed(self) -> None:
+        """As when it is forgotten: no more than what is in use is this process's."""
+        self.forgotten()
+
     def alone(self) -> None:
         self._granted = False
         self.held = max(self.used, self._share())

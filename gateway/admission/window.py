@@ -175,6 +175,9 @@ class WindowAccount:
         if self.left + self._used:
             self._back[self.slice] = self._back.get(self.slice, 0) - self.left - self._used
 
+    def lapsed(self) -> None:
+        """A lease is charged already, and ends by itself."""
+
     def alone(self) -> None:
         waiters, self._waiters = self._waiters, deque()
         for need, future in waiters:

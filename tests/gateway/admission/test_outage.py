@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 
+from gateway.admission import Ticket
 from gateway.admission.script import QUARANTINE_MS
 from gateway.errors import LimitsUnavailable, QuotaExceeded, RateLimited
 from gateway.wire_limits import budget_key, budget_period
@@ -32,6 +33,16 @@ async def two(
     for one in gates:
         await one.until_gateways(2)
     return gates[0], gates[1]
+
+
+async def until_told(valkey: Valkey, running: Gate, places: int) -> None:
+    """Waits until Redis counts so many places as this process's."""
+    [account] = running.plan.places
+    deadline = time.monotonic() + 60
+    with redis.Redis.from_url(valkey.url) as client:
+        while client.hget(account.key, running.broker._name) != b"%d" % places:
+            assert time.monotonic() < deadline, client.hgetall(account.key)
+            await asyncio.sleep(0.02)
 
 
 def base(valkey: Valkey, spent: int) -> None:
@@ -105,6 +116,26 @@ def test_places_keep_to_the_process_share(valkey: Valkey) -> None:
                 await a.admit()
             for ticket in (*held[3:], *tickets):
                 ticket.settle()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_taken_without_redis_is_told_when_it_is_back(valkey: Valkey) -> None:
+    """Though nobody asks for a place then, gives one back or was refused one meanwhile."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            a, b = await two(stack, valkey, [PLACES], queue=0.0)
+            valkey.stop()
+            await a.until(True)
+            await b.until(True)
+            held = [await a.admit() for _ in range(4)]
+            valkey.start()
+            await a.until(False)
+            await b.until(False)
+            await until_told(valkey, a, 4)
+            granted = await asyncio.gather(*(b.admit() for _ in range(9)), return_exceptions=True)
+            assert sum(isinstance(each, Ticket) for each in granted) == 9 - len(held)
 
     asyncio.run(scenario())
 

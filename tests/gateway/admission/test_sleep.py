@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from contextlib import AsyncExitStack
 
+import redis
+
 from gateway.admission import Ticket, clock
-from gateway.admission.script import GATEWAY_TTL_MS
+from gateway.admission.script import GATEWAY_TTL_MS, GATEWAYS
 from gateway.errors import GatewayError, RateLimited
 from tests.gateway.admission.conftest import Gate, Valkey, gate
-from tests.gateway.admission.test_outage import BUDGET, base, two
+from tests.gateway.admission.test_outage import BUDGET, base, two, until_told
 
 PLACES = {"kind": "concurrency", "amount": 10}
 SECONDS = 3.0
@@ -62,6 +64,31 @@ def test_a_place_given_back_after_a_sleep_is_not_given_on(valkey: Valkey) -> Non
             except GatewayError:
                 return
             raise AssertionError("an eleventh got a place")
+
+    asyncio.run(scenario())
+
+
+def test_whoever_was_taken_for_dead_tells_what_it_uses(valkey: Valkey) -> None:
+    """Without being asked for a place: until then nobody counts those that it still uses."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            a, b = await two(stack, valkey, [PLACES], queue=0.0)
+            assert len(await many(a, 5)) == 5
+            await until_told(valkey, a, 5)
+            a.drawing.cancel()
+            with redis.Redis.from_url(valkey.url) as client:
+                assert client.zrem(GATEWAYS, a.broker._name) == 1
+                a.broker.dead_at = clock.now()
+                assert len(await many(b, 5)) == 5
+                assert not client.hexists(a.plan.places[0].key, a.broker._name)
+            await a.draw()
+            await until_told(valkey, a, 5)
+            # What b was granted ahead meanwhile goes back with its next statement.
+            await until_told(valkey, b, 5)
+            while b.plan.places[0].held > 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            assert await many(b, 1) == []
 
     asyncio.run(scenario())
 
