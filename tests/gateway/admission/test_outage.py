@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import time
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -40,7 +40,7 @@ async def until_told(valkey: Valkey, running: Gate, places: int) -> None:
     [account] = running.plan.places
     deadline = time.monotonic() + 60
     with redis.Redis.from_url(valkey.url) as client:
-        while client.hget(account.key, running.broker._name) != b"%d" % places:
+        while int(cast(bytes, client.hget(account.key, running.broker._name)) or 0) != places:
             assert time.monotonic() < deadline, client.hgetall(account.key)
             await asyncio.sleep(0.02)
 
