@@ -170,7 +170,7 @@ class Broker:
         return 0.0
 
     def _state_anew(self) -> None:
-        """Redis does not know what was taken without it, nor of whom it took for dead: all is told at once."""
+        """Redis does not know what was taken without it, nor by whom it took for dead: all tell at once."""
         for account in self._accounts:
             account.lapsed()
             self._pending[account] = None

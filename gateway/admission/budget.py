@@ -168,7 +168,7 @@ class BudgetAccount:
         self._spent = max(self._spent, sum(amount for at, amount in self._recent if at >= since))
 
     def lapsed(self) -> None:
-        """What is held has been counted as spent meanwhile, and is told once more: it errs on the safe side."""
+        """What is held may have been counted as spent; telling it once more errs on the safe side."""
 
     def alone(self) -> None:
         waiters, self._waiters = self._waiters, deque()

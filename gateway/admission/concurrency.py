@@ -54,7 +54,7 @@ class PlacesAccount:
         self._order = itertools.count()
         self._waiters: list[tuple[int, int, asyncio.Future[bool], float]] = []
         self._length = 0
-        self._full = False
+        self._full = self._released = False
         self._seen = self._stated = clock.now()
         self._poll: asyncio.TimerHandle | None = None
 
@@ -123,7 +123,7 @@ class PlacesAccount:
         if self._waiters:
             self._quiet = 0
         ahead = self._ahead()
-        recent = 0 if self._waiters else max(self._recent, self._peak) - self.used
+        recent = 0 if self._waiters or self._released else max(self._recent, self._peak) - self.used
         # Until the answer no more than what is stated may come into use: others may get the rest.
         sure = self._granted and now < self._broker.dead_at
         self._kept = max(0, min(ahead, self.held - self.used)) if sure else 0
@@ -175,8 +175,7 @@ class PlacesAccount:
         return self.held > self.used or (self.held > 0 and now - self._stated > _RESTATE_SECONDS)
 
     def release(self) -> None:
-        self._peak = self._recent = self.used
-        self._plenty = False
+        self._released = True
 
     def idle(self, now: float) -> bool:
         if self.held or self._waiters:
@@ -195,7 +194,7 @@ class PlacesAccount:
 
     def _ahead(self) -> int:
         """Places to hold beyond those in use, whatever was used of late."""
-        if not self._plenty or self._quiet > _AHEAD_BEATS:
+        if self._released or not self._plenty or self._quiet > _AHEAD_BEATS:
             return 0
         return self.limit.amount // (_AHEAD * max(1, self._broker.gateways))
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+import redis
+
 from gateway.admission import Broker, clock, line
 from gateway.admission.concurrency import PlacesAccount
 from gateway.wire_limits import Limit
@@ -64,6 +66,21 @@ def test_they_go_back_when_nobody_asks(valkey: Valkey) -> None:
             assert places(b).used == LIMIT
             for ticket in tickets:
                 ticket.settle()
+
+    asyncio.run(scenario())
+
+
+def test_they_go_back_when_the_process_ends(valkey: Valkey) -> None:
+    async def scenario() -> None:
+        async with gate(valkey.url, "slot", [PLACES]) as running:
+            while places(running).held < LIMIT // 8:
+                (await running.admit()).settle()
+                await asyncio.sleep(0.01)
+            running.drawing.cancel()
+            await asyncio.wait({running.drawing})
+            await running.broker.close()
+            with redis.Redis.from_url(valkey.url) as client:
+                assert client.hgetall(places(running).key) == {}
 
     asyncio.run(scenario())
 
