@@ -97,7 +97,8 @@ def library(root: Path, instructions: str) -> Path:
     """The file in a cache folder that is compiled for a set of instructions, by this machine's compiler.
 
     Its name is a digest of sources and flags and one of the compiler, so that none of another is taken. Where
-    there is no compiler, as in an image, it is what came along, of the same sources and flags.
+    there is no compiler, or it cannot compile into the folder, as in an image, it is what came along, of the
+    same sources and flags.
 
     Raises:
         OSError, RuntimeError, subprocess.SubprocessError: it is not there and cannot be compiled.
@@ -106,10 +107,18 @@ def library(root: Path, instructions: str) -> Path:
     parts = [*(path.read_bytes() for path in (SOURCE, *HEADERS)), *(flag.encode() for flag in flags)]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     folder = root / "native"
+    try:
+        return _by_compiler(folder, key, flags)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        if not (came_along := sorted(folder.glob(f"{key}-*.so"))):
+            raise
+        log.info("%s came along and is taken: %s", came_along[0], error)
+        return came_along[0]
+
+
+def _by_compiler(folder: Path, key: str, flags: tuple[str, ...]) -> Path:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
-        if came_along := sorted(folder.glob(f"{key}-*.so")):
-            return came_along[0]
         raise RuntimeError("there is no C++ compiler (g++, clang++ or $CXX)")
     target = folder / f"{key}-{compiler_identity(compiler)}.so"
     if not target.exists():

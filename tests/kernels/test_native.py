@@ -269,6 +269,25 @@ def test_without_a_compiler_what_came_along_is_taken(tmp_path: Path, monkeypatch
         build.library(tmp_path, "avx512")
 
 
+@pytest.mark.parametrize("fault", [OSError("read-only file system"), RuntimeError("c++ failed")])
+def test_what_came_along_is_taken_where_nothing_can_be_compiled(
+    fault: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host's compiler over an image's read-only folder; and a `CXX` of several words."""
+    monkeypatch.setenv("CXX", str(compiler(tmp_path / "a", "c++ 12.2")))
+    library = build.library(tmp_path, "avx2")
+
+    def fail(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(build, "_compile", fail)
+    for other in (str(compiler(tmp_path / "b", "c++ 13.1")), "ccache g++"):
+        monkeypatch.setenv("CXX", other)
+        assert build.library(tmp_path, "avx2") == library
+        with pytest.raises((OSError, RuntimeError)):
+            build.library(tmp_path, "avx512")
+
+
 @pytest.mark.parametrize("body", ["exit 1", "exit 0"])
 def test_what_does_not_say_what_it_is_compiles_nothing(
     body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
