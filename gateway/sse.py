@@ -124,15 +124,12 @@ class EventStream:
             block = self._cut(block)
         if not self.usage.reported:
             self.events += block.count(b"data:")
+        # Both spellings: something between, such as a proxy, may write some events of a stream anew.
         for old, new in self._names:
             pieces = block.split(old)
             if len(pieces) > 1:
                 # Half again as fast as `replace`, which counts first.
                 block = new.join(pieces)
-                if len(self._names) > 1:
-                    # A backend spells its keys in one way: the other is not searched for again.
-                    self._names = ((old, new),)
-                break
         return block
 
     def _read_usage(self, block: bytes, at: int) -> None:

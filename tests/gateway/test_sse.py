@@ -97,6 +97,16 @@ def test_what_the_client_sees(texts: list[str], ascii_only: bool, view: UsageVie
             assert all(item["usage"] is None for item in chunks[:-1])
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_no_spelling_shows_the_backends_name(together: bool) -> None:
+    """A stream whose events are not all spelled in one way, as when something between adds one."""
+    blocks = [encode([event("a", number)], spaces=number % 2 == 0)[:-14] for number in range(4)]
+    stream = EventStream(Usage(), UsageView.HIDDEN, ("engine", "bot@prod"))
+    given = [b"".join(blocks)] if together else blocks
+    seen = decode(b"".join(map(stream.feed, given)))
+    assert [item["model"] for item in seen] == ["bot@prod"] * 4
+
+
 def test_a_text_that_looks_like_usage_is_left_alone() -> None:
     data = encode([event('{"a":1,"usage":{"prompt_tokens":999}}', 1), FINAL])
     stream = EventStream(Usage(), UsageView.HIDDEN)
