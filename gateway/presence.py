@@ -37,15 +37,20 @@ class Presence:
 
     async def run(self) -> None:
         """Says for ever; an outage is logged once and waited out."""
-        away = False
+        silent = False
         while True:
             try:
                 await self._say()
-                away = False
+                silent = False
             except (RedisError, OSError) as error:
-                if not away:
+                if not silent:
                     logger.info("presence: Redis is away, nobody is told of this gateway: %s", error)
-                away = True
+                silent = True
+            except Exception:
+                # Whatever it is: a gateway that serves must not be restarted for it.
+                if not silent:
+                    logger.exception("presence: nobody is told of this gateway")
+                silent = True
             await asyncio.sleep(SAY_SECONDS)
 
     async def leave(self) -> None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+import redis.asyncio
+
+from gateway import presence
+from gateway.presence import Presence
 from gateway.wire import GATEWAYS, GatewayWord
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table, wait_for
 
@@ -46,3 +55,39 @@ def test_a_killed_gateways_word_stays_and_its_successor_replaces_it(
     own_gateway.start()
     wait_for(lambda: [word for word in words(control_plane) if word.pid != first.pid], seconds=WAIT)
     assert len(words(control_plane)) == 1, "by log slot: whoever took it over speaks in its place"
+
+
+def alone(client: redis.asyncio.Redis, folder: Path, slot: str) -> Presence:
+    """One of a gateway that does nothing else."""
+    state = SimpleNamespace(
+        wal=SimpleNamespace(slot=SimpleNamespace(id=slot), folder=folder),
+        feed=SimpleNamespace(version=1, age=0.5),
+        room=SimpleNamespace(held=0), in_flight=0, backlog=0,
+    )  # fmt: skip
+    health = SimpleNamespace(reasons=list)
+    return Presence(client, "gw", cast(Any, state), cast(Any, health))
+
+
+def test_whatever_fails_in_saying_it_does_not_end_it(
+    redis_url: str, control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a task is an error of the whole gateway, for which it is restarted."""
+    monkeypatch.setattr(presence, "SAY_SECONDS", 0.01)
+    control_plane.client.delete(GATEWAYS)
+
+    async def scenario() -> None:
+        async with redis.asyncio.Redis.from_url(redis_url) as client:
+            one = alone(client, tmp_path, "one")
+            cast(Any, one)._state.feed.age = "none yet"
+            saying = asyncio.create_task(one.run())
+            await asyncio.wait({saying}, timeout=0.2)
+            assert not saying.done()
+            cast(Any, one)._state.feed.age = 0.5
+            async with asyncio.timeout(WAIT):
+                while not words(control_plane):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            saying.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await saying
+
+    asyncio.run(scenario())
