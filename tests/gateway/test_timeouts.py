@@ -3,73 +3,91 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
 from gateway.timeouts import Timeouts
 
-SECONDS = 0.2
-LAST = -1
+SECONDS = 0.25
+"""As the steps below a sum of powers of two, so that the loop's times add up exactly."""
+
+
+class Loop:
+    """An event loop's clock and timers; time passes only in `advance`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._order = itertools.count()
+        self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> object:
+        heapq.heappush(self._timers, (when, next(self._order), call, arguments))
+        return object()
+
+    def call_later(self, seconds: float, call: Callable[..., None], *arguments: Any) -> object:
+        return self.call_at(self.now + seconds, call, *arguments)
+
+    def advance(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self._timers and self._timers[0][0] <= until:
+            self.now, _, call, arguments = heapq.heappop(self._timers)
+            call(*arguments)
+        self.now = until
 
 
 class Timed:
-    """What rang, and how long after its beginning."""
+    """When each began to wait, and how long after that it rang."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = Loop()
         self.timeouts: Timeouts[int] = Timeouts(SECONDS, self._ring)
         self.began: dict[int, float] = {}
         self.took: dict[int, float] = {}
-        self.over = asyncio.Event()
 
     def begin(self, waiter: int) -> None:
         self.began[waiter] = self.loop.time()
-        self.timeouts.begin(waiter, self.loop)
+        self.timeouts.begin(waiter, cast(asyncio.AbstractEventLoop, self.loop))
 
     def _ring(self, waiter: int) -> None:
-        if waiter == LAST:
-            self.over.set()
-        else:
-            self.took[waiter] = self.loop.time() - self.began[waiter]
-
-    async def all_due(self) -> None:
-        """Until all that will ring has."""
-        self.begin(LAST)
-        await self.over.wait()
+        self.took[waiter] = self.loop.time() - self.began[waiter]
 
 
 def test_each_rings_at_its_time_unless_it_ended() -> None:
-    async def work() -> None:
-        timed, rng = Timed(), random.Random(1)
-        ended: set[int] = set()
-        for waiter in range(60):
-            timed.begin(waiter)
-            await asyncio.sleep(rng.choice([0, 0, 0.01]))
-            if rng.random() < 0.5:
-                timed.timeouts.end(waiter)
-                ended.add(waiter)
-        await timed.all_due()
-        assert set(timed.took) == set(range(60)) - ended
-        assert min(timed.took.values()) > SECONDS - 0.005
-
-    asyncio.run(work())
+    timed, rng = Timed(), random.Random(1)
+    waiting: set[int] = set()
+    ended: set[int] = set()
+    for waiter in range(200):
+        timed.begin(waiter)
+        waiting.add(waiter)
+        timed.loop.advance(rng.choice([0, 0, 1 / 64, 1 / 16, 1 / 2]))
+        waiting -= set(timed.took)
+        for each in [each for each in sorted(waiting) if rng.random() < 0.1]:
+            timed.timeouts.end(each)
+            waiting.remove(each)
+            ended.add(each)
+    timed.loop.advance(SECONDS)
+    assert timed.took == dict.fromkeys(set(range(200)) - ended, SECONDS)
+    assert len(ended) > 20
 
 
 def test_what_ends_and_begins_again_has_its_whole_time() -> None:
-    async def work() -> None:
-        timed = Timed()
-        for _ in range(5):
-            timed.begin(1)
-            await asyncio.sleep(SECONDS / 2)
-            timed.timeouts.end(1)
-        assert timed.took == {}
+    timed = Timed()
+    for _ in range(5):
         timed.begin(1)
-        await timed.all_due()
-        assert timed.took[1] > SECONDS - 0.005
-
-    asyncio.run(work())
+        timed.loop.advance(SECONDS / 2)
+        timed.timeouts.end(1)
+    assert timed.took == {}
+    timed.begin(1)
+    timed.loop.advance(SECONDS)
+    assert timed.took == {1: SECONDS}
 
 
 def test_one_that_is_rung_for_may_end_others_that_are_due() -> None:
