@@ -272,6 +272,7 @@ class Gateway:
             if await shipper.drain():
                 for _ in range(_INGEST_SECONDS * 5):
                     if whole := await shipper.ingested():
+                        await self._presence.forget(slot.id)
                         break
                     await asyncio.sleep(0.2)
         except (RedisError, OSError) as error:

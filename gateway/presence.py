@@ -11,19 +11,20 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.health import Health
 from gateway.observability.state import GatewayState
-from gateway.wire import GATEWAYS, GatewayWord
+from gateway.wire import GATEWAYS, GatewayWord, WireError
 
 logger = logging.getLogger(__name__)
 
 SAY_SECONDS: Final = 2.0
 _KEEP_SECONDS: Final = 86_400
+_SWEEP_SECONDS: Final = 3600.0
 
 
 class Presence:
@@ -34,6 +35,7 @@ class Presence:
         # The log slot: whoever takes it over after a crash says its own word in this one's place.
         self._name = state.wal.slot.id
         self._started = time.time()
+        self._swept = 0.0
 
     async def run(self) -> None:
         """Says for ever; an outage is logged once and waited out."""
@@ -56,7 +58,11 @@ class Presence:
     async def leave(self) -> None:
         """One that was stopped is not missed."""
         with suppress(RedisError, OSError, TimeoutError):
-            await asyncio.wait_for(self._redis.hdel(GATEWAYS, self._name), 1)
+            await asyncio.wait_for(self.forget(self._name), 1)
+
+    async def forget(self, slot: str) -> None:
+        """Takes back the word of a log slot whose process is gone. Raises RedisError."""
+        await self._redis.hdel(GATEWAYS, slot)
 
     async def _say(self) -> None:
         # By one clock for all gateways and for who reads it: Redis's own.
@@ -64,6 +70,17 @@ class Presence:
         word = self._word(seconds + micros / 1e6)
         await self._redis.hset(GATEWAYS, self._name, word.to_json())
         await self._redis.expire(GATEWAYS, _KEEP_SECONDS)
+        if self._swept + _SWEEP_SECONDS < word.at:
+            self._swept = word.at
+            await self._forget_old(word.at)
+
+    async def _forget_old(self, now: float) -> None:
+        """Words of processes that never came back: the hash as a whole lives while any gateway does."""
+        words: dict[bytes, bytes] = await cast(Any, self._redis.hgetall(GATEWAYS))
+        for slot, text in words.items():
+            with suppress(WireError):
+                if GatewayWord.from_json(text).at < now - _KEEP_SECONDS:
+                    await self.forget(slot.decode())
 
     def _word(self, at: float) -> GatewayWord:
         state, reasons = self._state, self._health.reasons()

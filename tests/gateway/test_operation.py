@@ -23,7 +23,7 @@ from gateway.app import Gateway
 from gateway.settings import Settings
 from gateway.wal import Slot, Wal
 from gateway.wal_records import CLOSED
-from gateway.wire import ROUTES_VERSION, USAGE_STREAM, UsageEvent
+from gateway.wire import GATEWAYS, ROUTES_VERSION, USAGE_STREAM, UsageEvent
 from tests.conftest import free_port, stop
 from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
 from tests.gateway.test_app import ask, post
@@ -165,6 +165,7 @@ def test_an_abandoned_log_is_shipped(
     )  # fmt: skip
     log.append(CLOSED, orjson.dumps(event))
     log.close()
+    control_plane.client.hset(GATEWAYS, left.id, "{}")
     own_gateway.start()
     [shipped] = control_plane.wait_events(1)
     assert shipped == event
@@ -172,6 +173,7 @@ def test_an_abandoned_log_is_shipped(
     control_plane.client.xtrim(USAGE_STREAM, maxlen=0, approximate=False)
     # Shipped and ingested whole, it is not opened again every minute.
     wait_for(lambda: not list(left.folder.glob("*.wal")))
+    assert not control_plane.client.hexists(GATEWAYS, left.id), "nothing of it is missed"
 
 
 def test_abandoned_logs_wait_for_room(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,3 +92,23 @@ def test_whatever_fails_in_saying_it_does_not_end_it(
                 await saying
 
     asyncio.run(scenario())
+
+
+def test_words_older_than_a_day_are_taken_back(
+    redis_url: str, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    control_plane.client.delete(GATEWAYS)
+
+    async def scenario() -> None:
+        async with redis.asyncio.Redis.from_url(redis_url) as client:
+            for slot in ("today", "yesterday"):
+                await alone(client, tmp_path, slot)._say()
+            (word, _) = words(control_plane)
+            old = dataclasses.replace(word, at=word.at - 86_500)
+            control_plane.client.hset(GATEWAYS, "yesterday", old.to_json())
+            control_plane.client.hset(GATEWAYS, "other release", "{}")
+            await alone(client, tmp_path, "me")._say()
+
+    asyncio.run(scenario())
+    assert set(cast(Any, control_plane.client.hkeys(GATEWAYS))) == {b"today", b"me", b"other release"}
+    control_plane.client.delete(GATEWAYS)
