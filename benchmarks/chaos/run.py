@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import httpx
 import redis
@@ -21,6 +21,7 @@ from benchmarks.chaos.clients import Clients
 from benchmarks.chaos.database import Bill, read_bill, set_open
 from benchmarks.chaos.processes import Killable, Plant
 from benchmarks.chaos.reconcile import Verdict, reconcile
+from gateway.admission.script import PREFIX, SLOTS
 from gateway.wire import ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
 
 VICTIMS: Final = ("gateway", "upstream", "ingester", "redis", "gateway", "emptied redis")
@@ -70,7 +71,8 @@ async def run(
         outages: of the database too, which must be PostgreSQL's.
         worker: folder of a checkpoint that one of the two backends serves by a real worker.
     """
-    plant = Plant(folder, database_url, places=2 * at_once, worker=worker)
+    # Fewer places than clients: some wait for one, and a place that is lost would be missed.
+    plant = Plant(folder, database_url, places=max(1, 3 * at_once // 4), worker=worker)
     chaos = _Chaos(plant, streams, kills, seed, [*VICTIMS, *(["database"] if outages else [])])
     started = time.monotonic()
     try:
@@ -82,6 +84,7 @@ async def run(
         await clients.run()
         await chaos.over()
         await _until(plant, _ready)
+        await _until(plant, _no_places)
         for gateway in plant.gateways:
             # A stop ships what is left, so that nothing can come after the bill is read.
             await asyncio.to_thread(gateway.stop)
@@ -183,6 +186,17 @@ def _ready(plant: Plant) -> bool:
         )
     except httpx.TransportError:
         return False
+
+
+def _no_places(plant: Plant) -> bool:
+    """Whether no gateway holds a place any more; a dead one's are not looked at."""
+    with redis.Redis.from_url(plant.redis_url, socket_timeout=2) as client:
+        try:
+            held = cast(dict[bytes, bytes], client.hgetall(f"{PREFIX}concurrency:tenant:acme"))
+            living = cast(list[bytes], client.hvals(SLOTS))
+        except (redis.exceptions.RedisError, OSError):
+            return False
+        return not any(name in held for name in living)
 
 
 def _ingested(plant: Plant) -> bool:
