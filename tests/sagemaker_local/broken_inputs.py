@@ -16,6 +16,8 @@ _CANDIDATES = (
     "arn:aws:iam::000000000000:role/abc",
     "arn:aws:sagemaker:eu-central-1:000000000000:model/abc",
     "arn:aws:sagemaker:eu-central-1:000000000000:training-plan/abc",
+    "arn:aws:sagemaker:eu-central-1:000000000000:mlflow-app/abc",
+    "arn:aws:sagemaker:eu-central-1:000000000000:model-package/abc",
     "arn:aws:sns:eu-central-1:000000000000:abc",
     "mig-1g.5gb",
     "text/csv",
