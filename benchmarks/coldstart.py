@@ -39,7 +39,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))
 KINDS: Final = ("cold", "image", "warm")
 ROUNDS: Final = 9
-WARM_STARTS: Final = 5
+WARM_STARTS: Final = 15
 """Of a round."""
 RATIO_GOAL: Final = 0.44
 """Fully warm over cold: the best published figure of a hosting service, 166 of 379 s, its image cached."""
