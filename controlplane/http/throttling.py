@@ -13,7 +13,7 @@ from redis.retry import Retry
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from controlplane.http.addresses import request_address
+from controlplane.http.addresses import request_client
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def _take(scope: str, count: int, span_us: int) -> float:
 
 
 class CallerThrottle(BaseThrottle):
-    """GRAFTWORK_API_RATE calls a minute for each API key, each person, and each address without either."""
+    """GRAFTWORK_API_RATE calls a minute for each API key, each person, and each address without either (of IPv6 each /64)."""
 
     def __init__(self) -> None:
         self._wait = 0.0
@@ -75,7 +75,7 @@ def caller(request: Request) -> str:
         return f"key:{request.auth.pk}"
     if request.user.pk is not None:
         return f"user:{request.user.pk}"
-    return f"address:{request_address(request)}"
+    return f"address:{request_client(request)}"
 
 
 @functools.lru_cache(maxsize=4)

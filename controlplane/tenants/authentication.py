@@ -11,7 +11,7 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from controlplane.audit.origin import Actor
-from controlplane.http.addresses import request_address
+from controlplane.http.addresses import request_address, request_client
 from controlplane.http.throttling import take
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import api_key_verify
@@ -47,7 +47,7 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
         api_key = api_key_verify(text=text.strip())
         if api_key is None:
             # Guesses are counted where they come from; a right key is never refused for others' wrong ones.
-            if wait := take(f"guess:{request_address(request)}", per_minute=_GUESSES):
+            if wait := take(f"guess:{request_client(request)}", per_minute=_GUESSES):
                 raise exceptions.Throttled(wait)
             raise exceptions.AuthenticationFailed("this API key is unknown, revoked or expired: make another")
         if api_key.allowed_networks is not None:

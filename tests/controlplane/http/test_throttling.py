@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from django.test import Client
+from django.test import Client, RequestFactory
 from pytest_django import Settings
+from rest_framework.request import Request
 
-from controlplane.http.throttling import take
+from controlplane.http.throttling import caller, take
 from controlplane.tenants import authentication
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
@@ -42,6 +43,23 @@ def test_guesses_are_counted_by_address(tenant: Tenant, monkeypatch: pytest.Monk
     guess = Client(headers={"Authorization": "Bearer gw_a_b"})
     assert [guess.get("/api/v1/keys").status_code for _ in range(3)] == [401, 401, 429]
     assert client_of(tenant).get("/api/v1/keys").status_code == 200
+
+
+ADDRESSES = ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "192.0.2.1", "192.0.2.2")
+"""The first two of one network: whoever has the one has the other."""
+
+
+def test_guesses_are_counted_by_a_network_of_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "_GUESSES", 1)
+    headers = {"Authorization": "Bearer gw_a_b"}
+    answers = [Client(REMOTE_ADDR=address, headers=headers).get("/api/v1/keys") for address in ADDRESSES]
+    assert [answer.status_code for answer in answers] == [401, 429, 401, 401, 401]
+
+
+def test_callers_without_a_key_are_counted_by_a_network_of_ipv6() -> None:
+    first, second, *others = [caller(Request(RequestFactory().get("/", REMOTE_ADDR=a))) for a in ADDRESSES]
+    assert first == second
+    assert len({first, *others}) == 4
 
 
 def test_without_redis_nobody_is_refused(tenant: Tenant, settings: Settings) -> None:
