@@ -31,6 +31,8 @@ from gateway.prompts import MAX_INPUTS, MAX_PROMPTS, MAX_SEQUENCES, MAX_TOKENS, 
 from gateway.sse import UsageView
 
 MAX_CHOICES: Final = 128
+MAX_PARTS: Final = 200_000
+"""Lists, objects and strings of a body: each costs a hundred times the byte or two that it is sent as."""
 
 _COMMON: Final[Mapping[str, Check]] = {
     "stream": boolean,
@@ -139,6 +141,10 @@ def parse(path: str, body: bytes) -> Call:
 
 def parse_object(body: bytes) -> tuple[str, dict[str, Any]]:
     """The model's name and the other parameters. Raises BadRequest, MissingParameter."""
+    if len(body) > MAX_PARTS and _too_many_parts(body):
+        raise BadRequest(
+            f"The body holds more than {MAX_PARTS} lists, objects and strings. Send less of them."
+        )
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -195,6 +201,19 @@ def _refuse_conflicts(path: str, parameters: Mapping[str, Any]) -> None:
             f"The prompts times n must be at most {MAX_SEQUENCES}. Send fewer prompts in a request.",
             param="prompt",
         )
+
+
+def _too_many_parts(body: bytes) -> bool:
+    """Whether JSON holds more than MAX_PARTS lists, objects and strings, in a few passes over its bytes."""
+    if body.count(b"[") + body.count(b"{") + body.count(b'"') <= MAX_PARTS:
+        return False
+    # A text may be full of brackets, and of quotation marks, which are escaped in it.
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = bare.count(b'"')
+    if quotes > 2 * MAX_PARTS:
+        return True
+    opened = sum(piece.count(b"[") + piece.count(b"{") for piece in bare.split(b'"')[::2])
+    return opened + quotes // 2 > MAX_PARTS
 
 
 def _unknown(name: str) -> UnknownParameter:

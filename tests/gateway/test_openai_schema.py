@@ -10,7 +10,7 @@ import pytest
 
 from gateway.admission import reservation
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter
-from gateway.openai_schema import IGNORED, parse
+from gateway.openai_schema import IGNORED, MAX_PARTS, parse
 from gateway.prompts import estimate_tokens, num_prompts
 from gateway.sse import UsageView
 
@@ -51,6 +51,23 @@ def test_an_unknown_parameter_is_named(name: str) -> None:
     with pytest.raises(UnknownParameter, match=name) as caught:
         parse(CHAT, chat(**{name: {"x": 1}}))
     assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    "bomb", [b"[],", b"{},", b'"",', b"[[[[]]]],", b'{"a":{}},', b'"\\"","\\\\",', b'"[",[],']
+)
+def test_a_body_of_many_parts_is_refused_before_it_is_parsed(bomb: bytes) -> None:
+    head, tail = b'{"model":"bot","messages":[{"role":"user","content":"hi"}],"metadata":[', b"1]}"
+    times = MAX_PARTS // (bomb.count(b"[") + bomb.count(b"{") + bomb.count(b'"')) // 2
+    assert parse(CHAT, head + bomb * times + tail).model == "bot"
+    with pytest.raises(BadRequest, match="more than 200000 lists, objects and strings"):
+        parse(CHAT, head + bomb * MAX_PARTS + tail)
+
+
+@pytest.mark.parametrize("text", ["[{", '"', "\\", '\\"[', "é[", "\n{"])
+def test_a_text_is_one_part_whatever_it_says(text: str) -> None:
+    body = chat(messages=[{"role": "user", "content": text * MAX_PARTS}])
+    assert parse(CHAT, body).parameters["messages"][0]["content"] == text * MAX_PARTS
 
 
 def _deep(levels: int) -> Any:
