@@ -8,6 +8,7 @@ the bytes as right as parsing them.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -90,6 +91,7 @@ class EventStream:
         self._view = view
         self._rest = b""
         self._names = _model_bytes(renamed)
+        self._rare = _rare_spelling(renamed)
 
     def feed(self, chunk: bytes) -> bytes:
         """What to send on for the bytes `chunk`: whole events only; the rest waits for its end.
@@ -130,6 +132,8 @@ class EventStream:
             if len(pieces) > 1:
                 # Half again as fast as `replace`, which counts first.
                 block = new.join(pieces)
+        if self._rare is not None and self._rare[0] in block:
+            block = self._rare[1].sub(self._rare[2], block)
         return block
 
     def _read_usage(self, block: bytes, at: int) -> None:
@@ -210,6 +214,21 @@ def _model_bytes(renamed: tuple[str, str] | None) -> tuple[tuple[bytes, bytes], 
     return tuple((b'"model":' + gap + old, b'"model":' + gap + new) for gap in (b"", b" "))
 
 
+def _rare_spelling(renamed: tuple[str, str] | None) -> tuple[bytes, re.Pattern[bytes], bytes] | None:
+    """The name as a string, which is all that is looked for where the usual spellings are, the key in any
+    spelling with it, and what to write instead."""
+    if renamed is None or renamed[0] == renamed[1]:
+        return None
+    old, new = orjson.dumps(renamed[0]), orjson.dumps(renamed[1])
+    # The template's own escapes are no concern of a name.
+    return old, _rare_pattern(old), (b'"model":' + new).replace(b"\\", b"\\\\")
+
+
+@functools.lru_cache(maxsize=4096)
+def _rare_pattern(name: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb'"model"\s*:\s*' + re.escape(name))
+
+
 def event_data(block: bytes) -> list[bytes]:
     """The `data` of each event in a block of whole events."""
     return [match[1].strip() for match in _DATA.finditer(block)]
@@ -228,4 +247,5 @@ def rename_model(body: bytes, renamed: tuple[str, str] | None) -> bytes:
     """`body` with the backend's model name replaced by the client's, for responses that do not stream."""
     for old, new in _model_bytes(renamed):
         body = body.replace(old, new)
-    return body
+    rare = _rare_spelling(renamed)
+    return body if rare is None or rare[0] not in body else rare[1].sub(rare[2], body)

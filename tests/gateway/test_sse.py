@@ -107,6 +107,18 @@ def test_no_spelling_shows_the_backends_name(together: bool) -> None:
     assert [item["model"] for item in seen] == ["bot@prod"] * 4
 
 
+@pytest.mark.parametrize("gap", [(b" ", b" "), (b"", b"  "), (b"\t", b""), (b" ", b"")])
+def test_a_rare_spelling_shows_no_name_either(gap: tuple[bytes, bytes]) -> None:
+    spelled = b'"model"' + gap[0] + b":" + gap[1] + b'"engine"'
+    data = encode([event('"model" : "engine"', 1), event("engine", 2)]).replace(b'"model":"engine"', spelled)
+    seen = decode(EventStream(Usage(), UsageView.HIDDEN, ("engine", 'a\\1"b')).feed(data))
+    assert [item["model"] for item in seen[:-1]] == ['a\\1"b'] * 2
+    contents = [item["choices"][0]["delta"]["content"] for item in seen[:-1]]
+    assert contents == ['"model" : "engine"', "engine"]
+    body = b'{"a": "engine", ' + spelled + b"}"
+    assert json.loads(rename_model(body, ("engine", "bot"))) == {"a": "engine", "model": "bot"}
+
+
 def test_a_text_that_looks_like_usage_is_left_alone() -> None:
     data = encode([event('{"a":1,"usage":{"prompt_tokens":999}}', 1), FINAL])
     stream = EventStream(Usage(), UsageView.HIDDEN)
