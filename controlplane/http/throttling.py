@@ -56,7 +56,7 @@ def _take(scope: str, count: int, span_us: int) -> float:
 
 
 class CallerThrottle(BaseThrottle):
-    """GRAFTWORK_API_RATE calls a minute for each API key, each person, and each address without either (of IPv6 each /64)."""
+    """GRAFTWORK_API_RATE calls a minute for each API key, each person, and of others each address or /64."""
 
     def __init__(self) -> None:
         self._wait = 0.0
