@@ -26,12 +26,13 @@ NAMES: Final = (
     "coldstart",
     "kernels",
     "controlplane",
+    "pages",
     "metering",
     "deployments",
     "uploads",
     "optimization",
 )
-QUICK: Final = ("gateway", "engine", "adapters", "uploads", "optimization")
+QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization")
 """Benchmarks that have a shorter form."""
 
 

@@ -90,23 +90,23 @@ def running(*, adapters: int, keys: int) -> Iterator[Product]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         web, gateway, valkey = (_FIRST_PORT + number for number in range(3))
-        environ = _environ(stack.enter_context(_database()), folder, web, gateway, valkey)
+        environ = environ_of(stack.enter_context(database()), folder, web, gateway, valkey)
 
         def start_as(env: dict[str, str], *command: str) -> None:
             process = subprocess.Popen(command, cwd=_ROOT, env=env, stdout=log, stderr=log)
-            stack.callback(_stop, process)
+            stack.callback(stop, process)
 
         def start(*command: str) -> None:
             start_as(environ, *command)
 
         log = stack.enter_context((folder / "log").open("wb"))
         start(*server_command(port=valkey, folder=folder))
-        _python(environ, "manage.py", "migrate", "-v0")
+        python_run(environ, "manage.py", "migrate", "-v0")
         counts = ("--adapters", str(adapters), "--keys", str(keys))
-        key = _python(environ, "-m", "benchmarks.controlplane_data", *counts).strip()
+        key = python_run(environ, "-m", "benchmarks.controlplane_data", *counts).strip()
         python = sys.executable
         start_as(
-            environ | {"GRAFTWORK_DATABASE_URL": _web_role(environ)},
+            environ | {"GRAFTWORK_DATABASE_URL": web_role(environ)},
             python,
             "-m",
             "granian",
@@ -122,8 +122,8 @@ def running(*, adapters: int, keys: int) -> Iterator[Product]:
         base = f"http://127.0.0.1:{web}/api/v1"
         api = stack.enter_context(httpx.Client(base_url=base, headers=headers, timeout=60, trust_env=False))
         product = Product(api, f"http://127.0.0.1:{gateway}", environ["GRAFTWORK_REDIS_URL"], environ)
-        _until(lambda: api.get("/me").status_code == 200, seconds=60)
-        _until(lambda: product.version() > 0, seconds=120)
+        until(lambda: api.get("/me").status_code == 200, seconds=60)
+        until(lambda: product.version() > 0, seconds=120)
         yield product
 
 
@@ -164,7 +164,7 @@ def _change(product: Product) -> float:
     begun = time.perf_counter()
     path = f"/adapters/bot-{next(_unmoved):06}/aliases/prod"
     product.api.put(path, json={"version": 2}).raise_for_status()
-    _until(lambda: product.version() > before, seconds=60, pause=0.002)
+    until(lambda: product.version() > before, seconds=60, pause=0.002)
     return time.perf_counter() - begun
 
 
@@ -186,7 +186,7 @@ def _redis_lost(product: Product) -> Iterator[Figure]:
     with redis.Redis.from_url(product.redis_url) as client:
         client.flushall()
     begun = time.perf_counter()
-    _until(lambda: product.version() > before, seconds=120, pause=0.01)
+    until(lambda: product.version() > before, seconds=120, pause=0.01)
     yield _figure("routes rebuilt after Redis lost everything", time.perf_counter() - begun, "s",
                   note="until a gateway has the new snapshot; it serves on meanwhile")  # fmt: skip
     yield from _changes(product, "a change in force after that")
@@ -203,7 +203,7 @@ def _cursor(name: str) -> str:
 
 
 @contextmanager
-def _database() -> Iterator[str]:
+def database() -> Iterator[str]:
     """The URL of an empty database, dropped afterwards."""
     server = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
     name = f"graftwork_bench_{os.getpid()}"
@@ -216,15 +216,15 @@ def _database() -> Iterator[str]:
             connection.execute(f"DROP ROLE IF EXISTS {_ROLE}")
 
 
-def _web_role(environ: dict[str, str]) -> str:
+def web_role(environ: dict[str, str]) -> str:
     """The URL of the web process, whose role owns no table: it meets the row policies."""
     url = urlsplit(environ["GRAFTWORK_DATABASE_URL"])
     web = urlunsplit(url._replace(netloc=f"{_ROLE}:bench@{url.netloc.rpartition('@')[2]}"))
-    _python(environ | {"WEB_DATABASE_URL": web}, "manage.py", "web_role")
+    python_run(environ | {"WEB_DATABASE_URL": web}, "manage.py", "web_role")
     return web
 
 
-def _environ(database: str, folder: Path, web: int, gateway: int, valkey: int) -> dict[str, str]:
+def environ_of(database: str, folder: Path, web: int, gateway: int, valkey: int) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")}
     return inherited | {
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
@@ -241,14 +241,14 @@ def _environ(database: str, folder: Path, web: int, gateway: int, valkey: int) -
     }
 
 
-def _python(environ: dict[str, str], *arguments: str) -> str:
+def python_run(environ: dict[str, str], *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments], cwd=_ROOT, env=environ, check=True, stdout=subprocess.PIPE, text=True
     )
     return done.stdout
 
 
-def _until(what: Callable[[], Any], *, seconds: float, pause: float = 0.05) -> None:
+def until(what: Callable[[], Any], *, seconds: float, pause: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while True:
         with suppress(httpx.TransportError, json.JSONDecodeError):
@@ -259,7 +259,7 @@ def _until(what: Callable[[], Any], *, seconds: float, pause: float = 0.05) -> N
         time.sleep(pause)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(10)

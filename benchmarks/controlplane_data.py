@@ -49,8 +49,8 @@ def build(*, adapters: int, keys: int, upstream: str = "http://127.0.0.1:1") -> 
     )  # fmt: skip
     copy_register(base_model=base, kind="openai_http", url=upstream)
     key, text = api_key_create(tenant=tenant, name="bench", scopes=["manage", "inference"])
-    _adapters(tenant, base, adapters)
-    _keys(tenant, key, keys)
+    adapters_add(tenant, base, adapters)
+    keys_add(tenant, key, keys)
     # The entries written here belong to a version of their own.
     RouteCounter.objects.update(version=RouteCounter.objects.get().version + 1)
     # As autovacuum does within minutes: without figures of the tables every plan is a guess.
@@ -64,7 +64,8 @@ def name_of(number: int) -> str:
     return f"bot-{number:06}"
 
 
-def _adapters(tenant: Tenant, base: BaseModel, count: int) -> None:
+def adapters_add(tenant: Tenant, base: BaseModel, count: int) -> None:
+    """Adapters with two versions and an alias each."""
     for start in range(0, count, _BATCH):
         numbers = range(start, min(start + _BATCH, count))
         with transaction.atomic():
@@ -96,7 +97,8 @@ def _version(adapter: Adapter, number: int) -> AdapterVersion:
     )  # fmt: skip
 
 
-def _keys(tenant: Tenant, like: ApiKey, count: int) -> None:
+def keys_add(tenant: Tenant, like: ApiKey, count: int) -> None:
+    """Keys for inference, of the project that `like` is of."""
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     rows = (
         ApiKey(

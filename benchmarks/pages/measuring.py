@@ -1,0 +1,98 @@
+"""Every page on PostgreSQL, with a tenant of 10,000 adapters and what goes with them.
+
+One process asks the pages of the web process' own code, from the first middleware to the compressed answer,
+under the row policies; an HTTP server is not between. GRAFTWORK_TEST_POSTGRES_URL says where; a database is
+made there and dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.controlplane import database, environ_of, python_run, stop, web_role
+from benchmarks.figure import Figure
+from demo.valkey import server_command
+
+ADAPTERS: Final = 10_000
+ROUNDS: Final = 20
+QUICK_ADAPTERS, QUICK_ROUNDS = 200, 3
+GOAL_MS: Final = 150.0
+"""95th percentile of each page, by the clock."""
+_PORT: Final = 18_420
+
+
+class Visits(NamedTuple):
+    """What one page took, a visit each.
+
+    Attributes:
+        wall: milliseconds by the clock.
+        cpu: of those, what the process computed; PostgreSQL's are not among them.
+        queries: of each visit; the most counts.
+    """
+
+    wall: Sequence[float]
+    cpu: Sequence[float]
+    queries: int
+
+
+def run(*, quick: bool = False) -> Iterator[Figure]:
+    """Fills a database, asks each page in turns, and yields a figure for each group of pages."""
+    adapters, rounds = (QUICK_ADAPTERS, QUICK_ROUNDS) if quick else (ADAPTERS, ROUNDS)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        environ = environ_of(stack.enter_context(database()), folder, _PORT, _PORT + 1, _PORT + 2)
+        log = stack.enter_context((folder / "log").open("wb"))
+        valkey = subprocess.Popen(server_command(port=_PORT + 2, folder=folder), stdout=log, stderr=log)
+        stack.callback(stop, valkey)
+        python_run(environ, "manage.py", "migrate", "-v0")
+        filled = python_run(environ, "-m", "benchmarks.pages.fill", "--adapters", str(adapters))
+        asked = folder / "asked.json"
+        asked.write_text(filled.splitlines()[-1])
+        web = environ | {"GRAFTWORK_DATABASE_URL": web_role(environ)}
+        told = python_run(web, "-m", "benchmarks.pages.visits", str(asked), "--rounds", str(rounds))
+        answer = json.loads(told.splitlines()[-1])
+    visits = {name: Visits(**page) for name, page in answer["pages"].items()}
+    yield from figures(visits, answer["groups"], answer["left_out"])
+
+
+def figures(
+    visits: Mapping[str, Visits], groups: Mapping[str, str], left_out: Sequence[str]
+) -> Iterator[Figure]:
+    """A figure for each group, which is its slowest page's; then how many pages there were.
+
+    Args:
+        visits: by the page's name.
+        groups: a page's name -> its group.
+        left_out: pages that could not be opened, with the status that came.
+    """
+    by_group: dict[str, list[str]] = defaultdict(list)
+    for name in visits:
+        by_group[groups[name]].append(name)
+    for group, names in sorted(by_group.items()):
+        worst = max(names, key=lambda name: percentile(visits[name].wall))
+        page = visits[worst]
+        wall, cpu = percentile(page.wall), percentile(page.cpu)
+        note = (
+            f"{worst}, the slowest of {len(names)}: median {statistics.median(page.wall):.1f} ms,"
+            f" CPU of the web process p95 {cpu:.1f} and median {statistics.median(page.cpu):.1f} ms,"
+            f" {page.queries} queries"
+        )
+        yield Figure("pages", f"p95 of {group}", round(wall, 1), "ms", goal=GOAL_MS, met=wall < GOAL_MS,
+                     note=note)  # fmt: skip
+    slow = [name for name, page in visits.items() if percentile(page.wall) >= GOAL_MS]
+    note = f"slower: {', '.join(slow) or 'none'}; not opened: {', '.join(left_out) or 'none'}"
+    yield Figure("pages", f"pages below {GOAL_MS:.0f} ms at p95", len(visits) - len(slow), "pages",
+                 baseline=len(visits), note=note)  # fmt: skip
+
+
+def percentile(values: Sequence[float]) -> float:
+    """The 95th; of fewer than 20 values the greatest."""
+    return statistics.quantiles(values, n=20)[-1] if len(values) >= 20 else max(values)

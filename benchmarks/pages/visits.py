@@ -1,0 +1,115 @@
+"""Asks every page of the web UI, in turns: `python -m benchmarks.pages.visits <asked.json> --rounds N`.
+
+Prints what each took. Which pages there are, the addresses tell: those that answer a GET with a whole page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django.setup()
+
+from django.conf import settings  # noqa: E402  # models need Django to be set up
+from django.db import connection  # noqa: E402
+from django.test import Client  # noqa: E402
+from django.test.utils import CaptureQueriesContext  # noqa: E402
+from django.urls import URLPattern, URLResolver, reverse  # noqa: E402
+
+from controlplane.console.urls import urlpatterns  # noqa: E402
+
+Names = Mapping[str, str]
+
+
+def addresses(names: Names) -> dict[str, str]:
+    """Every address of the web UI below a tenant's or the staff's, by name.
+
+    Args:
+        names: what stands for an address' parameter, or for `<page's name>.<parameter>`; 1 for others.
+    """
+    made: dict[str, str] = {}
+    for name, pattern in _patterns(urlpatterns, ""):
+        if pattern.startswith(("t/", "staff/")):
+            parameters = re.findall(r"<(?:\w+:)?(\w+)>", pattern)
+            values = {key: names.get(f"{name}.{key}", names.get(key, "1")) for key in parameters}
+            made[name] = reverse(f"console:{name}", kwargs=values)
+    return made
+
+
+def _patterns(patterns: list[Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from _patterns(pattern.url_patterns, prefix + str(pattern.pattern))
+        elif isinstance(pattern, URLPattern):
+            yield str(pattern.name), prefix + str(pattern.pattern)
+
+
+def group_of(path: str) -> str:
+    """`tenant: adapters` of /t/scale/adapters/bot-1/."""
+    _, first, *rest = path.split("/")
+    thing = rest[1 if first == "t" else 0] or "home"
+    return f"{'a tenant' if first == 't' else 'staff'}'s {thing}"
+
+
+def client_with(session: str) -> Client:
+    """Who has that session, in a browser that takes compressed pages."""
+    client = Client(headers={"Accept-Encoding": "gzip"}, SERVER_NAME="127.0.0.1")
+    client.cookies[settings.SESSION_COOKIE_NAME] = session
+    return client
+
+
+def pages_of(
+    clients: Mapping[str, Client], paths: Mapping[str, str]
+) -> tuple[dict[str, tuple[Client, str]], list[str]]:
+    """Those of `paths` that are whole pages, and names of those that could not be opened."""
+    found: dict[str, tuple[Client, str]] = {}
+    refused: list[str] = []
+    for name, path in paths.items():
+        client = clients["staff" if path.startswith("/staff/") else "tenant"]
+        answer = client.get(path, headers={"Accept-Encoding": ""})
+        if answer.status_code == 200 and not answer.streaming and b"<html" in answer.content:
+            found[name] = client, path
+        elif answer.status_code >= 400 and answer.status_code != 405:  # an action is only to be posted
+            refused.append(f"{name} ({answer.status_code})")
+    return found, refused
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("asked", type=Path)
+    parser.add_argument("--rounds", type=int, default=20)
+    arguments = parser.parse_args()
+    logging.disable(logging.ERROR)
+    asked = json.loads(arguments.asked.read_text())
+    clients = {whose: client_with(session) for whose, session in asked["sessions"].items()}
+    pages, refused = pages_of(clients, addresses(asked["names"]))
+    taken: dict[str, dict[str, Any]] = defaultdict(lambda: {"wall": [], "cpu": [], "queries": 0})
+    for name, (client, path) in pages.items():
+        with CaptureQueriesContext(connection) as queries:
+            client.get(path)
+        taken[name]["queries"] = len(queries)
+    for _ in range(arguments.rounds):
+        for name, (client, path) in pages.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            status = client.get(path).status_code
+            taken[name]["wall"].append((time.perf_counter() - wall) * 1000)
+            taken[name]["cpu"].append((time.process_time() - cpu) * 1000)
+            if status != 200:
+                raise RuntimeError(f"{path} answers {status}")
+    groups = {name: group_of(path) for name, (_, path) in pages.items()}
+    print(json.dumps({"pages": taken, "groups": groups, "left_out": refused}))
+
+
+if __name__ == "__main__":
+    main()
