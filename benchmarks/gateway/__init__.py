@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.figure import Figure
 from benchmarks.gateway import closed_loop, many_streams, memory, open_loop
 from benchmarks.gateway.peers import PEERS
-from benchmarks.gateway.processes import disk
+from benchmarks.gateway.processes import disk, memory_disk
 from benchmarks.gateway.targets import direct, gateway, passthrough
 
 
@@ -32,7 +32,11 @@ def run(*, quick: bool = False) -> Iterator[Figure]:
                 targets[peer.name] = peer.start(stack, program, folder, backend.url)
         measured = closed_loop.rounds(targets)
         yield from closed_loop.figures(measured)
-        yield from open_loop.figures(targets["gateway"], measured["gateway"].requests)
+        beside = {"direct to the backend": backend}
+        if memory_disk() is not None:
+            unsynced = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=memory_disk())))
+            beside["the gateway with its log in memory"] = gateway(stack, unsynced, backend.url)
+        yield from open_loop.figures(targets["gateway"], measured["gateway"].requests, beside)
     if not quick:
         yield from many_streams.figures()
         yield from memory.figures()

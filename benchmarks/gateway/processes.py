@@ -72,6 +72,12 @@ def disk() -> Path:
     return folder
 
 
+def memory_disk() -> Path | None:
+    """A folder on a memory file system, to tell the disk's part by; None where there is none."""
+    folder = Path("/dev/shm")
+    return folder if os.access(folder, os.W_OK) else None
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
