@@ -101,7 +101,8 @@ class SageMakerProvisioner:
 
     def apply(self, seen: Observation) -> Iterator[Step]:
         found: Seen = seen.detail
-        if taken := found.foreign & {self._specs.model_name, self._specs.config_name}:
+        names = self._specs.model_name, self._specs.config_name, self._names.endpoint, self._names.base
+        if taken := found.foreign.intersection(names):
             raise self._names.refusal(min(taken))
         yield from self._files(found)
         if self._specs.model_name not in found.models:

@@ -47,7 +47,7 @@ class Seen:
     """Attributes:
     adapters: by the component's name.
     archives: keys of the deployment's adapters and of its preloaded archives.
-    foreign: names such as our models and configurations have, of resources that are not ours.
+    foreign: names such as ours, of resources that are not: told apart, so that a removal passes them by.
     wrong_archives: adapter components that hold another archive than theirs.
     alarms: states of ours, where a rollout may have made some.
     """
@@ -94,10 +94,13 @@ def look(
         archive_urls: by adapter component, what it is to hold.
 
     Raises:
-        ProvisioningError: AWS refuses, or a name of ours is another's.
+        ProvisioningError: AWS refuses.
     """
-    endpoint = _described(account, names, "endpoint", names.endpoint, "EndpointStatus")
-    base = _described(account, names, "inference_component", names.base, "InferenceComponentStatus")
+    foreign: set[str] = set()
+    endpoint = _described(account, names, "endpoint", names.endpoint, "EndpointStatus", foreign)
+    base = _described(
+        account, names, "inference_component", names.base, "InferenceComponentStatus", foreign
+    )
     adapters: dict[str, Component] = {}
     if endpoint.state is not State.ABSENT:
         listed = account.pages(
@@ -133,7 +136,7 @@ def look(
         adapters=adapters,
         configs=configs,
         models=models,
-        foreign=frozenset(config_arns | model_arns) - configs - models,
+        foreign=frozenset(foreign | set(config_arns | model_arns)) - configs - models,
         archives=frozenset(
             store.keys(f"adapters/{desired.deployment}") | store.keys(f"preloaded/{desired.deployment}")
         ),
@@ -147,14 +150,18 @@ def placed(component: Component) -> PlacedAdapter:
     return PlacedAdapter(component.name, component.state, component.reason)
 
 
-def _described(account: Account, names: Names, kind: str, name: str, status: str) -> Component:
+def _described(
+    account: Account, names: Names, kind: str, name: str, status: str, foreign: set[str]
+) -> Component:
+    """None where it is somebody else's, whose name then joins `foreign`."""
     argument = "EndpointName" if kind == "endpoint" else "InferenceComponentName"
     told = account.find(f"describe_{kind}", name, **{argument: name})
     if told is None:
         return ABSENT
     arn = str(told["EndpointArn" if kind == "endpoint" else "InferenceComponentArn"])
     if not names.is_ours(account.tags(arn)):
-        raise names.refusal(name)
+        foreign.add(name)
+        return ABSENT
     state = _STATES[told[status]]
     reason = failure_reason(str(told.get("FailureReason", ""))) if state is State.FAILED else ""
     return Component(name, state, reason, told)

@@ -1,0 +1,161 @@
+"""What a customer had before Graftwork: boto3 and document 001's calls, nothing of ours.
+
+One endpoint with a base whose archive brings two adapters, asked for by name in the body, and a third adapter
+as a component of its own. `python customers_script.py up|ask|down|seen FOLDER` prints JSON; FOLDER has
+`model/`, `adapters/es/`, `adapters/fr/` and `adapters/ru/`. Where AWS is, and with which keys, the environment
+says.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+BUCKET, ENDPOINT, MODEL = "resumes", "resume-parser", "lmi-resumes"
+BASE, ADAPTER = "resume-parser-base", "resume-parser-ru"
+ROLE = "arn:aws:iam::000000000000:role/notebook"
+IMAGE = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/djl-inference:0.36.0-lmi27.0.0-cu130"
+ENVIRONMENT = {
+    "OPTION_MODEL_ID": "/opt/ml/model/model",
+    "OPTION_ENABLE_LORA": "true",
+    "OPTION_MAX_LORAS": "4",
+    "OPTION_MAX_ROLLING_BATCH_SIZE": "4",
+    "GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02",
+    "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1",
+}
+WAIT = {"Delay": 1, "MaxAttempts": 180}
+
+s3, sm, smr = boto3.client("s3"), boto3.client("sagemaker"), boto3.client("sagemaker-runtime")
+
+
+def upload(key: str, files: dict[str, Path]) -> str:
+    """An archive of these folders by their names in it; "" is its root."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, folder in files.items():
+            for path in sorted(folder.iterdir()):
+                archive.add(path, f"{name}/{path.name}".lstrip("/"))
+    s3.put_object(Bucket=BUCKET, Key=key, Body=packed.getvalue())
+    return f"s3://{BUCKET}/{key}"
+
+
+def settled(component: str) -> str:
+    for _ in range(WAIT["MaxAttempts"]):
+        found = sm.describe_inference_component(InferenceComponentName=component)
+        if found["InferenceComponentStatus"] not in ("Creating", "Updating"):
+            return str(found["InferenceComponentStatus"])
+        time.sleep(WAIT["Delay"])
+    raise SystemExit(f"{component} does not settle")
+
+
+def up(folder: Path) -> dict[str, str]:
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": s3.meta.region_name})
+    adapters = folder / "adapters"
+    artifact = upload(
+        "models/adapters.tar.gz",
+        {"model": folder / "model", "adapters/es": adapters / "es", "adapters/fr": adapters / "fr"},
+    )
+    sm.create_model(
+        ModelName=MODEL, ExecutionRoleArn=ROLE,
+        PrimaryContainer={"Image": IMAGE, "Environment": ENVIRONMENT, "ModelDataUrl": artifact},
+    )  # fmt: skip
+    sm.create_endpoint_config(
+        EndpointConfigName=ENDPOINT, ExecutionRoleArn=ROLE,
+        ProductionVariants=[{
+            "VariantName": "AllTraffic", "InstanceType": "ml.g5.12xlarge", "InitialInstanceCount": 1,
+            "ManagedInstanceScaling": {"Status": "ENABLED", "MinInstanceCount": 1, "MaxInstanceCount": 2},
+            "RoutingConfig": {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"},
+        }],
+    )  # fmt: skip
+    sm.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName=ENDPOINT)
+    sm.get_waiter("endpoint_in_service").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
+    sm.create_inference_component(
+        InferenceComponentName=BASE, EndpointName=ENDPOINT, VariantName="AllTraffic",
+        Specification={
+            "ModelName": MODEL,
+            "StartupParameters": {
+                "ModelDataDownloadTimeoutInSeconds": 1200,
+                "ContainerStartupHealthCheckTimeoutInSeconds": 1200,
+            },
+            "ComputeResourceRequirements": {
+                "NumberOfAcceleratorDevicesRequired": 2, "MinMemoryRequiredInMb": 1024,
+            },
+        },
+        RuntimeConfig={"CopyCount": 1},
+    )  # fmt: skip
+    base = settled(BASE)
+    sm.create_inference_component(
+        InferenceComponentName=ADAPTER, EndpointName=ENDPOINT,
+        Specification={
+            "BaseInferenceComponentName": BASE,
+            "Container": {"ArtifactUrl": upload("adapters/ru.tar.gz", {"": adapters / "ru"})},
+        },
+    )  # fmt: skip
+    return {BASE: base, ADAPTER: settled(ADAPTER)}
+
+
+def invoke(component: str, **body: Any) -> Any:
+    body = {"inputs": "hello", "parameters": {"max_new_tokens": 8, "do_sample": False}, **body}
+    answer = smr.invoke_endpoint(
+        EndpointName=ENDPOINT, InferenceComponentName=component, ContentType="application/json",
+        Body=json.dumps(body),
+    )  # fmt: skip
+    return json.loads(answer["Body"].read())
+
+
+def ask(_: Path) -> dict[str, Any]:
+    """The base, its archive's adapters by name in the body, and the one that is a component."""
+    return {
+        "base": invoke(BASE),
+        "es": invoke(BASE, adapters="es"),
+        "fr": invoke(BASE, adapters="fr"),
+        "ru": invoke(ADAPTER),
+    }
+
+
+def seen(_: Path) -> dict[str, dict[str, str]]:
+    """Every component of the account with its tags, whoever made it."""
+    pages = sm.get_paginator("list_inference_components").paginate()
+    found = [item for page in pages for item in page["InferenceComponents"]]
+    return {
+        item["InferenceComponentName"]: {
+            tag["Key"]: tag["Value"]
+            for tag in sm.list_tags(ResourceArn=item["InferenceComponentArn"])["Tags"]
+        }
+        for item in found
+    }
+
+
+def gone(component: str) -> None:
+    sm.delete_inference_component(InferenceComponentName=component)
+    for _ in range(WAIT["MaxAttempts"]):
+        listed = sm.list_inference_components(NameContains=component)["InferenceComponents"]
+        if component not in [item["InferenceComponentName"] for item in listed]:
+            return
+        time.sleep(WAIT["Delay"])
+    raise SystemExit(f"{component} does not go")
+
+
+def down(_: Path) -> dict[str, str]:
+    for component in (ADAPTER, BASE):
+        gone(component)
+    sm.delete_endpoint(EndpointName=ENDPOINT)
+    sm.get_waiter("endpoint_deleted").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
+    sm.delete_endpoint_config(EndpointConfigName=ENDPOINT)
+    sm.delete_model(ModelName=MODEL)
+    for item in s3.list_objects_v2(Bucket=BUCKET)["Contents"]:
+        s3.delete_object(Bucket=BUCKET, Key=item["Key"])
+    s3.delete_bucket(Bucket=BUCKET)
+    return {}
+
+
+if __name__ == "__main__":
+    steps = {"up": up, "ask": ask, "seen": seen, "down": down}
+    print(json.dumps(steps[sys.argv[1]](Path(sys.argv[2]))))
