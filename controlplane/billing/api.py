@@ -68,38 +68,11 @@ class _ReportApi(generics.GenericAPIView[Any]):
         report = usage_report(
             tenant=tenant, project=project, start=values["start"], end=values["end"], group_by=groups
         )
-        response = Response(_told(report))
+        response = Response(report)
         if getattr(request, "accepted_renderer", None) and request.accepted_renderer.format == "csv":
             name = f"usage-{report.start}-{report.end}.csv"
             response["Content-Disposition"] = f'attachment; filename="{name}"'
         return response
-
-
-def _told(report: UsageReport) -> dict[str, Any]:
-    """What UsageReportSerializer makes of it, in a tenth of the time: a month by adapter has 6,000 rows."""
-    names = report.group_by
-    rows = [
-        {
-            "group": dict(zip(names, group, strict=True)),
-            "requests": requests,
-            "prompt_tokens": prompt,
-            "cached_tokens": cached,
-            "completion_tokens": completion,
-            "price": price,
-            "unpriced": price is None,
-        }
-        for group, (requests, prompt, cached, completion, price) in zip(
-            report.groups, report.amounts, strict=True
-        )
-    ]
-    return {
-        "start": report.start,
-        "end": report.end,
-        "group_by": names,
-        "currency": report.currency,
-        "rows": rows,
-        "total": report.total._asdict() | {"unpriced": report.total.unpriced},
-    }
 
 
 class UsageApi(_ReportApi):

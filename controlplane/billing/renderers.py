@@ -1,20 +1,27 @@
-"""Usage reports as CSV."""
+"""Usage reports as JSON and CSV, written row by row from the report's columns.
+
+A month by day, adapter and key has 18,000 rows, and objects for each took longer than finding them.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Any, Final
 
 import orjson
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 
+from controlplane.billing.usage_report import UsageReport, money_text
+
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_SUMS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 class UsageJsonRenderer(JSONRenderer):
-    """JSON by orjson: a month by day and adapter has 6,000 rows."""
+    """`UsageReportSerializer`'s form of a report, or what an error is made of."""
 
     def render(
         self,
@@ -22,8 +29,36 @@ class UsageJsonRenderer(JSONRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> bytes:
+        if isinstance(data, UsageReport):
+            return _json(data)
         # Texts of errors may be translated when they are written.
         return b"" if data is None else orjson.dumps(data, default=str)
+
+
+def _json(report: UsageReport) -> bytes:
+    total = report.total
+    head = {
+        "start": report.start, "end": report.end, "group_by": report.group_by, "currency": report.currency,
+        "total": total._asdict() | {"unpriced": total.unpriced},
+    }  # fmt: skip
+    # Each value's text is made once; the names are those of `GROUPS`, which need no escape.
+    groups = [
+        map({value: _text(value) for value in set(column)}.__getitem__, column) for column in report.groups
+    ]
+    group = ",".join(f'"{name}":%s' for name in report.group_by)
+    sums = ",".join(f'"{name}":%d' for name in _SUMS)
+    row = f'{{"group":{{{group}}},{sums},"price":%s}}'
+    priced = [
+        'null,"unpriced":true' if unpriced else f'"{money_text(nano)}","unpriced":false'
+        for nano, unpriced in zip(report.nano, report.unpriced, strict=True)
+    ]
+    cells = zip(*groups, *(getattr(report, name) for name in _SUMS), priced, strict=True)
+    rows = ",".join(map(row.__mod__, cells))
+    return orjson.dumps(head)[:-1] + b',"rows":[' + rows.encode() + b"]}"
+
+
+def _text(value: str) -> str:
+    return orjson.dumps(value).decode()
 
 
 class UsageCsvRenderer(BaseRenderer):
@@ -41,20 +76,23 @@ class UsageCsvRenderer(BaseRenderer):
     ) -> bytes:
         text = io.StringIO()
         writer = csv.writer(text)
-        if "rows" in data:
-            names = data["group_by"]
-            sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
-            writer.writerow([*names, *sums, "price", "currency", "unpriced"])
-            for row in data["rows"]:
-                groups = [cell(row["group"][name]) for name in names]
-                price = "" if row["price"] is None else row["price"]
-                flag = "true" if row["unpriced"] else "false"
-                writer.writerow([*groups, *(row[name] for name in sums), price, data["currency"], flag])
+        if isinstance(data, UsageReport):
+            writer.writerow([*data.group_by, *_SUMS, "price", "currency", "unpriced"])
+            writer.writerows(_lines(data))
         else:
             writer.writerow(["code", "detail", "attr"])
             for error in data["errors"]:
                 writer.writerow([error["code"], cell(error["detail"]), error["attr"]])
         return text.getvalue().encode()
+
+
+def _lines(report: UsageReport) -> Iterator[tuple[Any, ...]]:
+    groups = [map(cell, column) for column in report.groups]
+    marks = zip(report.nano, report.unpriced, strict=True)
+    prices = ["" if unpriced else money_text(nano) for nano, unpriced in marks]
+    flags = ["true" if unpriced else "false" for unpriced in report.unpriced]
+    sums = (getattr(report, name) for name in _SUMS)
+    return zip(*groups, *sums, prices, repeat(report.currency, len(prices)), flags, strict=True)
 
 
 def cell(text: str) -> str:
