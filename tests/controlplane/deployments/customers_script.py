@@ -2,7 +2,7 @@
 
 One endpoint with a base whose archive brings two adapters, asked for by name in the body, and a third adapter
 as a component of its own. `python customers_script.py up|ask|down|seen FOLDER` prints JSON; FOLDER has
-`model/`, `adapters/es/`, `adapters/fr/` and `adapters/ru/`. Where AWS is, and with which keys, the environment
+`model/`, `adapters/es/`, `adapters/fr/` and `adapters/ru/`. Where AWS is, with which keys, the environment
 says.
 """
 

@@ -98,9 +98,7 @@ def look(
     """
     foreign: set[str] = set()
     endpoint = _described(account, names, "endpoint", names.endpoint, "EndpointStatus", foreign)
-    base = _described(
-        account, names, "inference_component", names.base, "InferenceComponentStatus", foreign
-    )
+    base = _described(account, names, "inference_component", names.base, "InferenceComponentStatus", foreign)
     adapters: dict[str, Component] = {}
     if endpoint.state is not State.ABSENT:
         listed = account.pages(
