@@ -90,8 +90,7 @@ class EventStream:
         self.error: object = None
         self._view = view
         self._rest = b""
-        self._names = _model_bytes(renamed)
-        self._rare = _rare_spelling(renamed)
+        self._names = None if renamed is None or renamed[0] == renamed[1] else _names(*renamed)
 
     def feed(self, chunk: bytes) -> bytes:
         """What to send on for the bytes `chunk`: whole events only; the rest waits for its end.
@@ -126,14 +125,8 @@ class EventStream:
             block = self._cut(block)
         if not self.usage.reported:
             self.events += block.count(b"data:")
-        # Both spellings: something between, such as a proxy, may write some events of a stream anew.
-        for old, new in self._names:
-            pieces = block.split(old)
-            if len(pieces) > 1:
-                # Half again as fast as `replace`, which counts first.
-                block = new.join(pieces)
-        if self._rare is not None and self._rare[0] in block:
-            block = self._rare[1].sub(self._rare[2], block)
+        if self._names is not None:
+            block = self._names.rename(block)
         return block
 
     def _read_usage(self, block: bytes, at: int) -> None:
@@ -207,26 +200,29 @@ def _without_usage(match: re.Match[bytes]) -> bytes:
     return b"data: " + orjson.dumps(value) + (b"\r" if match[0].endswith(b"\r") else b"")
 
 
-def _model_bytes(renamed: tuple[str, str] | None) -> tuple[tuple[bytes, bytes], ...]:
-    if renamed is None or renamed[0] == renamed[1]:
-        return ()
-    old, new = orjson.dumps(renamed[0]), orjson.dumps(renamed[1])
-    return tuple((b'"model":' + gap + old, b'"model":' + gap + new) for gap in (b"", b" "))
+class _Names:
+    """Puts the client's name of a model in the place of the backend's, in every spelling of the key."""
+
+    __slots__ = ("_name", "_rare", "_shown", "_usual")
+
+    def __init__(self, old: str, new: str) -> None:
+        self._name, self._shown = orjson.dumps(old), b'"model":' + orjson.dumps(new)
+        self._usual = (b'"model":' + self._name, b'"model": ' + self._name)
+        self._rare = re.compile(rb'"model"\s*:\s*' + re.escape(self._name))
+
+    def rename(self, block: bytes) -> bytes:
+        # All of them: something between, such as a proxy, may write some events of a stream anew.
+        for spelled in self._usual:
+            pieces = block.split(spelled)
+            if len(pieces) > 1:
+                # Half again as fast as `replace`, which counts first.
+                block = self._shown.join(pieces)
+            if self._name not in block:
+                return block
+        return self._rare.sub(lambda _: self._shown, block)
 
 
-def _rare_spelling(renamed: tuple[str, str] | None) -> tuple[bytes, re.Pattern[bytes], bytes] | None:
-    """The name as a string, which is all that is looked for where the usual spellings are, the key in any
-    spelling with it, and what to write instead."""
-    if renamed is None or renamed[0] == renamed[1]:
-        return None
-    old, new = orjson.dumps(renamed[0]), orjson.dumps(renamed[1])
-    # The template's own escapes are no concern of a name.
-    return old, _rare_pattern(old), (b'"model":' + new).replace(b"\\", b"\\\\")
-
-
-@functools.lru_cache(maxsize=4096)
-def _rare_pattern(name: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb'"model"\s*:\s*' + re.escape(name))
+_names: Final = functools.lru_cache(maxsize=4096)(_Names)
 
 
 def event_data(block: bytes) -> list[bytes]:
@@ -245,7 +241,4 @@ def find_usage(body: bytes) -> Mapping[str, Any] | None:
 
 def rename_model(body: bytes, renamed: tuple[str, str] | None) -> bytes:
     """`body` with the backend's model name replaced by the client's, for responses that do not stream."""
-    for old, new in _model_bytes(renamed):
-        body = body.replace(old, new)
-    rare = _rare_spelling(renamed)
-    return body if rare is None or rare[0] not in body else rare[1].sub(rare[2], body)
+    return body if renamed is None or renamed[0] == renamed[1] else _names(*renamed).rename(body)
