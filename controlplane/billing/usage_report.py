@@ -163,7 +163,7 @@ def usage_report(
     if project is not None:
         kept &= Q(project=project)
     used = _used(tenant.pk if tenant else None, start, end, kept, names, prices)
-    groups, sums = _ordered(*_grouped(used, names, prices))
+    groups, sums = _grouped(used, names, prices)
     return UsageReport(start, end, names, prices.currency(), tuple(groups), *sums)
 
 
@@ -205,20 +205,22 @@ _Columns = list[Sequence[Any]]
 
 
 def _grouped(used: Iterable[_Used], names: tuple[str, ...], prices: PriceList) -> tuple[_Columns, _Columns]:
-    """Columns of the groups' texts and of their sums, each group once, in any order."""
+    """Columns of the groups' texts, in their order, and of their sums, each group once."""
     told, units, by = [_told(name) for name in names], _Units(prices), _priced_by(prices)
     parts = [(_texts(part, told), _summed(part, units, by)) for part in used]
     # Mostly the database has added up all that a group is made of.
     if len(parts) == 1:
         texts, sums = parts[0]
-        if len(set(_places(texts, len(sums[0])))) == len(sums[0]) <= MOST_ROWS:
-            return texts, sums
+        places = _places(texts, len(sums[0]))
+        if len(set(places)) == len(places) <= MOST_ROWS:
+            return _ordered(texts, sums, places)
     groups: dict[_Group, _Sums] = {}
     for texts, sums in parts:
         _add(groups, texts, sums)
         if len(groups) > MOST_ROWS:
             raise _too_long(names)
-    return _turned(groups, len(names)), _turned(groups.values(), 6)
+    texts, sums = _turned(groups, len(names)), _turned(groups.values(), 6)
+    return _ordered(texts, sums, _places(texts, len(groups)))
 
 
 def _turned(rows: Collection[tuple[Any, ...]], width: int) -> _Columns:
@@ -233,11 +235,10 @@ def _add(groups: dict[_Group, _Sums], texts: _Columns, sums: _Columns) -> None:
         groups[key] = amount if known is None else _added(known, amount)
 
 
-def _ordered(groups: _Columns, sums: _Columns) -> tuple[_Columns, _Columns]:
-    """Both in the order of the groups' texts."""
-    if len(sums[0]) < 2:
+def _ordered(groups: _Columns, sums: _Columns, places: list[int]) -> tuple[_Columns, _Columns]:
+    """Both in the order of `places`."""
+    if len(places) < 2:
         return groups, sums
-    places = _places(groups, len(sums[0]))
     take = itemgetter(*sorted(range(len(places)), key=places.__getitem__))
     return [take(column) for column in groups], [take(column) for column in sums]
 
