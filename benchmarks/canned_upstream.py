@@ -26,7 +26,7 @@ import os
 import ssl
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -37,20 +37,26 @@ class _Busy:
     now: int = 0
     most: int = 0
     seconds: float = 0.0
+    counted: float = field(default_factory=time.monotonic)
+
+    def count(self) -> None:
+        """Adds what was under way since this was last called."""
+        moment = time.monotonic()
+        self.seconds += self.now * (moment - self.counted)
+        self.counted = moment
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
+        self.count()
         self.now += 1
         self.most = max(self.most, self.now)
-        began = time.monotonic()
         try:
             yield
         finally:
+            self.count()
             self.now -= 1
-            self.seconds += time.monotonic() - began
 
 
-_LOG: web.AppKey[list[dict[str, Any]]] = web.AppKey("log")
 _BUSY: web.AppKey[_Busy] = web.AppKey("busy")
 _LEDGER: web.AppKey[int] = web.AppKey("ledger")
 """Descriptor of the ledger."""
@@ -175,6 +181,7 @@ async def _log(request: web.Request) -> web.Response:
 
 async def _busy(request: web.Request) -> web.Response:
     busy = request.app[_BUSY]
+    busy.count()
     said = {"most": busy.most, "seconds": busy.seconds}
     busy.most, busy.seconds = busy.now, 0.0
     return web.json_response(said)
