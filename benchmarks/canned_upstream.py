@@ -57,6 +57,7 @@ class _Busy:
             self.now -= 1
 
 
+_LOG: web.AppKey[list[dict[str, Any]]] = web.AppKey("log")
 _BUSY: web.AppKey[_Busy] = web.AppKey("busy")
 _LEDGER: web.AppKey[int] = web.AppKey("ledger")
 """Descriptor of the ledger."""
