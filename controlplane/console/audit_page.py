@@ -31,7 +31,7 @@ def audit_context(
     try:
         records = audit_filtered(request, records, filters=filters)
     except InvalidInputError as wrong:
-        error = str(wrong)
+        records, error = records.none(), str(wrong)
     before = request.GET.get("before", "")
     if before.isascii() and before.isdigit() and len(before) < 19:
         records = records.filter(**{f"{key}__lt": int(before)})
@@ -44,6 +44,7 @@ def audit_context(
         "query": query.urlencode(),
         "values": query,
         "error": error,
+        "narrows": bool(before) or any(query.values()),
     }
 
 

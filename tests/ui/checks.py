@@ -103,9 +103,10 @@ def accessible(page: Page) -> list[str]:
     return light + dark
 
 
-def protected(response: Response | None) -> list[str]:
-    """The page came, with every header that keeps a browser from what it should not do."""
-    if response is None or response.status not in (200, 401):
+def protected(response: Response | None, status: int = 200) -> list[str]:
+    """The page came with that status, or asks who one is, with every header that keeps a browser from what it
+    should not do."""
+    if response is None or response.status not in (status, 401):
         return [f"answered {response.status if response else 'nothing'}"]
     found = response.all_headers()
     return [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 
 from django.db import transaction
+from django.test import Client, override_settings
 from django.utils import timezone
 
 from controlplane.adapters.models import Adapter, AdapterVersion
@@ -20,16 +22,24 @@ from controlplane.reports.models import InstancePrice
 from controlplane.sign_up.services import sign_up_begin
 from controlplane.tenants.models import Project, Tenant
 from controlplane.tenants.roles import Role
-from controlplane.tenants.services import api_key_create, project_create, service_account_create, user_create
+from controlplane.tenants.services import (
+    api_key_create,
+    project_create,
+    service_account_create,
+    tenant_create,
+    user_create,
+)
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint
 from tests.controlplane.metering.event_log import logged
 from tests.controlplane.optimization.measured import result
-from tests.controlplane.world import NOW, OTHER, OWN, PASSWORD, World, world_make
+from tests.controlplane.world import NOW, OWN, PASSWORD, World, world_make
 from worker_engine.protocol import engine_name
 
 SCRIPT = "<script>alert('ran')</script>\"'><img src=x onerror=alert(1)>"
 RTL, EMOJI = "\u202eright-to-left\u202c \u05e9\u05dc\u05d5\u05dd", "🦜👩‍👩‍👧‍👦"
 LONG_SLUG = "a-" + "very-" * 11 + "long1"
+EMPTY = "newcomer"
+"""The tenant that has nothing yet."""
 _STATES = ("ready", "refused", "pending", "validating")
 
 
@@ -40,7 +50,7 @@ def hostile(length: int = 200) -> str:
 
 @transaction.atomic
 def world_fill(folder: Path) -> World:
-    """Makes the world and fills it; globex has the most, acme nothing but its people and keys."""
+    """Makes the world and fills it: globex has the most, acme its people and keys, newcomer nothing."""
     world = world_make(folder)
     Tenant.objects.filter(pk=OWN).update(name=hostile())
     tenant, base = Tenant.objects.get(pk=OWN), BaseModel.objects.get(name="tiny-base")
@@ -55,7 +65,7 @@ def world_fill(folder: Path) -> World:
     sign_up_begin(email=f"{'long' * 15}@{'domain' * 10}.example")
     for _ in range(3):
         audit_record(tenant=OWN, action="tenant.update", target=tenant, after={"name": tenant.name})
-    return world
+    return replace(world, people={**world.people, (EMPTY, Role.OWNER): _newcomer()})
 
 
 def _adapters(tenant: Tenant, base: BaseModel) -> None:
@@ -165,5 +175,11 @@ def _optimization(world: World) -> None:
     )  # fmt: skip
 
 
-EMPTY = OTHER
-"""The tenant that has nothing yet."""
+def _newcomer() -> Client:
+    """The owner of a tenant that has nothing yet, as somebody who has just signed up."""
+    tenant = tenant_create(slug=EMPTY, name="Newcomer")
+    with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
+        owner = user_create(email=f"o@{EMPTY}.test", password=PASSWORD, tenant=tenant, role=Role.OWNER)
+    client = Client()
+    client.force_login(owner)
+    return client

@@ -1,5 +1,7 @@
 """Every page of the web UI, and how to open it: one line for each, with the query that fills it most.
 
+Tenants' pages are opened as well by a tenant that has nothing, by who may not, and with what cannot be.
+
 What a page's address names is taken from the isolation tests' world. `test_every_page_is_in_the_list` opens
 each address that there is and names the pages that are missing here.
 """
@@ -18,7 +20,8 @@ from controlplane.sign_up.selectors import sign_up_token
 from controlplane.tenants.roles import Role
 from tests.controlplane.staff_pages import STAFF_LISTS, staff_thing
 from tests.controlplane.test_isolation import page_path
-from tests.controlplane.world import OWN, World
+from tests.controlplane.world import OTHER, OWN, World
+from tests.ui.filled import EMPTY
 
 TENANT_PAGES = {
     "home": "",
@@ -113,12 +116,39 @@ OPEN_PAGES = {
 """URL name of a page for who is not logged in -> its query."""
 
 
+EMPTY_PAGES = {
+    f"empty {name}": name
+    for name in (
+        "home", "adapters", "adapter-register", "source-credentials", "playground", "keys", "projects",
+        "service-accounts", "members", "usage", "requests", "savings", "hosting", "webhooks", "audit",
+        "billing",
+    )
+}  # fmt: skip
+"""A tenant's page as one sees it that has nothing yet -> its URL name."""
+REFUSED_PAGES: dict[str, tuple[str, str, Role | None, int]] = {
+    "no permission": ("billing", OWN, Role.VIEWER, 403),
+    "no permission, from a form's page": ("adapter-register", OWN, Role.BILLING, 403),
+    "of another tenant": ("adapters", OWN, None, 404),
+    "of nothing there is": ("adapter", EMPTY, Role.OWNER, 404),
+}
+"""A page that is refused -> its URL name, whose it is, who of them asks (None: of another), the status."""
+WRONG_PAGES = {
+    "usage of no day": ("usage", "?start=yesterday&end=never", 422),
+    "hosting of no day": ("hosting", "?start=yesterday&end=never", 422),
+    "requests of no day": ("requests", "?start=yesterday&end=never", 422),
+    "audit of no day": ("audit", "?since=yesterday", 422),
+    "savings of no day": ("savings", "?start=yesterday&end=never", 422),
+}
+"""A page that is asked what cannot be -> its URL name, its query, the status."""
+
+
 @dataclass(frozen=True)
 class Opening:
-    """A page to open: who opens it (None: nobody who is logged in), and its address."""
+    """A page to open: who opens it (None: nobody who is logged in), its address, what it answers."""
 
     client: Client | None
     path: str
+    status: int = 200
 
 
 def tenant_path(world: World, name: str, tenant: str = OWN) -> str:
@@ -135,6 +165,15 @@ def staff_path(world: World, name: str) -> str:
 def opening(world: World, name: str) -> Opening:
     """How the page of that name is opened."""
     owner = world.people[OWN, Role.OWNER]
+    if name in EMPTY_PAGES:
+        return Opening(world.people[EMPTY, Role.OWNER], tenant_path(world, EMPTY_PAGES[name], EMPTY))
+    if name in REFUSED_PAGES:
+        page, tenant, role, status = REFUSED_PAGES[name]
+        who = world.people[tenant, role] if role else world.people[OTHER, Role.OWNER]
+        return Opening(who, tenant_path(world, page, tenant), status)
+    if name in WRONG_PAGES:
+        page, query, status = WRONG_PAGES[name]
+        return Opening(owner, tenant_path(world, page) + query, status)
     if name in TENANT_PAGES:
         return Opening(owner, tenant_path(world, name) + TENANT_PAGES[name])
     if name in STAFF_PAGES:
@@ -153,4 +192,6 @@ def _tokens(name: str) -> tuple[str, ...]:
     return ()
 
 
-PAGES = (*TENANT_PAGES, *STAFF_PAGES, *ACCOUNT_PAGES, *OPEN_PAGES)
+PAGES = (
+    *TENANT_PAGES, *EMPTY_PAGES, *REFUSED_PAGES, *WRONG_PAGES, *STAFF_PAGES, *ACCOUNT_PAGES, *OPEN_PAGES,
+)  # fmt: skip

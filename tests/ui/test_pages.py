@@ -69,7 +69,7 @@ def test_a_page(
     visitor = visitor_of(opening.client, browser, server, visitors)
     visitor.watch.faults.clear()
     page = visitor.page
-    complaints = protected(page.goto(opening.path)) + [
+    complaints = protected(page.goto(opening.path), opening.status) + [
         complaint
         for check in (weight, accessible, fits, operable, dialogs)
         for complaint in check(page)
