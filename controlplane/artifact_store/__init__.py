@@ -13,10 +13,11 @@ from django.conf import settings
 
 from controlplane.artifact_store.base import ArtifactStore, ByteStream
 from controlplane.artifact_store.local import LocalStore
+from controlplane.artifact_store.refusals import s3_advice
 from controlplane.artifact_store.s3 import S3Store, s3_answers
 from controlplane.aws_time_limit import heed_time_limit
 
-__all__ = ["ArtifactStore", "ByteStream", "artifact_store", "s3_answers", "s3_client"]
+__all__ = ["ArtifactStore", "ByteStream", "artifact_store", "s3_advice", "s3_answers", "s3_client"]
 
 
 def artifact_store() -> ArtifactStore:

@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from controlplane.artifact_store.base import ByteStream
 from controlplane.artifact_store.bounded import BoundedStream
+from controlplane.artifact_store.refusals import s3_advice
 from controlplane.errors import UnavailableError
 
 # Without threads: memory stays at one part, and what a stream or a callback does (such as a heartbeat in
@@ -22,13 +23,13 @@ _COPY: Final = TransferConfig(use_threads=False, multipart_chunksize=256 << 20, 
 
 @contextmanager
 def s3_answers(doing: str) -> Iterator[None]:
-    """Turns S3's silence or refusal into UnavailableError; `doing` reads like `store x`."""
+    """Turns S3's silence or refusal into UnavailableError with what to do; `doing` reads like `store x`."""
     try:
         yield
     except ClientError as error:
-        raise UnavailableError(f"S3 refused to {doing}: {error}") from error
+        raise UnavailableError(f"S3 refused to {doing}: {s3_advice(error)} ({error})") from error
     except (BotoCoreError, Boto3Error) as error:
-        raise UnavailableError(f"S3 does not let us {doing} now, try again: {error}") from error
+        raise UnavailableError(f"S3 does not let us {doing} now: {s3_advice(error)} ({error})") from error
 
 
 class S3Store:

@@ -147,7 +147,8 @@ class AdapterLoader:
             data: bytes = body.read(limit + 1)
             body.close()
         except (BotoCoreError, ClientError) as error:
-            raise AdapterUnavailable(f"cannot fetch s3://{bucket}/{key}: {error}") from error
+            text = "see that it is there, not archived, and that the worker's role may read it"
+            raise AdapterUnavailable(f"cannot fetch s3://{bucket}/{key}: {text} ({error})") from error
         return data
 
     def _sort(self, config: bytes, shapes: tuple[tuple[str, Shape], ...]) -> tuple[LoraConfig, Modules]:

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult
 
 from botocore.exceptions import ClientError
 
-from controlplane.artifact_store import ByteStream, s3_answers, s3_client
+from controlplane.artifact_store import ByteStream, s3_advice, s3_answers, s3_client
 from controlplane.catalog.checkpoint_sources.base import refusal
 
 
@@ -53,4 +53,5 @@ class BucketCheckpoint:
     def _refused(self, error: ClientError) -> Exception:
         """The source's fault where the status says so, else the store's."""
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-        return refusal(f"cannot read {self.uri}: {error}") if status in (403, 404) else error
+        told = refusal(f"cannot read {self.uri}: {s3_advice(error)} ({error})")
+        return told if status in (403, 404) else error

@@ -30,6 +30,10 @@ LOOK_S: Final = 10.0
 _TROUBLE_S: Final = 60.0
 GIVE_UP: Final = dt.timedelta(minutes=15)
 """Since a cancel: a job that can be neither seen nor stopped then is left to whoever has the account."""
+_COMPLETED: Final = ("COMPLETED", "Completed")
+"""SageMaker's words for what has left an output: nothing more is refused then but looks at that."""
+READ_WITHIN: Final = dt.timedelta(hours=24)
+"""Since it was refused first: an output that can still not be read then is given up."""
 RowT = TypeVar("RowT", OptimizationJob, Assessment)
 
 
@@ -44,6 +48,8 @@ class Look(ABC, Generic[RowT]):
         self._row: RowT = row
         self._told: dict[str, Any] = dict(row.remote.get("told", {}))
         self._over = False
+        self._output_stays = False
+        """What SageMaker made is not removed with the rest."""
 
     @abstractmethod
     def _go_on(self, account: Account, target: Target, store: Store) -> None:
@@ -109,7 +115,9 @@ class Look(ABC, Generic[RowT]):
 
     def _refused(self, error: ProvisioningError) -> None:
         asked_at = self._row.cancel_asked_at
-        if asked_at is not None and timezone.now() - asked_at > GIVE_UP:
+        if self._told.get("status") in _COMPLETED:
+            self._unreadable(error)
+        elif asked_at is not None and timezone.now() - asked_at > GIVE_UP:
             text = f"cancelled, and {self._told.get('name', 'the job')} may run on in the account: {error}"
             self._end(Status.CANCELLED, text, "sagemaker")
         elif error.passing or self._told.get("status"):
@@ -125,6 +133,28 @@ class Look(ABC, Generic[RowT]):
             self._end(Status.FAILED, f"SageMaker has not taken it within {hours:g} h: {reason}", "sagemaker")
         else:
             self._again(reason, seconds)
+
+    def _unreadable(self, error: ProvisioningError) -> None:
+        """Tries an output again that cannot be read now, in a phase that says so, and not for ever.
+
+        One that is given up stays where it lies: SageMaker's hours are in it.
+        """
+        if self._row.cancel_asked_at is not None:
+            self._end(Status.CANCELLED, "cancelled", "")
+            return
+        now, first = timezone.now(), "unreadable_since" not in self._told
+        since = dt.datetime.fromisoformat(self._told.setdefault("unreadable_since", now.isoformat()))
+        uri = self._told["request"]["OutputConfig"]["S3OutputLocation"]
+        if now - since > READ_WITHIN:
+            self._output_stays = True
+            hours = READ_WITHIN / dt.timedelta(hours=1)
+            text = f"what SageMaker made could not be read for {hours:g} h, and stays under {uri}: {error}"
+            self._end(Status.FAILED, text, "unreadable")
+            return
+        self._keep(phase="unreadable")
+        if first:
+            event_add(self._row, "unreadable", f"{uri}: {error}")
+        self._again(str(error), max(error.wait, _TROUBLE_S))
 
     def _again(self, reason: str, seconds: float, *, status: Status = Status.RUNNING) -> None:
         if self._row.cancel_asked_at is not None:

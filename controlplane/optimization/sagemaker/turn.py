@@ -50,7 +50,6 @@ class RemoteTurn(Look[OptimizationJob]):
         if not isinstance(row, OptimizationJob):
             raise TypeError(f"{row._meta.label} is nothing that SageMaker does")
         super().__init__(claim, row)
-        self._output_kept = False
 
     def _go_on(self, account: Account, target: Target, store: Store) -> None:
         if not self._told:
@@ -127,11 +126,11 @@ class RemoteTurn(Look[OptimizationJob]):
                 " allow its role s3:PutObject there, and ask again", "sagemaker",
             )  # fmt: skip
             return
-        self._output_kept = remote_keep(self._claim, output, self._told)
+        self._output_stays = remote_keep(self._claim, output, self._told)
         self._over = True
 
     def _clear(self, account: Account, target: Target, store: Store) -> None:
-        if self._told and not self._output_kept:
+        if self._told and not self._output_stays:
             folder_remove(store, str(self._told["request"]["OutputConfig"]["S3OutputLocation"]))
         Uploads(self._row, store).clear()
 

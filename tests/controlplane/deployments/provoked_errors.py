@@ -17,6 +17,7 @@ import pytest
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
+from controlplane.optimization.sagemaker.outputs import output_read
 from tests.conftest import free_port
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, Stand
 
@@ -227,6 +228,24 @@ def no_region(world: World) -> None:
     ServicesAccount.of(world.target(region="", endpoint_url=""))
 
 
+def region_is_odd(world: World) -> None:
+    ServicesAccount.of(world.target(region="not_one", endpoint_url=""))
+
+
+def configuration_is_broken(world: World) -> None:
+    (world.folder / "config").write_text("[default\nregion eu")
+    world.bare()
+    ServicesAccount.of(world.target()).call("list_models", "it")
+
+
+def file_is_archived(world: World) -> None:
+    """Really, in the local S3."""
+    s3 = world.own.s3
+    s3.create_bucket(Bucket="cold", CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.put_object(Bucket="cold", Key="optimized/model.safetensors", Body=b"x", StorageClass="GLACIER")
+    output_read(world.own, "s3://cold/optimized/", beat=lambda: None)
+
+
 def form_is_wrong(world: World) -> None:
     world.call("create_model", ModelName=5)
 
@@ -309,6 +328,9 @@ CASES: list[tuple[Callable[[World], None], str, bool]] = [
         "Something else uses this resource at the moment; it is tried again.",
         True,
     ),
+    (of_role("IDPRejectedClaim", "no"), "Where the control plane's AWS credentials come from", True),
+    (file_is_archived, "The file is archived (S3 Glacier), where nothing can be read: restore it", False),
+    (of_store("KMS.DisabledException", "the key is disabled"), "The KMS key of the bucket cannot be", False),
     (of_store(""), "The bucket of the target's store does not exist: make it in", False),
     (
         of_store("IllegalLocationConstraintException", "The eu-west-1 location constraint is incompatible"),
@@ -339,6 +361,8 @@ CASES: list[tuple[Callable[[World], None], str, bool]] = [
     (profile_is_missing, "The AWS profile that the control plane's Celery worker is told to use", False),
     (credential_process_fails, "Where the control plane's AWS credentials come from gives none now", True),
     (no_region, "No region is named: give the target one.", False),
+    (region_is_odd, "The target's region reads like none of AWS's: mend it.", False),
+    (configuration_is_broken, "The AWS configuration of the control plane's Celery worker", False),
     (form_is_wrong, "A value has a form that SageMaker does not take: change it.", False),
     (no_certificate, "The certificate of whoever answers is not trusted: check the target's", True),
     (nobody_answers, "AWS does not answer: check the network, or the target's endpoint_url", True),

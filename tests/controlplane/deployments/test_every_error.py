@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import botocore.auth
+import botocore.exceptions
 import botocore.session
 import pytest
 from botocore import xform_name
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from controlplane import optimization
 from controlplane.deployments.provisioners import sagemaker
 from controlplane.deployments.provisioners.base import ProvisioningError, ThrottledError
 from controlplane.deployments.provisioners.sagemaker import advice
@@ -115,27 +118,38 @@ def test_why_a_component_failed(world: World, reason: str, sentence: str) -> Non
         world.stand.gone("failing")
 
 
-SOURCES = Path(str(sagemaker.__file__)).parent
+SOURCES = (Path(str(sagemaker.__file__)).parent, Path(str(optimization.__file__)).parent / "sagemaker")
 SERVICES = ("sagemaker", "application-autoscaling", "cloudwatch", "s3", "sts")
 TRANSFER = {"create_multipart_upload", "upload_part", "complete_multipart_upload", "put_object"}
 """What boto3 calls for `upload_fileobj`."""
+CHAIN = {"assume_role_with_web_identity"}
+"""What botocore calls for credentials, in the middle of any call of ours."""
+FAMILIES = {
+    "describe_": ("endpoint", "endpoint_config", "inference_component", "model", "ai_benchmark_job",
+                  "ai_recommendation_job"),
+    "delete_": ("endpoint", "endpoint_config", "inference_component", "model"),
+    "create_": ("ai_benchmark_job", "ai_recommendation_job"),
+    "stop_": ("ai_benchmark_job", "ai_recommendation_job"),
+}  # fmt: skip
+"""Calls whose names are put together, by how they begin."""
 COMMON = (
     "AccessDeniedException", "ExpiredTokenException", "IncompleteSignature", "InternalFailure",
     "MalformedHttpRequestException", "NotAuthorized", "OptInRequired", "RequestAbortedException",
     "RequestEntityTooLargeException", "RequestExpired", "RequestTimeoutException", "ServiceUnavailable",
     "ThrottlingException", "UnrecognizedClientException", "UnknownOperationException", "ValidationError",
     "InternalDependencyException", "SlowDown", "RequestTimeTooSkewed", "SignatureDoesNotMatch",
-    "InvalidAccessKeyId",
+    "InvalidAccessKeyId", "AccessDenied", "InvalidObjectState", "NoSuchBucket", "NoSuchKey",
+    "PermanentRedirect", "KMS.DisabledException", "301", "307", "403", "404", "500", "503",
 )  # fmt: skip
-"""Those that AWS names for every service, and S3's spellings of them."""
+"""Those that AWS names for every service, S3's own, and what HEAD requests show instead."""
 
 
 def declared() -> set[tuple[str, str]]:
-    """(operation, code) of each error that botocore's models name for the calls in the provisioner's code."""
-    text = "\n".join(path.read_text() for path in SOURCES.glob("*.py"))
-    words = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", text)) | TRANSFER
-    words |= {f"{verb}_{kind}" for verb in ("describe", "delete")
-              for kind in ("endpoint", "endpoint_config", "inference_component", "model")}  # fmt: skip
+    """(operation, code) of each error that botocore's models name for the calls in the code above."""
+    text = "\n".join(path.read_text() for folder in SOURCES for path in folder.glob("*.py"))
+    words = set(re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", text)) | TRANSFER | CHAIN
+    assert set(re.findall(r'f"([a-z]+_)\{', text)) == set(FAMILIES), "a name that nobody has taken apart"
+    words |= {verb + kind for verb, kinds in FAMILIES.items() for kind in kinds}
     found = set()
     for service in SERVICES:
         model = botocore.session.Session().get_service_model(service)
@@ -151,7 +165,9 @@ def test_every_error_that_a_call_of_ours_may_answer_has_a_row() -> None:
     pairs = declared()
     assert {operation for operation, _ in pairs} >= {
         "CreateEndpoint", "CreateInferenceComponent", "UpdateInferenceComponent", "PutScalingPolicy",
-        "PutMetricAlarm", "PutObject", "AssumeRole",
+        "PutMetricAlarm", "PutObject", "GetObject", "AssumeRole", "AssumeRoleWithWebIdentity",
+        "CreateOptimizationJob", "StopOptimizationJob", "CreateAIBenchmarkJob", "DescribeAIRecommendationJob",
+        "StopAIRecommendationJob", "DeleteAIWorkloadConfig",
     }  # fmt: skip
     unknown = []
     for operation, code in sorted(pairs | {("any", code) for code in COMMON}):
@@ -160,3 +176,13 @@ def test_every_error_that_a_call_of_ours_may_answer_has_a_row() -> None:
         if str(told).startswith(advice.UNKNOWN):
             unknown.append((operation, code))
     assert unknown == []
+
+
+def test_what_botocore_says_itself_is_never_taken_for_a_refusal() -> None:
+    """Each of its exceptions: none came from AWS, and "AWS refuses" would send whoever reads it to AWS."""
+    kinds: set[Any] = {kind for kind in vars(botocore.exceptions).values()
+             if isinstance(kind, type) and issubclass(kind, BotoCoreError)}  # fmt: skip
+    assert len(kinds) > 50
+    for kind in kinds:
+        told = provisioning_error(kind.__new__(kind), operation="list_models", about="it")
+        assert not str(told).startswith(advice.UNKNOWN), kind

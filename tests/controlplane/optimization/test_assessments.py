@@ -140,6 +140,32 @@ def test_a_recommendation_tells_instance_types(
     assert [event["event"] for event in events][-1] == "asked"
 
 
+def test_an_output_that_cannot_be_listed_yet_is_tried_again(
+    stand: Stand, staff: Client, deployment: Deployment
+) -> None:
+    post(staff, "benchmarks", {"deployment": "llama", "workload": "x"})
+    row = until(Assessment.objects.get(), "running")
+    assessment_turn(pk=row.pk)
+    row.refresh_from_db()
+    stand.advance(200)
+    sagemaker, name = stand.client("sagemaker"), row.remote["told"]["name"]
+    end = time.monotonic() + 60
+    while sagemaker.describe_ai_benchmark_job(AIBenchmarkJobName=name)["AIBenchmarkJobStatus"] != "Completed":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    stand.put("faults", [{"kind": "refusal", "operation": "s3", "code": "AccessDenied", "status": 403}])
+    assessment_turn(pk=row.pk)
+    row.refresh_from_db()
+    assert (row.status, row.phase) == ("running", "unreadable")
+    assert "lacks the permission" in row.reason
+    page = staff.get(f"/staff/assessments/{row.pk}/").content.decode()
+    assert "unreadable" in page
+    assert "lacks the permission" in page
+    until(row, "done")
+    assert row.result is not None
+    assert row.result["files"] == [f"{name}/output.json"]
+
+
 def test_a_cancel_stops_it_and_a_refusal_is_told(stand: Stand, staff: Client, deployment: Deployment) -> None:
     post(staff, "benchmarks", {"deployment": "llama", "workload": "x"})
     row = until(Assessment.objects.get(), "running")

@@ -16,6 +16,7 @@ from controlplane.deployments.provisioners.sagemaker.account import Account
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.optimization.models import Attempt, OptimizationJob
 from controlplane.optimization.sagemaker.keeping import remote_attempt
+from controlplane.optimization.sagemaker.look import READ_WITHIN
 from controlplane.optimization.services import work_cancel
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
 from tests.controlplane.optimization.sagemaker_jobs import asked, keys, look, until
@@ -41,9 +42,9 @@ def test_one_that_was_removed_in_the_account_is_not_made_and_paid_for_again(
     assert copies(stand, target) == []
 
 
-def stopped(stand: Stand, name: str) -> None:
+def stopped(stand: Stand, name: str, status: str = "STOPPED") -> None:
     sagemaker, end = stand.client("sagemaker"), time.monotonic() + 60
-    while sagemaker.describe_optimization_job(OptimizationJobName=name)["OptimizationJobStatus"] != "STOPPED":
+    while sagemaker.describe_optimization_job(OptimizationJobName=name)["OptimizationJobStatus"] != status:
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -151,3 +152,65 @@ def test_options_that_would_not_be_taken_today_are_followed_to_their_end(
     assert look(job).status == "running"
     assert look(unasked).status == "failed"
     assert "HF_TOKEN" in unasked.reason
+
+
+def archived(stand: Stand, target: Target, base: BaseModel) -> tuple[OptimizationJob, str]:
+    """A job that SageMaker has done, whose output a lifecycle rule has moved to S3 Glacier; its folder."""
+    job = look(asked(base))
+    stand.advance(11)
+    stand.advance(200)
+    name = job.remote["told"]["name"]
+    stopped(stand, name, "COMPLETED")
+    folder = f"graft/{target.owner}/optimized/{name}/"
+    moved(stand, folder, "GLACIER")
+    return job, folder
+
+
+def moved(stand: Stand, folder: str, storage: str) -> None:
+    s3 = stand.client("s3")
+    for key in (found := [key for key in keys(stand) if key.startswith(folder)]):
+        s3.delete_object(Bucket=BUCKET, Key=key)
+        s3.put_object(Bucket=BUCKET, Key=key, Body=key.encode(), StorageClass=storage)
+    assert found
+
+
+def test_an_output_that_cannot_be_read_yet_waits_where_everybody_sees_it(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    job, folder = archived(stand, target, tiny_base)
+    for _ in range(2):
+        assert (look(job).status, job.phase) == ("running", "unreadable")
+        assert "The file is archived (S3 Glacier)" in job.reason
+        assert "restore it" in job.reason
+    stand.put("faults", [DENIED | {"operation": "s3", "status": 403}])
+    assert (look(job).phase, "lacks the permission" in job.reason) == ("unreadable", True)
+    stand.put("faults", [{"kind": "unavailable", "operation": "DescribeOptimizationJob"}])
+    assert (look(job).phase, "trouble of its own" in job.reason) == ("unreadable", True)
+    assert job.next_at > timezone.now() + timedelta(seconds=30), "it is tried again by itself"
+    event = job.events.get(event="unreadable")
+    assert f"s3://{BUCKET}/{folder}" in event.detail
+    moved(stand, folder, "STANDARD")
+    assert (look(job).status, job.phase) == ("done", "completed")
+    assert job.variant is not None
+
+
+def test_an_output_that_stays_unreadable_for_a_day_has_failed_and_stays(
+    stand: Stand, target: Target, tiny_base: BaseModel
+) -> None:
+    job, folder = archived(stand, target, tiny_base)
+    look(job)
+    told = job.remote["told"]
+    began = timezone.now() - READ_WITHIN
+    for seconds, status in ((60, "running"), (-60, "failed")):
+        told["unreadable_since"] = (began + timedelta(seconds=seconds)).isoformat()
+        OptimizationJob.objects.update(remote={**job.remote, "told": told})
+        assert look(job).status == status
+    assert (job.error_code, job.variant) == ("unreadable", None)
+    assert f"for 24 h, and stays under s3://{BUCKET}/{folder}: The file is archived" in job.reason
+    assert [key for key in keys(stand) if key.startswith(folder)]
+    assert copies(stand, target) == []
+    cancelled, folder = archived(stand, target, tiny_base)
+    look(cancelled)
+    work_cancel(work=cancelled)
+    assert look(cancelled).status == "cancelled", "there is nothing to stop"
+    assert not [key for key in keys(stand) if key.startswith(folder)]

@@ -61,6 +61,21 @@ def test_services_own_refusals(
     assert message in caplog.text
 
 
+def test_every_error_that_the_runtime_may_answer_has_its_meaning() -> None:
+    """As botocore's models name them; those without a status come within a stream."""
+    model = botocore.session.Session().get_service_model("sagemaker-runtime")
+    found = {}
+    for operation in ("InvokeEndpoint", "InvokeEndpointWithResponseStream"):
+        for shape in model.operation_model(operation).error_shapes:
+            if status := shape.metadata.get("error", {}).get("httpStatusCode"):
+                found[shape.name] = type(meaning(status, shape.name, {"Message": ""}))
+    assert found == {
+        "InternalDependencyException": UpstreamUnreachable, "InternalFailure": UpstreamBroken,
+        "ModelError": UpstreamFailed, "ModelNotReadyException": UpstreamBusy,
+        "ServiceUnavailable": UpstreamUnreachable, "ValidationError": UpstreamFailed,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "code", ["ModelError", "ModelError:http://internal.amazon.com/coral/", "x#ModelError", ""]
 )

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from botocore.exceptions import (
-    ConnectionError as AwsConnectionError,
-)
-from botocore.exceptions import (
+    BotoCoreError,
+    ChecksumError,
     CredentialRetrievalError,
+    FlexibleChecksumError,
     HTTPClientError,
+    IncompleteReadError,
+    InvalidRegionError,
     MetadataRetrievalError,
     NoCredentialsError,
     NoRegionError,
@@ -21,6 +23,9 @@ from botocore.exceptions import (
     SSLError,
     SSOError,
     TokenRetrievalError,
+)
+from botocore.exceptions import (
+    ConnectionError as AwsConnectionError,
 )
 
 UNKNOWN: Final = "AWS refuses; what it says tells what to change."
@@ -40,6 +45,10 @@ class Row:
 
 
 _GONE: Final = "Something that this needs has gone meanwhile: it is looked for, and made, again."
+_SOURCE: Final = (
+    "Where the control plane's AWS credentials come from gives none now: check the process, web identity, "
+    "instance role or single sign-on that it names; it is tried again."
+)
 _CLOCK: Final = "The clock of the control plane's machine is wrong: have it set by NTP; it is tried again."
 REFUSALS: Final[tuple[Row, ...]] = (
     Row("RequestExpired|RequestTimeTooSkewed", "", _CLOCK, True, 60.0),
@@ -70,6 +79,7 @@ REFUSALS: Final[tuple[Row, ...]] = (
     ),
     Row("OptInRequired|SubscriptionRequired|RegionDisabled", "", "The account has no access to this service "
         "or region: enable it."),
+    Row("InvalidIdentityToken|IDPRejectedClaim|IDPCommunicationError", "", _SOURCE, True, 15.0),
     Row("MalformedPolicyDocument|PackedPolicyTooLarge", "", "The policies or tags of the session of the "
         "target's assume_role_arn are not accepted: mend the role's, or name another."),
     Row(
@@ -116,13 +126,17 @@ REFUSALS: Final[tuple[Row, ...]] = (
     ),
     Row("ResourceInUse|Conflict|ConcurrentUpdate", "", "Something else uses this resource at the "
         "moment; it is tried again.", True),
+    Row("InvalidObjectState|ObjectNotInActiveTier", "", "The file is archived (S3 Glacier), where nothing "
+        "can be read: restore it, and let no lifecycle rule archive what lies in the target's store."),
+    Row("^KMS", "", "The KMS key of the bucket cannot be used: see that it is enabled, and let the control "
+        "plane's role and the target's role_arn use it."),
     Row("NoSuchBucket", "", "The bucket of the target's store does not exist: make it in the "
         "target's region."),
     Row(
-        "PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint", "",
+        "PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|^30[17]$", "",
         "The bucket of the target's store is in another region: use one in the target's.",
     ),
-    Row("ResourceNotFound|ObjectNotFound|NoSuchUpload|NoSuchKey", "", _GONE, True),
+    Row("ResourceNotFound|ObjectNotFound|NoSuchUpload|NoSuchKey|^404$", "", _GONE, True),
     Row(
         "ValidationException",
         r"(could not|cannot) find (the )?(\w+ )?(endpoint|inference component|model|variant|resource)\b"
@@ -200,11 +214,10 @@ UNSENT: Final[tuple[tuple[tuple[type[Exception], ...], Row], ...]] = (
     (
         (CredentialRetrievalError, MetadataRetrievalError, TokenRetrievalError, SSOError,
          RefreshWithMFAUnsupportedError),
-        Row("NoCredentials", "", "Where the control plane's AWS credentials come from gives none now: check "
-            "the process, web identity, instance role or single sign-on that it names; it is tried again.",
-            True, 15.0),
+        Row("NoCredentials", "", _SOURCE, True, 15.0),
     ),
     ((NoRegionError,), Row("NoRegion", "", "No region is named: give the target one.")),
+    ((InvalidRegionError,), Row("NoRegion", "", "The target's region reads like none of AWS's: mend it.")),
     (
         (ParamValidationError,),
         Row("Invalid", "", "A value has a form that SageMaker does not take: change it."),
@@ -215,9 +228,14 @@ UNSENT: Final[tuple[tuple[tuple[type[Exception], ...], Row], ...]] = (
             "endpoint_url and the proxy, or name its authority in AWS_CA_BUNDLE; it is tried again.", True),
     ),
     (
-        (AwsConnectionError, HTTPClientError),
+        (AwsConnectionError, HTTPClientError, IncompleteReadError, ChecksumError, FlexibleChecksumError),
         Row("NoAnswer", "", "AWS does not answer: check the network, or the target's endpoint_url; it is "
             "tried again.", True),
     ),
+    (
+        (BotoCoreError,),
+        Row("Unsent", "", "The AWS configuration of the control plane's Celery worker, its files and AWS_* "
+            "variables, does not let this call be made: mend what is named."),
+    ),
 )  # fmt: skip
-"""By botocore's own exception: nothing came back that AWS wrote."""
+"""By botocore's own exception, the first that fits: nothing came back that AWS wrote, or not all of it."""
