@@ -1,9 +1,14 @@
 """What a customer had before Graftwork: boto3 and document 001's calls, nothing of ours.
 
-One endpoint with a base whose archive brings two adapters, asked for by name in the body, and a third adapter
-as a component of its own. `python customers_script.py up|ask|down|seen FOLDER` prints JSON; FOLDER has
-`model/`, `adapters/es/`, `adapters/fr/` and `adapters/ru/`. Where AWS is, with which keys, the environment
-says.
+One endpoint with two bases whose archive brings two adapters, asked for by name in the body, and a third
+adapter as a component of its own. `python customers_script.py STEP FOLDER` prints JSON; FOLDER has `model/`,
+`adapters/es/`, `adapters/fr/` and `adapters/ru/`, and the steps are
+
+    up, ask, seen, down
+    swap COMPONENT ADAPTER      other files for an adapter's component
+    scale COMPONENT COPIES      another number of copies of a base
+
+Where AWS is, with which keys, the environment says.
 """
 
 from __future__ import annotations
@@ -18,8 +23,8 @@ from typing import Any
 
 import boto3
 
-BUCKET, ENDPOINT, MODEL = "resumes", "resume-parser", "lmi-resumes"
-BASE, ADAPTER = "resume-parser-base", "resume-parser-ru"
+BUCKET, ENDPOINT = "resumes", "resume-parser"
+BASE, SECOND, ADAPTER = "resume-parser-base", "resume-parser-match", "resume-parser-ru"
 ROLE = "arn:aws:iam::000000000000:role/notebook"
 IMAGE = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/djl-inference:0.36.0-lmi27.0.0-cu130"
 ENVIRONMENT = {
@@ -56,16 +61,19 @@ def settled(component: str) -> str:
 
 
 def up(folder: Path) -> dict[str, str]:
-    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": s3.meta.region_name})
+    region = s3.meta.region_name
+    place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+    s3.create_bucket(Bucket=BUCKET, **place)
     adapters = folder / "adapters"
     artifact = upload(
         "models/adapters.tar.gz",
         {"model": folder / "model", "adapters/es": adapters / "es", "adapters/fr": adapters / "fr"},
     )
-    sm.create_model(
-        ModelName=MODEL, ExecutionRoleArn=ROLE,
-        PrimaryContainer={"Image": IMAGE, "Environment": ENVIRONMENT, "ModelDataUrl": artifact},
-    )  # fmt: skip
+    for component in (BASE, SECOND):
+        sm.create_model(
+            ModelName=component, ExecutionRoleArn=ROLE,
+            PrimaryContainer={"Image": IMAGE, "Environment": ENVIRONMENT, "ModelDataUrl": artifact},
+        )  # fmt: skip
     sm.create_endpoint_config(
         EndpointConfigName=ENDPOINT, ExecutionRoleArn=ROLE,
         ProductionVariants=[{
@@ -76,21 +84,22 @@ def up(folder: Path) -> dict[str, str]:
     )  # fmt: skip
     sm.create_endpoint(EndpointName=ENDPOINT, EndpointConfigName=ENDPOINT)
     sm.get_waiter("endpoint_in_service").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
-    sm.create_inference_component(
-        InferenceComponentName=BASE, EndpointName=ENDPOINT, VariantName="AllTraffic",
-        Specification={
-            "ModelName": MODEL,
-            "StartupParameters": {
-                "ModelDataDownloadTimeoutInSeconds": 1200,
-                "ContainerStartupHealthCheckTimeoutInSeconds": 1200,
+    for component in (BASE, SECOND):
+        sm.create_inference_component(
+            InferenceComponentName=component, EndpointName=ENDPOINT, VariantName="AllTraffic",
+            Specification={
+                "ModelName": component,
+                "StartupParameters": {
+                    "ModelDataDownloadTimeoutInSeconds": 1200,
+                    "ContainerStartupHealthCheckTimeoutInSeconds": 1200,
+                },
+                "ComputeResourceRequirements": {
+                    "NumberOfAcceleratorDevicesRequired": 2, "MinMemoryRequiredInMb": 1024,
+                },
             },
-            "ComputeResourceRequirements": {
-                "NumberOfAcceleratorDevicesRequired": 2, "MinMemoryRequiredInMb": 1024,
-            },
-        },
-        RuntimeConfig={"CopyCount": 1},
-    )  # fmt: skip
-    base = settled(BASE)
+            RuntimeConfig={"CopyCount": 1},
+        )  # fmt: skip
+        settled(component)
     sm.create_inference_component(
         InferenceComponentName=ADAPTER, EndpointName=ENDPOINT,
         Specification={
@@ -98,7 +107,7 @@ def up(folder: Path) -> dict[str, str]:
             "Container": {"ArtifactUrl": upload("adapters/ru.tar.gz", {"": adapters / "ru"})},
         },
     )  # fmt: skip
-    return {BASE: base, ADAPTER: settled(ADAPTER)}
+    return {component: settled(component) for component in (BASE, SECOND, ADAPTER)}
 
 
 def invoke(component: str, **body: Any) -> Any:
@@ -111,13 +120,36 @@ def invoke(component: str, **body: Any) -> Any:
 
 
 def ask(_: Path) -> dict[str, Any]:
-    """The base, its archive's adapters by name in the body, and the one that is a component."""
+    """The bases, their archive's adapters by name in the body, and the one that is a component."""
     return {
         "base": invoke(BASE),
         "es": invoke(BASE, adapters="es"),
         "fr": invoke(BASE, adapters="fr"),
         "ru": invoke(ADAPTER),
+        "match": invoke(SECOND, adapters="fr"),
     }
+
+
+def swap(folder: Path, component: str, adapter: str) -> str:
+    artifact = upload(f"adapters/{component}.tar.gz", {"": folder / "adapters" / adapter})
+    sm.update_inference_component(
+        InferenceComponentName=component, Specification={"Container": {"ArtifactUrl": artifact}}
+    )
+    return settled(component)
+
+
+def scale(folder: Path, component: str, copies: str) -> dict[str, int]:
+    sm.update_inference_component_runtime_config(
+        InferenceComponentName=component, DesiredRuntimeConfig={"CopyCount": int(copies)}
+    )
+    for _ in range(WAIT["MaxAttempts"]):
+        found = sm.describe_inference_component(InferenceComponentName=component)
+        current = found["RuntimeConfig"]["CurrentCopyCount"]
+        if found["InferenceComponentStatus"] == "InService" and current == int(copies):
+            (variant,) = sm.describe_endpoint(EndpointName=found["EndpointName"])["ProductionVariants"]
+            return {"copies": current, "instances": variant["CurrentInstanceCount"]}
+        time.sleep(WAIT["Delay"])
+    raise SystemExit(f"{component} does not come to {copies} copies")
 
 
 def seen(_: Path) -> dict[str, dict[str, str]]:
@@ -144,12 +176,13 @@ def gone(component: str) -> None:
 
 
 def down(_: Path) -> dict[str, str]:
-    for component in (ADAPTER, BASE):
+    for component in (ADAPTER, BASE, SECOND):
         gone(component)
     sm.delete_endpoint(EndpointName=ENDPOINT)
     sm.get_waiter("endpoint_deleted").wait(EndpointName=ENDPOINT, WaiterConfig=WAIT)
     sm.delete_endpoint_config(EndpointConfigName=ENDPOINT)
-    sm.delete_model(ModelName=MODEL)
+    for model in (BASE, SECOND):
+        sm.delete_model(ModelName=model)
     for item in s3.list_objects_v2(Bucket=BUCKET)["Contents"]:
         s3.delete_object(Bucket=BUCKET, Key=item["Key"])
     s3.delete_bucket(Bucket=BUCKET)
@@ -157,5 +190,5 @@ def down(_: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    steps = {"up": up, "ask": ask, "seen": seen, "down": down}
-    print(json.dumps(steps[sys.argv[1]](Path(sys.argv[2]))))
+    steps: dict[str, Any] = {"up": up, "ask": ask, "swap": swap, "scale": scale, "seen": seen, "down": down}
+    print(json.dumps(steps[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.reconciler import deployment_reconcile
 from gateway.wire import adapter_component
+from tests.conftest import ROOT
 from tests.controlplane.deployments.conftest import Register, drive, removed
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     NOTHING,
@@ -35,8 +37,10 @@ pytestmark = [
     pytest.mark.django_db,
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
 ]
+DOCS = ROOT / "docs" / "sagemaker-local.md"
 SCRIPT = Path(__file__).with_name("customers_script.py")
-Run = Callable[[str], Any]
+THEIRS = ["resume-parser-base", "resume-parser-match", "resume-parser-ru"]
+Run = Callable[..., Any]
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ def customer(
     tiny_adapters: dict[str, Path],  # noqa: F811
     tmp_path: Path,
 ) -> Run:
-    """Runs a step of the script in a folder with no code of ours."""
+    """Runs a step of the script, or the code given, in a folder with no code of ours."""
     shutil.copytree(tiny_model, tmp_path / "model")
     for name, which in (("es", "plain"), ("fr", "all"), ("ru", "rslora")):
         shutil.copytree(tiny_adapters[which], tmp_path / "adapters" / name)
@@ -57,11 +61,12 @@ def customer(
     }  # fmt: skip
     shutil.copy(SCRIPT, tmp_path)
 
-    def run(step: str) -> Any:
-        command = [sys.executable, SCRIPT.name, step, str(tmp_path)]
+    def run(step: str, *names: str, code: str = "") -> Any:
+        arguments = ["-c", code] if code else [SCRIPT.name, step, str(tmp_path), *names]
+        command = [sys.executable, *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=400)
         assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        return None if code else json.loads(done.stdout)
 
     return run
 
@@ -72,9 +77,10 @@ def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone
     register: Register,
     customer: Run,
 ) -> None:
-    assert customer("up") == {"resume-parser-base": "InService", "resume-parser-ru": "InService"}
+    assert customer("up") == dict.fromkeys(THEIRS, "InService")
     theirs, answers = there(stand), customer("ask")
     assert len({json.dumps(answer) for answer in answers.values()}) == 4, answers
+    assert answers["match"] == answers["fr"], "two bases with the same archive on one endpoint"
 
     # A deployment into the customer's endpoint would be a take-over.
     intruder = deploy(stand, tiny, "intruder", hosting="fused", endpoint="resume-parser")
@@ -95,7 +101,7 @@ def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone
 
     tags = customer("seen")
     assert {name for name, of in tags.items() if "graftwork:deployment" in of} == {"gw-tiny", ours}
-    assert {name for name, of in tags.items() if not of} == {"resume-parser-base", "resume-parser-ru"}
+    assert {name for name, of in tags.items() if not of} == set(THEIRS)
 
     customer("down")
     deployment_reconcile(deployment_id=deployment.pk)
@@ -119,7 +125,56 @@ def test_what_the_control_plane_removes_takes_nothing_of_the_customers(
     answers = customer("ask")
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
-    assert sorted(there(stand)["components"]) == ["resume-parser-base", "resume-parser-ru"]
+    assert sorted(there(stand)["components"]) == THEIRS
     assert customer("ask") == answers
+    customer("down")
+    assert there(stand) == NOTHING
+
+
+def test_what_a_customer_changes_is_his_affair_or_is_seen_and_mended(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    register: Register,
+    customer: Run,
+) -> None:
+    customer("up")
+    version = register("plain")
+    deployment = drive(deploy(stand, tiny), placed, pause=pause)
+    ours = adapter_component("gw-tiny", version.engine_name)
+    of_adapter, answers = stand.ask("gw-tiny", ours), customer("ask")
+
+    # Other files for his adapter; a copy more of his base, for which there is room on one instance more.
+    assert customer("swap", "resume-parser-ru", "fr") == "InService"
+    assert customer("scale", "resume-parser-base", "2") == {"copies": 2, "instances": 2}
+    changed = customer("ask")
+    assert changed == answers | {"ru": answers["fr"]}
+    deployment_reconcile(deployment_id=deployment.pk)
+    deployment.refresh_from_db()
+    assert placed(deployment)
+    assert not deployment.steps.filter(action="drift").exists()
+    assert customer("ask") == changed
+
+    # The same of the control plane's own, in the same account and by the same calls.
+    assert customer("scale", "gw-tiny", "2")["copies"] == 2
+    assert customer("swap", ours, "fr") == "InService"
+    assert stand.ask("gw-tiny", ours) != of_adapter
+
+    def mended(row: Deployment) -> bool:
+        desired = stand.settled("gw-tiny")["RuntimeConfig"]["DesiredCopyCount"]
+        return placed(row) and desired == 1 and bool(stand.ask("gw-tiny", ours) == of_adapter)
+
+    drive(deployment, mended, pause=pause)
+    causes = {step.cause for step in deployment.steps.filter(action="drift")}
+    assert "gw-tiny has 2 copies, not 1" in causes
+    assert any("another archive" in cause for cause in causes), causes
+
+    # What the documentation shows, as it stands there: his adapter's first files, and one copy.
+    (example,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S)
+    customer("", code=example)
+    stand.settled("resume-parser-ru")
+    assert stand.settled("resume-parser-base")["RuntimeConfig"]["DesiredCopyCount"] == 1
+    assert customer("ask") == answers
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
     customer("down")
     assert there(stand) == NOTHING
