@@ -146,4 +146,5 @@ PUBLISHED: Final = Timings(
     "weights stand for weights, runtime and traffic together)",
 )
 """Document 002's four means solved for the phases that they share: a copy on a running instance takes 379 s,
-of which pulling its image 212.8; on a new one 579.4 (580 as printed), with the image cached 407.4."""
+of which pulling its image 212.8; on a new one 579.4 (580 as printed), with the image cached 407.4. Four
+figures from four means: that they give those back proves nothing about another model or instance."""
