@@ -23,6 +23,7 @@ struct Matrix {
 // [blocks, inner / 8, 16] of 32 bits: a column's inputs 0, 2, 4, 6 in the lower half's nibbles, 1, 3, 5, 7 in the upper's.
 struct Nibbles : NibbleCodes {
   static constexpr int PAIRS = 4;
+  static constexpr bool STREAMED = true;
   using Raw = Pairs;
   const uint8_t* at;
   int64_t block;
@@ -34,6 +35,7 @@ struct Nibbles : NibbleCodes {
 // [blocks, inner / 2, 2, 16] of 8 bits, signed.
 struct Bytes {
   static constexpr int PAIRS = 1;
+  static constexpr bool STREAMED = true;
   using Raw = __m256i;
   const uint8_t* at;
   int64_t block;
@@ -56,6 +58,7 @@ struct Bytes {
 // Codes that were widened to bf16 beforehand, laid out as linear.h's weights.
 struct Widened {
   static constexpr int PAIRS = 1;
+  static constexpr bool STREAMED = false;  // they lie in the core's own cache
   using Raw = Pairs;
   const uint8_t* at;
   int64_t block;
@@ -110,6 +113,18 @@ template <int ROWS, int BLOCKS, int J, typename Codes>
     for (int b = 0; b < BLOCKS; b++) sum[b][r] = fma(fill(x[r * x_row + 1]), weights[b], sum[b][r]);
 }
 
+// Asks for the codes behind a tile's while these are widened, which takes about as long as memory takes to give as many: a
+// block is a few pages, too short for what the CPU fetches ahead by itself. Inlined by force: GCC takes a function that does
+// nothing else for one without effect, and drops its calls.
+template <int BLOCKS, typename Codes>
+[[gnu::always_inline]] inline void request_behind(const Codes& codes, int64_t step) {
+  if constexpr (Codes::STREAMED)
+    for (int b = 0; b < BLOCKS; b++) {
+      const uint8_t* const next = codes.at + (BLOCKS + b) * codes.block + step * int64_t{sizeof(typename Codes::Raw)};
+      _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+    }
+}
+
 // What a tile's rows and blocks sum to over inputs [begin, end): the order is the same whatever the tile.
 template <int ROWS, int BLOCKS, typename Codes, typename X>
 [[gnu::always_inline]] inline void sum_group(const X* x, int64_t x_row, const Codes& codes, int64_t begin, int64_t end,
@@ -122,6 +137,7 @@ template <int ROWS, int BLOCKS, typename Codes, typename X>
   for (int64_t d = begin; d < end; d += STEP) {
     typename Codes::Raw raw[BLOCKS];
     for (int b = 0; b < BLOCKS; b++) raw[b] = codes.raw(b, d / STEP);
+    request_behind<BLOCKS>(codes, d / STEP);
     add_pair<ROWS, BLOCKS, 0, Codes>(x + d, x_row, raw, table, floats, sum);
     if constexpr (Codes::PAIRS == 4) {
       add_pair<ROWS, BLOCKS, 1, Codes>(x + d + 2, x_row, raw, table, floats, sum);
