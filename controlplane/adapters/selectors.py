@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.db.models import Exists, OuterRef, Prefetch, QuerySet
+from django.db.models import Exists, Max, OuterRef, Prefetch, QuerySet
 
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
 from controlplane.catalog.models import BaseModel
@@ -115,6 +115,13 @@ def alias_change_list(*, adapter: Adapter, name: str | None = None) -> QuerySet[
 def alias_change_newest(*, adapter: Adapter, name: str) -> AliasChange | None:
     """The alias's newest change; None when there never was one."""
     return alias_change_list(adapter=adapter, name=name).first()
+
+
+def alias_changes_newest(*, adapter: Adapter) -> dict[str, AliasChange]:
+    """Each alias's newest change, also of aliases that are gone. One query."""
+    newest = AliasChange.objects.filter(adapter=adapter).order_by().values("alias").annotate(last=Max("pk"))
+    changes = AliasChange.objects.filter(pk__in=newest.values("last"))
+    return {change.alias: change for change in changes}
 
 
 def model_exists(*, tenant: Tenant, model: str) -> bool:

@@ -6,15 +6,20 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
+from django.utils.translation import gettext as _
+
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.usage_report import UsageReport, UsageRow, usage_report
-from controlplane.metering.requests import newest_ttft_ms
+from controlplane.console.templatetags.console import milliseconds
+from controlplane.metering.requests import newest_ttft_ms, ttft_ms_of
 from controlplane.tenants.models import Tenant
 
 WIDTH: Final = 240
 HEIGHT: Final = 40
 SAMPLE: Final = 1000
 """Newest attempts that the time to first token is taken of."""
+SPAN_SAMPLE: Final = 500
+"""Of each day or hour of the chart."""
 _GAP: Final = 2
 
 
@@ -27,12 +32,15 @@ class Bar:
     width: float
     height: float
     title: str
+    look: str = ""
+    """The class of its colour, where a chart has two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Of a range of UTC days. `errors_percent` and the times are None where nothing was asked; `nano` is what
-    it cost as far as it is priced."""
+    it cost as far as it is priced. `ttft` has two bars for each time in which a request was timed, the 95th
+    percentile behind the median; none where none was."""
 
     total: UsageRow
     errors: int
@@ -42,6 +50,7 @@ class Figures:
     spend: list[Bar]
     tokens: list[Bar]
     failed: list[Bar]
+    ttft: list[Bar]
     nano: int
 
     @property
@@ -56,6 +65,7 @@ def home_figures(
     bucket = "hour" if start == end else "day"
     report = usage_report(tenant=tenant, start=start, end=end, group_by=(bucket, "status"), prices=prices)
     times = _hours(start) if bucket == "hour" else _days(start, end)
+    span = dt.timedelta(hours=1) if bucket == "hour" else dt.timedelta(days=1)
     rows: dict[str, list[UsageRow]] = {time: [] for time in times}
     for row in report.rows:
         rows.get(row.group[bucket], []).append(row)
@@ -75,6 +85,9 @@ def home_figures(
             times,
             [sum(row.requests for row in found if row.group["status"] == "error") for found in rows.values()],
         ),
+        _ttft_bars(
+            times, ttft_ms_of(tenant=tenant.pk, spans=_spans(start, span, len(times)), most=SPAN_SAMPLE)
+        ),
         report.priced_nano,
     )
     return figures, report
@@ -88,22 +101,45 @@ def _hours(day: dt.date) -> list[str]:
     return [f"{day.isoformat()}T{hour:02}:00Z" for hour in range(24)]
 
 
+def _spans(start: dt.date, span: dt.timedelta, count: int) -> list[tuple[dt.datetime, dt.datetime]]:
+    first = dt.datetime.combine(start, dt.time(), dt.UTC)
+    return [(first + at * span, first + (at + 1) * span) for at in range(count)]
+
+
 def _quantile(values: list[float], part: float) -> float | None:
     """Of sorted values: the smallest that so large a part does not exceed."""
     return values[min(len(values) - 1, int(len(values) * part))] if values else None
 
 
 def _bars(times: list[str], values: list[float], *, places: int = 0) -> list[Bar]:
-    most, step = max(values, default=0), WIDTH / max(1, len(times))
-    bars = []
-    for at, (time, value) in enumerate(zip(times, values, strict=True)):
+    titles = [f"{time}: {value:,.{places}f}" for time, value in zip(times, values, strict=True)]
+    return _drawn(values, titles, most=max(values, default=0))
+
+
+def _ttft_bars(times: list[str], samples: list[list[float]]) -> list[Bar]:
+    """The 95th percentiles first, so that medians are drawn over them."""
+    titles, slow, middle = [], [], []
+    for time, sample in zip(times, samples, strict=True):
+        p50, p95 = _quantile(sample, 0.5), _quantile(sample, 0.95)
+        text = _("%(time)s: median %(p50)s, 95 %% within %(p95)s, of the newest %(n)s")
+        told = {"time": time, "p50": milliseconds(p50), "p95": milliseconds(p95), "n": f"{len(sample):,}"}
+        titles.append(text % told)
+        slow.append(p95 or 0.0)
+        middle.append(p50 or 0.0)
+    most = max(slow, default=0)
+    bars = _drawn(slow, titles, most=most, look="bar-0") + _drawn(middle, titles, most=most, look="bar-1")
+    return [bar for bar in bars if bar.height]
+
+
+def _drawn(values: list[float], titles: list[str], *, most: float, look: str = "") -> list[Bar]:
+    step, bars = WIDTH / max(1, len(values)), []
+    for at, (value, title) in enumerate(zip(values, titles, strict=True)):
         # What was there is seen, however little it was.
         height = max(1.5, value / most * HEIGHT) if value else 0.0
-        shown = f"{value:,.{places}f}"
         bars.append(
             Bar(
                 round(at * step, 2), round(HEIGHT - height, 2), round(max(1.0, step - _GAP), 2),
-                round(height, 2), f"{time}: {shown}",
+                round(height, 2), title, look,
             )
         )  # fmt: skip
     return bars

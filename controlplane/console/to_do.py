@@ -9,6 +9,7 @@ from typing import Final
 
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -103,6 +104,7 @@ def _expiring(tenant: Tenant) -> Iterator[ToDo]:
     keys = ApiKey.objects.filter(tenant=tenant, revoked_at=None, expires_at__range=(now, now + SOON))
     for key in keys.exclude(name=ApiKey.PLAYGROUND).order_by("expires_at")[:_SHOWN]:
         assert key.expires_at is not None
-        text = _("Key “%(name)s” ends on %(day)s: move its applications to another.")
-        told = {"name": key.name, "day": f"{key.expires_at:%d %b %Y}"}
-        yield ToDo("warn", text % told, reverse("console:key", args=(tenant.pk, key.pk)), "key")
+        text = _("Key “{name}” ends on {day}: move its applications to another.")
+        name = format_html("<bdi>{}</bdi>", key.name)
+        told = format_html(text, name=name, day=f"{key.expires_at:%d %b %Y}")
+        yield ToDo("warn", told, reverse("console:key", args=(tenant.pk, key.pk)), "key")

@@ -58,6 +58,7 @@ app_name = "console"
 
 tenant_urls = [
     path("", home.home, name="home"),
+    path("figures", home.figures, name="home-figures"),
     path("first-steps", home.first_steps, name="home-state"),
     path("adapters/", adapter_list.index, name="adapters"),
     path("adapters/new", adapters.register, name="adapter-register"),
@@ -69,6 +70,8 @@ tenant_urls = [
     path("adapters/<slug:name>/aliases/<slug:alias>/", aliases.detail, name="alias"),
     path("adapters/<slug:name>/aliases/<slug:alias>/rollback", aliases.rollback, name="alias-rollback"),
     path("adapters/<slug:name>/aliases/<slug:alias>/split", traffic.split, name="alias-split"),
+    path("adapters/<slug:name>/aliases/<slug:alias>/canary", traffic.canary, name="alias-canary"),
+    path("adapters/<slug:name>/aliases/<slug:alias>/arms", aliases.arms, name="alias-arms"),
     path("adapters/<slug:name>/aliases/<slug:alias>/fallback", traffic.alias_fallback, name="alias-fallback"),
     path("adapters/<slug:name>/aliases/<slug:alias>/rollouts", aliases.start, name="rollout-start"),
     path(

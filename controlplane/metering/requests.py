@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from django.db.models import Q, QuerySet
+from django.db import connection
+from django.db.models import Q, QuerySet, Value
 
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.metering.event_rows import STATUSES
@@ -113,6 +114,36 @@ def newest_ttft_ms(*, tenant: str, start: dt.date, end: dt.date, most: int) -> l
     rows = UsageEventRow.objects.filter(tenant=tenant, day__range=(start, end)).order_by("-event_id")
     found = rows.values_list("ttft_ms", flat=True)[:most]
     return sorted(ttft for ttft in found if ttft is not None)
+
+
+def ttft_ms_of(
+    *, tenant: str, spans: Sequence[tuple[dt.datetime, dt.datetime]], most: int
+) -> list[list[float]]:
+    """Of each span, a part of one UTC day: time to the first token of its newest `most` attempts, as far as
+    one came; sorted. One query, in which a span costs `most` entries of an index at most."""
+    if not spans:
+        return []
+    parts, values = [], list[Any]()
+    for number, (begin, end) in enumerate(spans):
+        rows = UsageEventRow.objects.filter(tenant=tenant, day=begin.date())
+        rows = rows.filter(event_id__gte=_first_id(begin), event_id__lt=_first_id(end)).order_by("-event_id")
+        numbered = rows.annotate(span=Value(number)).values_list("span", "ttft_ms")[:most]
+        sql, parameters = numbered.query.sql_with_params()
+        parts.append(f"SELECT * FROM ({sql}) AS span_{number}")  # noqa: S608  # the ORM wrote it
+        values += parameters
+    found: list[list[float]] = [[] for _ in spans]
+    # Django's own union() has no limit of its parts on SQLite.
+    with connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(parts), values)
+        for number, ttft in cursor.fetchall():
+            if ttft is not None:
+                found[number].append(ttft)
+    return [sorted(times) for times in found]
+
+
+def _first_id(at: dt.datetime) -> uuid.UUID:
+    """Before every UUIDv7 of that millisecond."""
+    return uuid.UUID(int=int(at.timestamp() * 1000) << 80)
 
 
 def _in_days(tenant: str, wanted: RequestFilter) -> QuerySet[UsageEventRow]:

@@ -13,7 +13,8 @@ from controlplane.errors import NotFoundError
 from controlplane.sign_up.models import SignUp
 
 SALT: Final = "controlplane.sign_up"
-_VOID: Final = "this link is void: it was used, asked for again or has expired. Sign up again"
+_VOID: Final = "this link is void: it was used or has expired. Sign up again"
+_NEWER: Final = "this link is void: a newer one was sent to the same address. Open that one"
 
 
 def sign_up_offered() -> bool:
@@ -42,9 +43,11 @@ def sign_up_by_token(*, token: str) -> SignUp:
         pk, nonce = signing.loads(token, salt=SALT)
     except (signing.BadSignature, ValueError):
         raise NotFoundError(_VOID) from None
-    sign_up = SignUp.objects.filter(pk=pk, nonce=nonce).first()
+    sign_up = SignUp.objects.filter(pk=pk).first()
     if sign_up is None or not sign_up.is_open:
         raise NotFoundError(_VOID)
+    if sign_up.nonce != nonce:
+        raise NotFoundError(_NEWER)
     return sign_up
 
 

@@ -1,7 +1,8 @@
-// What every page has: htmx, theme, menus, dialogs, tabs, copying, toasts, uploads, polling that rests.
+// What every page has: htmx, theme, menus, dialogs, tabs, copying, sliders, toasts, uploads, polling that rests.
 import htmx from "htmx.org";
 import "./controls.js";
 import "./live.js";
+import "./share.js";
 import "./upload.js";
 import { toast, toastText } from "./toast.js";
 

@@ -17,6 +17,8 @@ ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "alias-delete": {"post": "adapters.write"},
     "alias-rollback": {"post": "adapters.write"},
     "alias-split": {"post": "adapters.write"},
+    "alias-canary": {"post": "adapters.write"},
+    "alias-arms": {"get": "usage.read"},
     "alias-fallback": {"post": "adapters.write"},
     "adapter-fallback": {"post": "adapters.write"},
     "rollout-start": {"post": "adapters.write"},

@@ -31,6 +31,7 @@ from controlplane.adapters.selectors import (
 )
 from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
+from controlplane.console.canary_form import Refused, alias_rows_of
 from controlplane.console.model_card import card_html
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
@@ -121,8 +122,8 @@ def detail(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
     return render(request, "console/adapters/detail.html", detail_context(tenant, name))
 
 
-def detail_context(tenant: Tenant, name: str) -> dict[str, Any]:
-    """What the adapter's page shows. Raises NotFoundError."""
+def detail_context(tenant: Tenant, name: str, *, refused: Refused | None = None) -> dict[str, Any]:
+    """What the adapter's page shows; `refused` is a canary's form that was. Raises NotFoundError."""
     adapter = adapter_get(tenant=tenant, name=name)
     versions = adapter.live_versions
     ready = [version for version in versions if version.status == AdapterVersion.Status.READY]
@@ -131,6 +132,7 @@ def detail_context(tenant: Tenant, name: str) -> dict[str, Any]:
         "versions": versions,
         "newest": versions[0] if versions else None,
         "ready": ready,
+        "aliases": alias_rows_of(adapter, refused),
         "default": adapter.default_version,
         "labels_text": _about(adapter)["labels"],
         "notes_text": adapter.notes,

@@ -13,13 +13,13 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.adapters.aliases import alias_rollback
 from controlplane.adapters.models import Adapter, Alias
-from controlplane.adapters.selectors import adapter_get, alias_change_list
+from controlplane.adapters.selectors import adapter_get, alias_change_list, alias_get
 from controlplane.console.pages import tenant_page
 from controlplane.console.seen import seen_tag
 from controlplane.console.traffic_form import fallback_context, split_shares, split_shown
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.rollouts.models import Rollout
-from controlplane.rollouts.selectors import rollout_get, rollout_list
+from controlplane.rollouts.selectors import rollout_get, rollout_list, split_traffic
 from controlplane.rollouts.services import (
     DEFAULT_STEPS,
     rollout_abort,
@@ -93,7 +93,22 @@ def rollback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> Htt
     else:
         text = _("%(adapter)s@%(alias)s is rolled back, in force within a second.")
         messages.success(request, text % {"adapter": name, "alias": alias})
+    if request.POST.get("from") == "adapter":
+        return redirect("console:adapter", tenant=tenant.pk, name=name)
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def arms(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """What each version of a split alias answered, asked for again and again; without a split the page is."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    found = alias_get(adapter=adapter, name=alias)
+    context = {"adapter": adapter, "alias": found, "traffic": split_traffic(alias=found)}
+    response = render(request, "console/aliases/arms.html", context)
+    if not found.live_arms:
+        response["HX-Refresh"] = "true"
+    return response
 
 
 @require_POST

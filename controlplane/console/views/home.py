@@ -15,7 +15,7 @@ from controlplane.billing.price_list import PriceList
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.day_range import last_days
 from controlplane.console.first_steps import FirstSteps, first_steps_of
-from controlplane.console.home_figures import HEIGHT, SAMPLE, WIDTH, home_figures
+from controlplane.console.home_figures import HEIGHT, WIDTH, home_figures
 from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.snippets import snippets
 from controlplane.console.spend import budget_state
@@ -32,26 +32,18 @@ _DEFAULT: Final = 7
 @tenant_page(Permission.TENANT_READ)
 def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The tenant's overview of `?days=` days, today the last of them."""
-    asked = request.GET.get("days", "")
-    days = int(asked) if asked in map(str, RANGES) else _DEFAULT
-    start, end = last_days(days)
+    days = _days_asked(request)
     access, prices, limits = page_access(request), PriceList.load(), tenant_limits_get(tenant=tenant)
-    figures, report = home_figures(tenant=tenant, start=start, end=end, prices=prices)
+    used = _used(tenant, days, prices)
+    currency, a_day_nano = used["currency"], used["figures"].nano // days
     pays = access.may(Permission.BILLING_READ)
     budget = budget_state(limits=limits, prices=prices) if pays else None
     context = {
-        "days": days,
+        **used,
         "ranges": [(count, count == days) for count in RANGES],
-        "figures": figures,
-        "total": report.total,
-        "currency": report.currency,
-        "width": WIDTH,
-        "height": HEIGHT,
-        "sample": SAMPLE,
         "budget_state": budget,
         "to_do": to_do(
-            access=access, limits=limits, budget=budget, currency=report.currency,
-            a_day_nano=figures.nano // days,
+            access=access, limits=limits, budget=budget, currency=currency, a_day_nano=a_day_nano
         ),
         "statuses": _statuses(tenant),
         "adapters": adapter_list(tenant=tenant)[:5],
@@ -63,9 +55,31 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 @require_GET
 @tenant_page(Permission.TENANT_READ)
+def figures(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The figures alone, which the page asks for again and again."""
+    return render(request, "console/home_figures.html", _used(tenant, _days_asked(request), PriceList.load()))
+
+
+@require_GET
+@tenant_page(Permission.TENANT_READ)
 def first_steps(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The checklist alone, which the page asks for until all is done."""
     return render(request, "console/first_steps.html", {**_steps(first_steps_of(tenant)), "polled": True})
+
+
+def _days_asked(request: HttpRequest) -> int:
+    asked = request.GET.get("days", "")
+    return int(asked) if asked in map(str, RANGES) else _DEFAULT
+
+
+def _used(tenant: Tenant, days: int, prices: PriceList) -> dict[str, Any]:
+    """What the figures show of the last `days` days."""
+    start, end = last_days(days)
+    found, report = home_figures(tenant=tenant, start=start, end=end, prices=prices)
+    return {
+        "days": days, "figures": found, "total": report.total, "currency": report.currency, "width": WIDTH,
+        "height": HEIGHT,
+    }  # fmt: skip
 
 
 def _steps(steps: FirstSteps) -> dict[str, Any]:

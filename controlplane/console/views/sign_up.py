@@ -25,6 +25,10 @@ from controlplane.sign_up.services import sign_up_begin, sign_up_complete
 from controlplane.tenants.models import User
 
 _BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
+_TYPED: Final = "sign-up"
+"""Session key of what was typed into a form whose link was void by then."""
+_MOST: Final = {"name": 200, "id": 64}
+"""Longest texts of its fields, besides the password."""
 PER_ADDRESS: Final = 10
 """Forms a minute that one client's address may send."""
 PER_EMAIL: Final = 2
@@ -74,7 +78,8 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     try:
         sign_up = sign_up_by_token(token=token)
     except NotFoundError as error:
-        return render(request, "account/sign_up_void.html", {"reason": str(error)}, status=404)
+        context = {"reason": str(error), "kept": request.method == "POST" and _keep(request)}
+        return render(request, "account/sign_up_void.html", context, status=404)
     errors: dict[str, str] = {}
     status = 422
     if request.method == "POST":
@@ -85,17 +90,31 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
                 return _complete(request, sign_up)
             except ControlPlaneError as error:
                 errors = field_errors(error, conflict_field="id")
-    context = {"sign_up": sign_up, "errors": errors, "values": request.POST}
+    values = request.POST if request.method == "POST" else request.session.get(_TYPED, {})
+    context = {"sign_up": sign_up, "errors": errors, "values": values}
     return render(request, "account/sign_up_confirm.html", context, status=status if errors else 200)
 
 
 def _complete(request: HttpRequest, sign_up: SignUp) -> HttpResponse:
-    fields = {name: request.POST.get(name, "")[:200] for name in ("name", "password")}
+    name, slug = (request.POST.get(field, "")[:most] for field, most in _MOST.items())
     with every_row():
-        user, tenant = sign_up_complete(sign_up=sign_up, slug=request.POST.get("id", "")[:64], **fields)
+        user, tenant = sign_up_complete(
+            sign_up=sign_up, slug=slug, name=name, password=request.POST.get("password", "")[:200]
+        )
+    request.session.pop(_TYPED, None)
     login(request, user, backend=_BACKEND)
     messages.success(request, _("Welcome to %(name)s.") % {"name": tenant.name})
     return redirect("console:home", tenant=tenant.pk)
+
+
+def _keep(request: HttpRequest) -> bool:
+    """Whether what was typed waits in the session for the form of another link: who was asked for it again
+    while the form was open lost the link, not the typing. A password is not kept."""
+    typed = {field: request.POST.get(field, "")[:most] for field, most in _MOST.items()}
+    if not any(typed.values()) or _waits(request, "void", EVERYBODY):
+        return False
+    request.session[_TYPED] = typed
+    return True
 
 
 def _waits(request: HttpRequest, scope: str, per_minute: int) -> bool:

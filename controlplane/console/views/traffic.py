@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -11,7 +12,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from controlplane.adapters.aliases import alias_move, alias_split, fallback_set
+from controlplane.adapters.models import Adapter
 from controlplane.adapters.selectors import adapter_get, alias_get
+from controlplane.console.canary_form import Refused, canary_arms
 from controlplane.console.entered import entered
 from controlplane.console.pages import tenant_page
 from controlplane.console.seen import seen_again, unchanged
@@ -34,17 +37,33 @@ def split(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpRe
         with unchanged(
             request, row=adapter, shown=lambda: split_shown(alias_get(adapter=adapter, name=alias))
         ):
-            arms = split_arms(request.POST)
-            if arms[0][1] == 100 and len(arms) == 1:
-                alias_move(adapter=adapter, name=alias, number=arms[0][0], reason=reason)
-            else:
-                alias_split(adapter=adapter, name=alias, arms=arms, reason=reason)
+            _share(adapter, alias, split_arms(request.POST), reason)
     except ControlPlaneError as error:
         context = alias_context(tenant, name, alias, sent=request.POST)
         context |= {"split_error": str(error), "seen": seen_again(request, error)}
         return render(request, "console/aliases/detail.html", context, status=422)
     messages.success(request, _("The shares are in force everywhere within a second."))
     return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def canary(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """The slider: one version gets a share of the callers, the one that stays the rest; 0 and 100 end it."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    alias_get(adapter=adapter, name=alias)
+    try:
+        with unchanged(
+            request, row=adapter, shown=lambda: split_shown(alias_get(adapter=adapter, name=alias))
+        ):
+            stable = alias_get(adapter=adapter, name=alias).version.number
+            _share(adapter, alias, canary_arms(request.POST, stable=stable), "")
+    except ControlPlaneError as error:
+        refused = Refused(alias, request.POST, str(error), seen_again(request, error))
+        context = detail_context(tenant, name, refused=refused)
+        return render(request, "console/adapters/detail.html", context, status=422)
+    messages.success(request, _("The shares are in force everywhere within a second."))
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 
 @require_POST
@@ -82,6 +101,14 @@ def adapter_fallback(request: HttpRequest, tenant: Tenant, name: str) -> HttpRes
         return render(request, "console/adapters/detail.html", context, status=422)
     _told(request, models)
     return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+def _share(adapter: Adapter, alias: str, arms: Sequence[tuple[int, int]], reason: str) -> None:
+    """Gives each version its share of the alias's callers; one that has all of them ends a split."""
+    if len(arms) == 1 and arms[0][1] == 100:
+        alias_move(adapter=adapter, name=alias, number=arms[0][0], reason=reason)
+    else:
+        alias_split(adapter=adapter, name=alias, arms=arms, reason=reason)
 
 
 def _models(request: HttpRequest) -> list[str]:

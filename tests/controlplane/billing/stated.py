@@ -58,6 +58,7 @@ BILLING_PAGES: dict[str, dict[str, str]] = {
     "savings": {"get": "billing.read"},
     "hosting": {"get": "billing.read"},
     "home-state": {"get": "tenant.read"},
+    "home-figures": {"get": "tenant.read"},
     "billing": {"get": "billing.read"},
     "billing-details": {"post": "billing.write"},
     "invoice": {"get": "billing.read"},

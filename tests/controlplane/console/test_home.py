@@ -18,6 +18,7 @@ from controlplane.billing.ledger.credits import payment_record
 from controlplane.catalog.models import BaseModel
 from controlplane.limits.services import tenant_limits_set
 from controlplane.metering.models import UsageHour, UsageRollup
+from controlplane.metering.requests import ttft_ms_of
 from controlplane.tenants.models import ApiKey, Membership
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, tenant_create, user_create
@@ -132,7 +133,7 @@ def test_what_needs_somebody_is_named(dev: Client, acme: Team, globex: Team, bas
     tenant_limits_set(tenant=acme.tenant, budget_nano=0, prepaid_stop=True)
     page = text_of(dev)
     assert "tone-of-voice v1 was refused" in page
-    assert "Key “ends soon” ends on" in page
+    assert "Key “<bdi>ends soon</bdi>” ends on" in page
     assert "100 % of the budget" in page
     assert "calls are refused." in page
     assert "globex" not in page
@@ -197,3 +198,36 @@ def test_it_costs_as_many_queries_with_many_adapters(dev: Client, base: BaseMode
     )
     assert queries() <= few <= 34
     assert "201 ready" in text_of(dev)
+
+
+def test_times_to_the_first_token_are_shown_by_day_where_there_are_any(
+    dev: Client, acme: Team, globex: Team
+) -> None:
+    page = text_of(dev, "/t/acme/?days=7")
+    assert "home-ttft-chart" not in page, "nothing was timed: nothing is drawn"
+    today = timezone.now().astimezone(dt.UTC).replace(hour=0, minute=0, second=1)
+    for number, ttft in enumerate([50.0, 100.0, 3000.0, None]):
+        logged("acme", today, number, ttft_ms=ttft)
+    logged("acme", today - dt.timedelta(days=2, seconds=1), ttft_ms=1500.0)
+    logged("globex", today - dt.timedelta(days=1), ttft_ms=9.0)
+    page = text_of(dev, "/t/acme/?days=7")
+    drawn = page.partition("home-ttft-chart")[2].partition("</svg>")[0]
+    titles = re.findall(r"<title>(.*?)</title>", drawn)
+    two_ago = f"{today - dt.timedelta(days=2):%Y-%m-%d}: median 1.50 s, 95 % within 1.50 s, of the newest 1"
+    now = f"{today:%Y-%m-%d}: median 100 ms, 95 % within 3.00 s, of the newest 3"
+    assert titles == [two_ago, now] * 2, "95th percentiles, and medians over them"
+    assert [drawn.count(f'class="bar-{look}"') for look in (0, 1)] == [2, 2]
+    hours = text_of(dev, "/t/acme/figures?days=1").partition("home-ttft-chart")[2].partition("</svg>")[0]
+    assert f"{today:%Y-%m-%d}T00:00Z: median 100 ms" in hours
+    assert hours.count("<rect") == 2
+
+
+def test_a_days_times_are_of_its_newest_attempts(db: None) -> None:
+    day = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+    for number in range(6):
+        logged("acme", day + dt.timedelta(seconds=number), ttft_ms=None if number == 5 else float(number))
+    logged("acme", day + dt.timedelta(days=1), ttft_ms=77.0)
+    spans = [(day, day + dt.timedelta(days=1)), (day - dt.timedelta(days=1), day)]
+    assert ttft_ms_of(tenant="acme", spans=spans, most=3) == [[3.0, 4.0], []]
+    assert ttft_ms_of(tenant="acme", spans=spans[:1], most=500) == [[0.0, 1.0, 2.0, 3.0, 4.0]]
+    assert ttft_ms_of(tenant="acme", spans=[], most=3) == []

@@ -237,3 +237,34 @@ def test_the_setting_is_a_word_or_domains() -> None:
     for wrong in ("yes", "a@b.test", "a.test;b.test"):
         with pytest.raises(SettingsError, match="GRAFTWORK_SIGN_UP must be off, open, or domains"):
             Environment.from_env({"GRAFTWORK_SIGN_UP": wrong})
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_form_that_is_sent_too_late_says_so_and_keeps_what_was_typed() -> None:
+    client = Client()
+    late = ask(client)
+    # Asked for again once the quiet time is over, from wherever: the open form's link is void then.
+    SignUp.objects.update(expires_at=F("expires_at") - QUIET - dt.timedelta(seconds=1))
+    newest = ask(Client())
+    assert "a newer one was sent to the same address" in client.get(late).content.decode()
+    refused = client.post(late, FORM)
+    assert refused.status_code == 404
+    assert "a newer one was sent to the same address" in refused.content.decode()
+    assert 'data-testid="sign-up-kept"' in refused.content.decode()
+    assert not Tenant.objects.exists()
+    page = client.get(newest).content.decode()
+    assert 'value="New &amp; Co"' in page
+    assert 'value="new-co"' in page
+    assert PASSWORD not in page
+    assert 'value="new-co"' not in Client().get(newest).content.decode(), "in that browser alone"
+    assert client.post(newest, FORM)["Location"] == "/t/new-co/"
+    assert "sign-up" not in client.session
+    used = Client().post(newest, {"name": "", "id": ""})
+    assert (used.status_code, "sign-up-kept" in used.content.decode()) == (404, False)
+
+
+@pytest.mark.usefixtures("offered")
+def test_no_more_is_kept_than_a_field_holds() -> None:
+    client = Client()
+    assert client.post("/sign-up/forged", {"name": "n" * 10_000, "id": "i" * 10_000}).status_code == 404
+    assert {name: len(text) for name, text in client.session["sign-up"].items()} == {"name": 200, "id": 64}
