@@ -12,9 +12,12 @@ from typing import Final, Literal, cast, get_args
 
 import torch
 
-Op = Literal["norm", "rotary", "activation", "lora", "attention", "lora_graph", "attention_graph"]
+Op = Literal[
+    "norm", "rotary", "activation", "quantization", "lora", "attention", "lora_graph", "attention_graph"
+]
 OPS: Final[tuple[Op, ...]] = get_args(Op)
-"""The last two are the launches of captured steps, whose arguments do not depend on the batch."""
+"""The last two are the launches of captured steps, whose arguments do not depend on the batch. `quantization`
+must be chosen before a model is loaded: its weights are laid out for the kernels."""
 
 Mode = Literal["auto", "1", "0"]
 
@@ -32,6 +35,11 @@ def mode() -> Mode:
 def runs(op: Op, tensor: torch.Tensor) -> bool:
     """Whether the op's Triton kernels take this tensor."""
     return bool(_running) and (op, tensor.device.type) in _running
+
+
+def runs_on(op: Op, device: torch.device) -> bool:
+    """Whether the op's Triton kernels take tensors of this kind of device."""
+    return (op, device.type) in _running
 
 
 def select(ops: Iterable[Op], device: torch.device) -> None:

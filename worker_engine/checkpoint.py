@@ -12,8 +12,7 @@ from typing import Any, Final, Self
 import torch
 from safetensors import SafetensorError, safe_open
 
-from kernels import native
-from kernels.quantization import QuantizedWeight
+from kernels.quantization import QuantizedWeight, multiplies
 from worker_engine.errors import CheckpointError
 from worker_engine.packed_weights import PackedWeights
 from worker_engine.quantization_config import Quantization, Scheme
@@ -47,7 +46,9 @@ class Checkpoint:
             packed_in: the folder of files of packed weights; None keeps none.
             quantization: what config.json says; weights that are quantized are made whole by `get`.
         """
-        self._folder, self._dtype, self._device = folder, dtype, device
+        self._folder = folder
+        self.dtype: Final = dtype
+        self.device: Final = device
         self._open = ExitStack()
         self._by_name: dict[str, tuple[Path, Any]] = {}
         self._taken: set[str] = set()
@@ -83,7 +84,7 @@ class Checkpoint:
             CheckpointError: it is missing, damaged, not of `shape` or not of a dtype that is served.
         """
         if self._is_quantized(name) and len(shape) == 2:
-            return self.quantized(name, *shape).dequantize().to(self._device, self._dtype)
+            return self.quantized(name, *shape).dequantize().to(self.device, self.dtype)
         tensor, path = self.stored(name), self._by_name[name][0]
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
@@ -92,7 +93,7 @@ class Checkpoint:
         if tensor.dtype not in _DTYPES:
             raise CheckpointError(f"{path}: tensor {name} is {tensor.dtype}, expected bf16, fp16 or fp32")
         self._taken.add(name)
-        return tensor.to(self._device, self._dtype)
+        return tensor.to(self.device, self.dtype)
 
     def scheme(self, name: str) -> Scheme | None:
         """How a weight is quantized; None where it is not."""
@@ -100,9 +101,8 @@ class Checkpoint:
 
     @property
     def multiplies_quantized(self) -> bool:
-        """Whether quantized weights may stay so: elsewhere than in the native loops they are made whole."""
-        on_cpu = self._device.type == "cpu" and self._dtype == torch.bfloat16
-        return on_cpu and native.LIBRARY is not None
+        """Whether quantized weights may stay so: elsewhere they are made whole."""
+        return multiplies(self.dtype, self.device)
 
     def quantized(self, name: str, out: int, inner: int) -> QuantizedWeight:
         """A weight that `scheme` knows, on the CPU. Raises CheckpointError as `get`."""

@@ -57,7 +57,13 @@ def shapes_of(model: ModelConfig, dtype: torch.dtype) -> ModelShapes:
         activation=FAMILIES[model.architecture].layer.activation,
         page_size=PAGE_SIZE,
         dtype=str(dtype),
+        groups=_groups(model),
     )
+
+
+def _groups(model: ModelConfig) -> tuple[tuple[int, bool], ...]:
+    schemes = () if model.quantization is None else model.quantization.targets.values()
+    return tuple(sorted({(scheme.group, not scheme.symmetric) for scheme in schemes if scheme.bits == 4}))
 
 
 @cache

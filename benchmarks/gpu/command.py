@@ -13,7 +13,7 @@ from benchmarks.gpu.report import Report
 from benchmarks.gpu.runner import Budget, Worker, run_part
 from benchmarks.gpu.worker import load_part
 
-PARTS: Final = ("correctness", "kernels", "engine", "tune")
+PARTS: Final = ("correctness", "kernels", "quantization", "engine", "tune")
 BUDGET_S: Final = 440.0
 """Eight minutes, less what the last row, the picture and the archive may still take."""
 

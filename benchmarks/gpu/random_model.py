@@ -18,13 +18,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from kernels.capture import Captures
 from kernels.lora import LoraPair
+from kernels.quantization import QuantizedWeight, multiplies
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.models import load_config
 from worker_engine.packed_weights import PackedWeights
-from worker_engine.quantization_config import Quantization
+from worker_engine.quantization_config import Quantization, Scheme
 from worker_engine.tokenizer import ChatTokenizer
 
 LLAMA_8B: Final = {
@@ -68,11 +69,12 @@ class RandomCheckpoint:
         """Other weights each time: what is packed of them is kept nowhere, whatever `packed_in` says.
 
         Raises:
-            ValueError: a quantized shape, for which no weights are drawn.
+            ValueError: a quantized shape of other than 4 bits, for which no weights are drawn.
         """
-        if quantization is not None:
-            raise ValueError("random weights are not quantized: take quantization_config out of the shape")
-        self._dtype, self._device = dtype, device
+        self._quantization = quantization
+        if quantization is not None and any(one.bits != 4 for one in quantization.targets.values()):
+            raise ValueError("random quantized weights have 4 bits: change quantization_config of the shape")
+        self.dtype, self.device = dtype, device
         self.packed: Final = PackedWeights(None)
 
     def __enter__(self) -> RandomCheckpoint:
@@ -86,21 +88,64 @@ class RandomCheckpoint:
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
         """Matrices of variance 1/in, vectors (norms' weights) near one."""
-        drawn = torch.randn(shape, dtype=self._dtype, device=self._device)
+        if len(shape) == 2 and self.scheme(name) is not None:
+            return self.quantized(name, *shape).dequantize().to(self.dtype)
+        drawn = torch.randn(shape, dtype=self.dtype, device=self.device)
         return drawn.mul_(shape[-1] ** -0.5) if len(shape) > 1 else drawn.mul_(0.1).add_(1)
 
-    def scheme(self, name: str) -> None:
-        """No weight is quantized."""
+    def scheme(self, name: str) -> Scheme | None:
+        """Of the decoder layers' linear modules, where the shape is quantized."""
+        if self._quantization is None or "_proj." not in name:
+            return None
+        return self._quantization.scheme(name.removesuffix(".weight"))
+
+    @property
+    def multiplies_quantized(self) -> bool:
+        return multiplies(self.dtype, self.device)
+
+    def quantized(self, name: str, out: int, inner: int) -> QuantizedWeight:
+        """Every code as often as any other, and scales that give the weights a variance of 1/in."""
+        scheme = self.scheme(name)
+        if scheme is None:
+            raise ValueError(f"tensor {name} is not quantized")
+        return random_quantized(out, inner, scheme.group, zeros=not scheme.symmetric, device=self.device)
 
     def refuse_unused(self, ignored: Sequence[str]) -> None:
         return None
 
 
+def random_quantized(
+    out: int, inner: int, group: int, *, zeros: bool, device: torch.device
+) -> QuantizedWeight:
+    """4 bits. Without zeros codes count from 8, with them from 0 to 15; weights' variance is near 1/in."""
+    lines = (out, inner // group)
+    spread = 4.6 if not zeros else 6.5  # of codes alone; of codes less a zero that is drawn as well
+    scales = (torch.rand(lines, device=device) + 0.5) * (inner**-0.5 / spread)
+    return QuantizedWeight(
+        torch.randint(0, 16, (out, inner), dtype=torch.uint8, device=device),
+        scales.bfloat16(),
+        torch.randint(0, 16, lines, dtype=torch.uint8, device=device) if zeros else None,
+        4,
+    )
+
+
 def build_engine(
-    quick: bool, device: torch.device, *, captures: Captures | None = None, **config: Any
+    quick: bool,
+    device: torch.device,
+    *,
+    captures: Captures | None = None,
+    quantization: dict[str, Any] | None = None,
+    **config: Any,
 ) -> tuple[Engine, ModelConfig]:
-    """An engine on random weights in bf16; `captures` as it takes them, `config` its other settings."""
-    shape = TINY if quick else LLAMA_8B
+    """An engine on random weights in bf16.
+
+    Args:
+        captures: as the engine takes them. config: its other settings.
+        quantization: config.json's `quantization_config`.
+    """
+    shape: dict[str, Any] = dict(TINY if quick else LLAMA_8B)
+    if quantization is not None:
+        shape["quantization_config"] = quantization
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "config.json").write_text(json.dumps(_config(shape)))
@@ -166,11 +211,15 @@ class StepBytes:
 
     @classmethod
     def of(cls, model: ModelConfig, element_size: int = 2) -> StepBytes:
-        linear = sum(wide * inner for wide, inner in model.linear_shapes.values())
-        norms = 2 * model.hidden_size
-        base = model.num_layers * (linear + norms) + model.hidden_size * (model.vocab_size + 1)
+        linear = sum(wide * inner for wide, inner in model.linear_shapes.values()) * element_size
+        if model.quantization is not None:
+            # All modules alike, as `RandomCheckpoint` draws them: a scale of 16 bits, perhaps a zero of 8.
+            (scheme,) = model.quantization.targets.values()
+            bits = scheme.bits + (16 if scheme.symmetric else 24) / scheme.group
+            linear = round(linear * bits / (8 * element_size))
+        rest = 2 * model.num_layers * model.hidden_size + model.hidden_size * (model.vocab_size + 1)
         kv = 2 * model.num_layers * model.num_kv_heads * model.head_dim
-        return cls(base * element_size, kv * element_size)
+        return cls(model.num_layers * linear + rest * element_size, kv * element_size)
 
     def of_step(self, contexts: Sequence[int], adapters_bytes: int) -> int:
         """Base + keys and values of every sequence's context + the weights of the active adapters."""

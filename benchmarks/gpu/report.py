@@ -94,7 +94,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def select(rows: Sequence[Row], **inputs: object) -> list[Row]:
+def select(rows: Sequence[Row], /, **inputs: object) -> list[Row]:
     """The rows without error whose inputs have these values."""
     return [row for row in rows if "error" not in row and matches(row["inputs"], inputs)]
 

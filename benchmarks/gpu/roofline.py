@@ -9,13 +9,13 @@ from benchmarks.gpu.report import Report
 from benchmarks.gpu.task import Row
 
 NAME: Final = "roofline.png"
-PRODUCTS: Final = ("lora", "attention")
+PRODUCTS: Final = ("lora", "attention", "linear", "layers")
 """Ops with colours of their own; the others do a few operations a value."""
 COLOURS: Final = ("#1b6ca8", "#d1495b", "#2e933c", "#8f5fbf", "#b07d12", "#4a4a4a")
 
 
 def draw(report: Report) -> Path | None:
-    """Writes the picture beside the report's JSON; None when no row was timed."""
+    """Writes the part's picture beside its JSON; None when no row was timed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -28,7 +28,7 @@ def draw(report: Report) -> Path | None:
     figure.suptitle(title(report, rows), fontsize=12)
     _rates(rates, report, rows)
     _ratios(ratios, rows)
-    path = report.path.with_name(NAME)
+    path = report.path.with_name(NAME if report.part == "kernels" else f"{report.part}-{NAME}")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return path

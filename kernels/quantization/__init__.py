@@ -10,24 +10,34 @@ from typing import Final
 
 import torch
 
+from kernels import selection
 from kernels.native.matrix import NativeMatrix
 from kernels.quantization import cpu, reference
+from kernels.quantization.device_matrix import GROUPS, DeviceMatrix
 from kernels.quantization.weight import QuantizedWeight
 
-__all__ = ["GROUPS", "NativeMatrix", "QuantizedWeight", "linear", "prepare"]
+__all__ = ["GROUPS", "DeviceMatrix", "NativeMatrix", "QuantizedWeight", "linear", "multiplies", "prepare"]
 
-GROUPS: Final = (32, 64, 128)
-"""Inputs that share a scale, of 4 bits; of 8 bits all of a channel's do."""
+CPU: Final = torch.device("cpu")
 
 
-def prepare(weight: QuantizedWeight, dtype: torch.dtype) -> NativeMatrix | None:
-    """Laid out for products with x of `dtype` on this CPU; None where only whole weights are multiplied."""
-    return cpu.to_native(weight) if cpu.serves(weight, dtype) else None
+def multiplies(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether any quantized weights are multiplied as they are with x of `dtype` on this device."""
+    return selection.runs_on("quantization", device) or (device.type == "cpu" and cpu.multiplies(dtype))
+
+
+def prepare(
+    weight: QuantizedWeight, dtype: torch.dtype, device: torch.device = CPU
+) -> NativeMatrix | DeviceMatrix | None:
+    """Laid out for products with x of `dtype` there; None where only whole weights are multiplied."""
+    if selection.runs_on("quantization", device):
+        return DeviceMatrix.of(weight, device) if DeviceMatrix.serves(weight) else None
+    return cpu.to_native(weight) if device.type == "cpu" and cpu.serves(weight, dtype) else None
 
 
 def linear(
     x: torch.Tensor,
-    weight: NativeMatrix | QuantizedWeight,
+    weight: NativeMatrix | DeviceMatrix | QuantizedWeight,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -45,6 +55,10 @@ def linear(
     """
     if isinstance(weight, NativeMatrix):
         return cpu.multiply(x, weight, bias, residual)
+    if isinstance(weight, DeviceMatrix):
+        from kernels.quantization import gpu
+
+        return gpu.linear(x, weight, bias, residual)
     if x.dim() != 2 or x.shape[1] != weight.shape[1]:
         raise ValueError(f"x has shape {list(x.shape)}; expected [rows, {weight.shape[1]}]")
     return reference.linear(x, weight, bias, residual)

@@ -16,12 +16,17 @@ from kernels.native.matrix import (
 )
 from kernels.quantization.weight import QuantizedWeight
 
-__all__ = ["multiply", "of_native", "serves", "to_native"]
+__all__ = ["multiplies", "multiply", "of_native", "serves", "to_native"]
+
+
+def multiplies(dtype: torch.dtype) -> bool:
+    """Whether the native loops multiply x of `dtype` with any quantized weight."""
+    return native.LIBRARY is not None and dtype == torch.bfloat16
 
 
 def serves(weight: QuantizedWeight, dtype: torch.dtype) -> bool:
     """Whether the native loops multiply x of `dtype` with this weight as it is."""
-    if native.LIBRARY is None or dtype != torch.bfloat16:
+    if not multiplies(dtype):
         return False
     whole = 8 if weight.bits == 4 else 2
     return weight.group % whole == 0 and (weight.bits == 4 or weight.zeros is None)

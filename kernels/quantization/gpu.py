@@ -1,48 +1,34 @@
-"""Products with 4-bit weights on CUDA: what the kernel needs of its arguments, and its launch."""
+"""Products with 4-bit weights on CUDA: what the kernels need of their arguments, and their launches."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import torch
 import triton
 
-from kernels.quantization.triton_kernels import w4a16_kernel
-from kernels.quantization.weight import QuantizedWeight
+from kernels.quantization.device_matrix import DeviceMatrix
+from kernels.quantization.triton_kernels import combine_kernel, w4a16_kernel, w4a16_row_kernel
+
+__all__ = ["DeviceMatrix", "linear"]
 
 BLOCK_N: Final = 64
+"""Columns: 256 bytes of a line of words, what half a warp loads 16 bytes at a time."""
 BLOCKS_M: Final = (16, 64)
 """Of rows: decode steps, and prompts. 16 is the least that the tensor cores take."""
+BLOCK_WORDS: Final = 32
+"""Of one row's tile: four loads of 16 bytes a thread, started together."""
+PROGRAMS: Final = 512
+"""About four for each multiprocessor of a large GPU: so many loads hide each other's way to memory."""
+MOST_PARTS: Final = 16
+COMBINED: Final = 512
+"""Outputs of one program of the kernel that adds up parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMatrix:
-    """4-bit weights as the kernel reads them.
-
-    Attributes:
-        codes: int32 [in / 8, out]. scales: [groups, out]. zeros: uint8 [groups, out], or None.
-    """
-
-    codes: torch.Tensor
-    scales: torch.Tensor
-    zeros: torch.Tensor | None
-
-    @classmethod
-    def of(cls, weight: QuantizedWeight, device: torch.device) -> DeviceMatrix:
-        """Raises ValueError for other than 4 bits in groups of 32, 64 or 128."""
-        if weight.bits != 4 or weight.group not in (32, 64, 128):
-            raise ValueError(
-                f"weights of {weight.bits} bits in groups of {weight.group}: the kernel takes 4 bits in "
-                "groups of 32, 64 or 128"
-            )
-        out, inner = weight.shape
-        parts = weight.codes.to(torch.int32).T.reshape(inner // 8, 8, out)
-        words = torch.zeros(inner // 8, out, dtype=torch.int32)
-        for place in range(8):
-            words |= parts[:, place] << (4 * place)
-        zeros = None if weight.zeros is None else weight.zeros.T.contiguous().to(device)
-        return cls(words.to(device), weight.scales.T.contiguous().to(device), zeros)
+def parts_of(units: int, programs: int) -> int:
+    """Into how many equal parts the `units` of a sum are dealt, where there are so many programs without."""
+    most = min(MOST_PARTS, max(1, PROGRAMS // programs), units)
+    return max(parts for parts in range(1, most + 1) if units % parts == 0)
 
 
 def linear(
@@ -51,10 +37,54 @@ def linear(
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
     *,
-    wide: bool = False,
+    wide: bool | None = None,
 ) -> torch.Tensor:
-    """`kernels.quantization.linear` in one launch. Raises ValueError for arguments that do not fit."""
-    inner, columns = 8 * matrix.codes.shape[0], matrix.codes.shape[1]
+    """`kernels.quantization.linear` in one launch or two.
+
+    Args:
+        wide: products of more than one row in float32; by default where x is.
+
+    Raises:
+        ValueError: arguments that do not fit.
+    """
+    _demand(x, matrix, bias, residual)
+    rows, columns = x.shape[0], matrix.columns
+    out = x.new_empty((rows, columns))
+    if rows == 0:
+        return out
+    blocks = triton.cdiv(columns, BLOCK_N)
+    block = 1 if rows == 1 else BLOCKS_M[0] if rows <= BLOCKS_M[0] else BLOCKS_M[1]
+    lines = triton.cdiv(rows, block)
+    units = triton.cdiv(matrix.codes.shape[0], BLOCK_WORDS) if rows == 1 else matrix.scales.shape[0]
+    parts = parts_of(units, blocks * lines)
+    alone = parts == 1
+    target = out if alone else x.new_empty((parts, rows, columns), dtype=torch.float32)
+    added = (x if bias is None else bias, x if residual is None else residual)
+    layer = (matrix.codes, matrix.scales, matrix.codes if matrix.zeros is None else matrix.zeros)
+    constants = {
+        "INNER": matrix.inner, "COLUMNS": columns, "GROUP": matrix.group, "EACH": units // parts,
+        "ZEROS": matrix.zeros is not None, "BIAS": alone and bias is not None,
+        "RESIDUAL": alone and residual is not None, "BLOCK_N": BLOCK_N,
+    }  # fmt: skip
+    if rows == 1:
+        w4a16_row_kernel[(blocks, parts)](x, *layer, *added, target, BLOCK_WORDS=BLOCK_WORDS, **constants)
+    else:
+        exact = x.dtype == torch.float32 if wide is None else wide
+        w4a16_kernel[(blocks, lines, parts)](
+            x, x.stride(0), *layer, *added, target, rows, BLOCK_M=block, WIDE=exact, **constants
+        )
+    if not alone:
+        combine_kernel[(triton.cdiv(rows * columns, COMBINED),)](
+            target, *added, out, rows, COLUMNS=columns, PARTS=parts, BIAS=bias is not None,
+            RESIDUAL=residual is not None, BLOCK=COMBINED,
+        )  # fmt: skip
+    return out
+
+
+def _demand(
+    x: torch.Tensor, matrix: DeviceMatrix, bias: torch.Tensor | None, residual: torch.Tensor | None
+) -> None:
+    inner, columns = matrix.inner, matrix.columns
     if x.dim() != 2 or x.shape[1] != inner or x.stride(1) != 1:
         raise ValueError(
             f"x has shape {list(x.shape)} and strides {x.stride()}; expected [rows, {inner}], the last "
@@ -67,15 +97,3 @@ def linear(
         )
     if bias is not None and bias.shape != (columns,):
         raise ValueError(f"bias has shape {list(bias.shape)}; expected [{columns}]")
-    out = x.new_empty((rows, columns))
-    block = BLOCKS_M[0] if rows <= BLOCKS_M[0] else BLOCKS_M[1]
-    if rows:
-        w4a16_kernel[(triton.cdiv(columns, BLOCK_N), triton.cdiv(rows, block))](
-            x, x.stride(0), matrix.codes, matrix.scales,
-            matrix.codes if matrix.zeros is None else matrix.zeros,
-            x if bias is None else bias, x if residual is None else residual, out, rows,
-            INNER=inner, COLUMNS=columns, GROUP=inner // matrix.scales.shape[0],
-            ZEROS=matrix.zeros is not None, BIAS=bias is not None, RESIDUAL=residual is not None,
-            BLOCK_M=block, BLOCK_N=BLOCK_N, WIDE=wide,
-        )  # fmt: skip
-    return out

@@ -1,38 +1,72 @@
-"""Specializations of the W4A16 kernel over layers of SmolLM2-135M and Llama-3.1-8B."""
+"""Specializations of the W4A16 kernels over layers of SmolLM2-135M and Llama-3.1-8B."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from kernels.quantization.gpu import BLOCK_N, BLOCKS_M
-from kernels.quantization.triton_kernels import w4a16_kernel
+from kernels.quantization.gpu import BLOCK_N, BLOCK_WORDS, BLOCKS_M, COMBINED
+from kernels.quantization.triton_kernels import combine_kernel, w4a16_kernel, w4a16_row_kernel
 from kernels.variant import Variant
 
 TYPES = {
     "x": "*{}", "x_stride": "i32", "codes": "*i32", "scales": "*{}", "zeros": "*u8", "bias": "*{}",
     "residual": "*{}", "out": "*{}", "rows": "i32",
 }  # fmt: skip
+COMBINE_TYPES = {"sums": "*fp32", "bias": "*{}", "residual": "*{}", "out": "*{}", "rows": "i32"}
 
 
 def variants() -> Iterator[Variant]:
-    """Every group size with zeros and without, of few rows and many; an odd number of columns."""
+    """Every group size with zeros and without, of one row, few and many; inputs dealt out; odd columns."""
     for group in (32, 64, 128):
         for zeros in (False, True):
-            for block in BLOCKS_M:
+            for block in (1, *BLOCKS_M):
                 yield _of(4096, 6144, group, block, zeros=zeros)
-    yield _of(576, 960, 64, BLOCKS_M[0], zeros=True, dtype="fp16")
-    yield _of(1536, 577, 128, BLOCKS_M[0], zeros=False)
+    for block in (1, BLOCKS_M[0]):
+        yield _of(4096, 4096, 128, block, zeros=True, parts=8)
+        yield _of(576, 960, 64, block, zeros=True, dtype="fp16")
+        yield _of(1536, 577, 128, block, zeros=False)
+    constants: dict[str, object] = {
+        "COLUMNS": 4096,
+        "PARTS": 8,
+        "BIAS": True,
+        "RESIDUAL": True,
+        "BLOCK": COMBINED,
+    }
+    yield _variant("combine.8x4096", combine_kernel, COMBINE_TYPES, constants)
 
 
-def _of(inner: int, columns: int, group: int, block: int, *, zeros: bool, dtype: str = "bf16") -> Variant:
+def _of(
+    inner: int, columns: int, group: int, block: int, *, zeros: bool, dtype: str = "bf16", parts: int = 1
+) -> Variant:
     kind = "zeros" if zeros else "symmetric"
-    return Variant(
-        f"quantization.w4a16.{group}.{kind}.{block}rows.{inner}x{columns}.{dtype}",
-        w4a16_kernel,
-        {name: type_.format(dtype) for name, type_ in TYPES.items()},
-        {
-            "INNER": inner, "COLUMNS": columns, "GROUP": group, "ZEROS": zeros, "BIAS": True,
-            "RESIDUAL": True, "BLOCK_M": block, "BLOCK_N": BLOCK_N, "WIDE": False,
-        },
-        tuple(name for name, type_ in TYPES.items() if type_[0] == "*" or name == "x_stride"),
-    )  # fmt: skip
+    split = f".{parts}parts" if parts > 1 else ""
+    split += ".uneven" if block == 1 and columns % 4 else ""  # whose words are not loaded four at a time
+    constants: dict[str, object] = {
+        "INNER": inner, "COLUMNS": columns, "GROUP": group, "ZEROS": zeros, "BIAS": parts == 1,
+        "RESIDUAL": parts == 1, "BLOCK_N": BLOCK_N,
+    }  # fmt: skip
+    if block == 1:
+        tiles = -(-inner // (8 * BLOCK_WORDS))
+        constants |= {"EACH": tiles // parts, "BLOCK_WORDS": BLOCK_WORDS}
+    else:
+        constants |= {"EACH": inner // group // parts, "BLOCK_M": block, "WIDE": False}
+    return _variant(
+        f"w4a16.{group}.{kind}.{block}rows{split}.{inner}x{columns}",
+        w4a16_row_kernel if block == 1 else w4a16_kernel,
+        TYPES | ({"out": "*fp32"} if parts > 1 else {}),
+        constants,
+        dtype,
+    )
+
+
+def _variant(
+    name: str,
+    kernel: Any,
+    types: dict[str, str],
+    constants: dict[str, object],
+    dtype: str = "bf16",
+) -> Variant:
+    named = {argument: types[argument].format(dtype) for argument in kernel.arg_names if argument in types}
+    aligned = tuple(each for each, kind in named.items() if kind[0] == "*" or each == "x_stride")
+    return Variant(f"quantization.{name}.{dtype}", kernel, named, constants, aligned)

@@ -25,6 +25,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "norm": "kernels.self_check.rows:norm",
     "rotary": "kernels.self_check.rows:rotary",
     "activation": "kernels.self_check.rows:activation",
+    "quantization": "kernels.self_check.quantization:quantization",
     "lora": "kernels.self_check.lora:lora",
     "attention": "kernels.self_check.attention:attention",
     "lora_graph": "kernels.self_check.lora:lora_graph",

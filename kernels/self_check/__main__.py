@@ -17,6 +17,7 @@ def main() -> int:
     fields = task["shapes"]
     fields["linears"] = tuple((inner, tuple(widths)) for inner, widths in fields["linears"])
     fields["windows"] = tuple(fields["windows"])
+    fields["groups"] = tuple((group, zeros) for group, zeros in fields["groups"])
     shapes, device = ModelShapes(**fields), torch.device(task["device"])
     torch.manual_seed(0)
     for op, place in task["checks"].items():

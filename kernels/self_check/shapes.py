@@ -22,6 +22,7 @@ class ModelShapes:
         linears: (columns of the input, columns of each slice) of a decoder layer's packed linear layers.
         windows: of attention, 0 for all tokens.
         dtype: as in `str(torch.dtype)`.
+        groups: (inputs that share a scale, whether they have a zero) of the weights that have 4 bits.
     """
 
     hidden: int
@@ -34,6 +35,7 @@ class ModelShapes:
     activation: Kind
     page_size: int
     dtype: str
+    groups: tuple[tuple[int, bool], ...] = ()
 
     @property
     def torch_dtype(self) -> torch.dtype:

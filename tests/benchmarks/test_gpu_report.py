@@ -15,16 +15,29 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu import command, engine_checks, lora_checks, roofline, table
+from benchmarks.gpu import (
+    command,
+    engine_checks,
+    lora_checks,
+    quantized_checks,
+    quantized_decode,
+    quantized_rows,
+    roofline,
+    table,
+)
 from benchmarks.gpu.lora_inputs import Work
-from benchmarks.gpu.parts import correctness, engine, kernels, tune
+from benchmarks.gpu.parts import correctness, engine, kernels, quantization, tune
 from benchmarks.gpu.peers import FOLDER
+from benchmarks.gpu.quantized_checks import QuantizedCheck
+from benchmarks.gpu.random_model import StepBytes, build_engine
 from benchmarks.gpu.report import Report, finite
 from benchmarks.gpu.runner import Budget, Worker, run_part
 from benchmarks.gpu.shapes import BATCHES, MODELS, RANKS, grid
 from benchmarks.gpu.task import Bench, Ceilings, Row
+from kernels.quantization import linear as quantized_linear
 from tests.benchmarks import broken_part
 from tests.kernels.made_up_op import MadeUp, Turns
+from worker_engine.model_config import ModelConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Bench(torch.device("cpu"), True, Ceilings(1e10, 1e11), Path())
@@ -61,6 +74,7 @@ def test_part_runs_to_its_end_on_a_cpu(part: str, tmp_path: Path, capsys: pytest
         names = archive.getnames()
     assert f"gpu_report/{part}.json" in names
     assert ("gpu_report/roofline.png" in names) == (part == "kernels")
+    assert ("gpu_report/quantization-roofline.png" in names) == (part == "quantization")
 
 
 def test_script_needs_no_installation_and_resumes_what_was_left(tmp_path: Path) -> None:
@@ -173,6 +187,64 @@ def test_engine_goals_compare_equal_outputs_only() -> None:
     assert [goal.met for goal in engine.goals([row(100.0), slower])[:1]] == [True]
     found = engine.goals([row(100.0), row(96.0, out=300, **attention)])
     assert (found[3].met, found[3].value) == (None, "outputs shortened differently")
+
+
+def test_quantization_goals_compare_like_with_like() -> None:
+    """Steps of the same load in one report, on a GPU; and all layers at one row."""
+
+    def step(form: str, us: float, **changes: Any) -> Row:
+        inputs = {
+            "op": "decode",
+            "form": form,
+            "batch": 1,
+            "adapters": 0,
+            "prompt_tokens": 9,
+            "out_tokens": 9,
+        }
+        figures = {"measured_on": "cuda", "decode_step_us": us, "step_roofline_ratio": 1.2}
+        return {"key": f"quantization.decode.{form}", "inputs": inputs | changes, **figures}
+
+    def layers(form: str, speedup: float, rows: int = 1) -> Row:
+        times = {"time_us": {"median": 1.0}, "whole_us": {"median": speedup}, "roofline_ratio": 1.3}
+        inputs = {"op": "layers", "form": form, "rows": rows}
+        return {"measured_on": "cuda", "inputs": inputs, "speedup": speedup, **times}
+
+    def met(*rows: Row) -> list[bool | None]:
+        return [goal.met for goal in quantization.goals(rows)]
+
+    assert met() == [None] * 4
+    assert met(step("bf16", 50.0), step("int4_g128", 20.0)) == [True, None, None, None]
+    assert met(step("bf16", 49.0), step("awq_g128", 20.0)) == [None, None, False, None]
+    assert met(step("bf16", 90.0, batch=8), step("int4_g128", 20.0)) == [None] * 4
+    assert met(step("bf16", 50.0), step("int4_g128", 20.0) | {"measured_on": "cpu"}) == [None] * 4
+    assert met(layers("int4_g128", 2.6), layers("awq_g128", 2.4)) == [None, True, None, False]
+    assert met(layers("int4_g128", 2.6, rows=8)) == [None] * 4
+    shown = quantization.summary([step("bf16", 50.0), step("int4_g128", 20.0), layers("awq_g128", 2.4)])
+    assert shown[2].split() == ["decode.int4_g128", "20.0", "50.0", "2.50", "1.20"]
+    assert shown[3].split() == ["layers", "awq_g128", "1", "rows", "1.0", "2.4", "2.40", "1.30"]
+
+
+def test_counted_bytes_of_a_step_over_quantized_weights() -> None:
+    whole, packed = (
+        StepBytes.of(load_shape(quantized_decode.config_of(form) if form else None))
+        for form in (None, quantized_rows.QUICK_FORMS[1])
+    )
+    linear = 2 * (64 * 128 + 64 * 64 + 64 * 192 + 96 * 64)
+    assert whole.base - packed.base == 2 * linear - linear // 2 - 3 * linear // 32
+    assert whole.kv == packed.kv
+
+
+def load_shape(quantization_config: dict[str, Any] | None) -> ModelConfig:
+    built, model = build_engine(True, CPU.device, quantization=quantization_config, memory_gib=0.01)
+    built.close()
+    return model
+
+
+def test_a_quantized_product_that_is_wrong_fails_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = QuantizedCheck(3, 40, 64, 32, zeros=True, dtype="bfloat16")
+    assert quantized_checks.run(CPU, check)["passed"]
+    monkeypatch.setattr(quantized_checks, "linear", lambda *arguments: quantized_linear(*arguments) * 1.1)
+    assert not quantized_checks.run(CPU, check)["passed"]
 
 
 def test_correctness_sees_a_wrong_op(monkeypatch: pytest.MonkeyPatch) -> None:

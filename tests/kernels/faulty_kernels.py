@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
+from unittest import mock
 
 import torch
 
 from kernels.norm import gpu
+from kernels.quantization import DeviceMatrix, QuantizedWeight
+from kernels.quantization import gpu as products
 from kernels.self_check import ModelShapes
 from kernels.self_check import rows as own
+from kernels.self_check.quantization import quantization
 
 
 def wrong_norm(shapes: ModelShapes, device: torch.device) -> None:
@@ -27,6 +32,17 @@ def unwritten_norm(shapes: ModelShapes, device: torch.device) -> None:
     """A kernel that leaves its output as it was."""
     gpu.rms_norm = lambda x, weight, eps, *, out: out  # type: ignore[assignment, misc]
     own.norm(shapes, device)
+
+
+def wrong_zeros(shapes: ModelShapes, device: torch.device) -> None:
+    """The check of quantized products over weights whose zeros lack."""
+    right = products.DeviceMatrix.of
+
+    def wrong(weight: QuantizedWeight, device: torch.device) -> DeviceMatrix:
+        return replace(right(weight, device), zeros=None)
+
+    products.DeviceMatrix = mock.Mock(of=wrong)  # type: ignore[misc]
+    quantization(shapes, device)
 
 
 def uncompilable(shapes: ModelShapes, device: torch.device) -> None:

@@ -41,7 +41,7 @@ def draw(
 
 def laid_out(weight: QuantizedWeight) -> NativeMatrix:
     matrix = quantization.prepare(weight, torch.bfloat16)
-    assert matrix is not None
+    assert isinstance(matrix, NativeMatrix)
     matrix.check()
     return matrix
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -40,6 +41,16 @@ def interpreter() -> Iterator[None]:
 def test_all_kernels_pass(dtype: str) -> None:
     shapes = ModelShapes(**{name: getattr(SHAPES, name) for name in SHAPES.__slots__} | {"dtype": dtype})
     assert verify(shapes, CPU) == dict.fromkeys(CHECKS, "")
+
+
+def test_products_with_quantized_weights_are_checked() -> None:
+    """In every group size that the model has; one that does not divide a layer's inputs is left out there."""
+    linears = ((64, (48, 16)), (96, (40,)))
+    shapes = replace(SHAPES, linears=linears, groups=((32, True), (64, False)))
+    names = ("quantization", "activation")
+    assert verify(shapes, CPU, {name: CHECKS[name] for name in names}) == dict.fromkeys(names, "")
+    wrong = verify(shapes, CPU, {"quantization": f"{FAULTY}:wrong_zeros"})
+    assert "WrongResult: linear 64 to 64 in groups of 32, 1 rows: largest error" in wrong["quantization"]
 
 
 def test_what_fails_is_named_and_the_rest_goes_on() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from kernels import selection
 from worker_engine import kernel_choice
 from worker_engine.kernel_choice import choose_kernels, shapes_of
 from worker_engine.models import load_config
+from worker_engine.quantization_config import Quantization, Scheme
 
 CUDA = torch.device("cuda")
 
@@ -47,7 +48,7 @@ def test_what_fails_is_off_and_logged_and_the_rest_is_on(
     with caplog.at_level(logging.ERROR):
         chosen = choose_kernels(load_config(tiny_model), torch.float32, CUDA)
     assert chosen["rotary"] == found["rotary"]
-    assert [state for op, state in chosen.items() if op != "rotary"] == ["triton"] * 6
+    assert [state for op, state in chosen.items() if op != "rotary"] == ["triton"] * (len(selection.OPS) - 1)
     assert on_cuda("lora")
     assert not on_cuda("rotary")
     assert "the kernels of rotary failed their self-check" in caplog.text
@@ -74,4 +75,17 @@ def test_shapes_are_the_models_own(tiny_model: Path) -> None:
         "activation": "silu",
         "page_size": 16,
         "dtype": "torch.bfloat16",
+        "groups": (),
     }
+
+
+def test_groups_of_four_bits_are_told(tiny_model: Path) -> None:
+    """Of 8 bits there is no kernel to be checked."""
+    targets = {
+        "a": Scheme(4, 64, False),
+        "b": Scheme(4, 64, False),
+        "c": Scheme(4, 32, True),
+        "d": Scheme(8, 0, True),
+    }
+    model = replace(load_config(tiny_model), quantization=Quantization("pack-quantized", targets))
+    assert shapes_of(model, torch.bfloat16).groups == ((32, False), (64, True))

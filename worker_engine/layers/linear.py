@@ -12,7 +12,9 @@ from kernels import native
 from kernels.lora import LoraWeights, Segments, apply_lora
 from kernels.lora.graph import CapturedLora
 from kernels.native.matrix import NativeMatrix
+from kernels.quantization import DeviceMatrix
 from kernels.quantization import cpu as quantized
+from kernels.quantization import linear as quantized_linear
 
 PACK_BATCH_HINT = 8
 """Rows that oneDNN lays packed weights out for; decode batches are near it."""
@@ -25,11 +27,13 @@ class PackedLinear:
     at decode batch sizes they then stream from memory twice and 1.4-1.7 times as fast as through `F.linear`,
     which packs them anew on each call.
 
-    Quantized weights stay so where the native loops are; elsewhere they were made whole when they were read.
+    Quantized weights stay so where native loops or kernels multiply them; elsewhere they were made whole
+    when they were read.
 
     Attributes:
         bias: [out], or None.
         matrix: the weights as the native loops take them, where those multiply.
+        device_matrix: quantized weights as the Triton kernels take them, where those multiply.
         exchanges: how often weights of any two layers changed places: who keeps their addresses compares it.
     """
 
@@ -41,6 +45,7 @@ class PackedLinear:
         on_cpu = weight.device.type == "cpu"
         fits = weight.dtype == torch.bfloat16 and weight.shape[1] % 2 == 0
         self.matrix: NativeMatrix | None = None
+        self.device_matrix: DeviceMatrix | None = None
         self._mkldnn = False
         if on_cpu and fits and native.LIBRARY is not None:
             weight = native.pack(weight)
@@ -56,11 +61,15 @@ class PackedLinear:
         return cls.of_matrix(NativeMatrix(packed, None, None, 16, out, 2 * packed.shape[1]), bias)
 
     @classmethod
-    def of_matrix(cls, matrix: NativeMatrix, bias: torch.Tensor | None = None) -> Self:
-        """Of weights that are laid out for the native loops, of any number of bits."""
+    def of_matrix(cls, matrix: NativeMatrix | DeviceMatrix, bias: torch.Tensor | None = None) -> Self:
+        """Of weights that are laid out for the native loops, of any number of bits, or for the kernels."""
         linear = cls.__new__(cls)
-        linear.matrix, linear._mkldnn = matrix, False
-        linear._weight, linear.bias = matrix.codes, bias
+        linear.matrix, linear.device_matrix = None, None
+        if isinstance(matrix, NativeMatrix):
+            linear.matrix = matrix
+        else:
+            linear.device_matrix = matrix
+        linear._mkldnn, linear._weight, linear.bias = False, matrix.codes, bias
         return linear
 
     @property
@@ -69,6 +78,8 @@ class PackedLinear:
 
         Quantized weights are made whole and rounded to bf16.
         """
+        if self.device_matrix is not None:
+            return self.device_matrix.weight().dequantize().bfloat16()
         if self.matrix is not None:
             if self.matrix.bits != 16:
                 return quantized.of_native(self.matrix).dequantize().bfloat16()
@@ -84,11 +95,14 @@ class PackedLinear:
         """Swaps weights and biases with a layer of the same shape and dtype; no value is copied."""
         self._weight, other._weight = other._weight, self._weight
         self.matrix, other.matrix = other.matrix, self.matrix
+        self.device_matrix, other.device_matrix = other.device_matrix, self.device_matrix
         self.bias, other.bias = other.bias, self.bias
         PackedLinear.exchanges += 1
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """[rows, in] -> [rows, out], plus `residual` [rows, out] when given."""
+        if self.device_matrix is not None:
+            return quantized_linear(x, self.device_matrix, self.bias, residual)
         if self.matrix is not None:
             if self.matrix.bits != 16:
                 return quantized.multiply(x, self.matrix, self.bias, residual)

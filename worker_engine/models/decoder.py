@@ -12,7 +12,7 @@ from torch.nn.functional import embedding
 from kernels.activation import Kind, gated
 from kernels.lora import Segments
 from kernels.native.matrix import NativeMatrix
-from kernels.quantization import QuantizedWeight, prepare
+from kernels.quantization import DeviceMatrix, QuantizedWeight, prepare
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config_fields import Fields
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
@@ -101,7 +101,8 @@ def load_linear(
 ) -> Linear:
     """A layer of the named tensors [out, in], one below the other: packed before, or now.
 
-    Tensors that are quantized alike stay so where the native loops multiply them; others are made whole.
+    Tensors that are quantized alike stay so where the native loops or the kernels multiply them; others are
+    made whole.
 
     Args:
         name: what the packed weights are kept as.
@@ -121,23 +122,23 @@ def load_linear(
 
 def _quantized(
     checkpoint: Checkpoint, name: str, parts: Sequence[tuple[str, tuple[int, int]]]
-) -> NativeMatrix | None:
+) -> NativeMatrix | DeviceMatrix | None:
     """None where the tensors are not all quantized, not alike, or not multiplied as they are."""
     schemes = {checkpoint.scheme(tensor) for tensor, _ in parts}
     scheme = schemes.pop()
     if scheme is None or schemes or not checkpoint.multiplies_quantized:
         return None
     out, inner = sum(shape[0] for _, shape in parts), parts[0][1][1]
-    matrix = checkpoint.packed.take_matrix(name, scheme.bits, out, inner)
-    if matrix is not None:
+    kept = checkpoint.packed.take_matrix(name, scheme.bits, out, inner)
+    if kept is not None:
         for tensor, shape in parts:
             checkpoint.pass_over(tensor, *shape)
-        return matrix
+        return kept
     weights = [checkpoint.quantized(tensor, *shape) for tensor, shape in parts]
     if any(not weights[0].stacks_with(weight) for weight in weights):
         return None
-    matrix = prepare(QuantizedWeight.stack(weights), torch.bfloat16)
-    if matrix is not None:
+    matrix = prepare(QuantizedWeight.stack(weights), checkpoint.dtype, checkpoint.device)
+    if isinstance(matrix, NativeMatrix):
         checkpoint.packed.keep_matrix(name, matrix)
     return matrix
 

@@ -12,6 +12,7 @@ from benchmarks.gpu import (
     lora_embedding_checks,
     lora_form_checks,
     lora_stream_checks,
+    quantized_checks,
     row_op_checks,
 )
 from benchmarks.gpu.task import Goal, Row, Task
@@ -25,7 +26,8 @@ def tasks(quick: bool, device: str) -> list[Task]:
         made += lora_form_checks.tasks(quick, device)
     if device == "cuda":
         made += lora_stream_checks.tasks()
-    return made + attention_checks.tasks(quick, device) + row_op_checks.tasks(quick, device)
+    made += attention_checks.tasks(quick, device) + quantized_checks.tasks(quick, device)
+    return made + row_op_checks.tasks(quick, device)
 
 
 def summary(rows: Sequence[Row]) -> list[str]:

@@ -135,14 +135,14 @@ def _build(quick: bool, device: torch.device, graphs: bool, overlap: bool) -> tu
 
 
 @cache
-def _adapter(index: int, rank: int, modules: str, model: ModelConfig, device: torch.device) -> Adapter:
+def adapter_of(index: int, rank: int, modules: str, model: ModelConfig, device: torch.device) -> Adapter:
     """In host memory that the device copies from, as the loader hands it over.
 
     Adapters beyond `HOST_ADAPTERS` share an earlier one's weights there; each has pages of its own.
     """
     if index >= HOST_ADAPTERS:
         name = hashlib.sha256(f"{index} {rank} {modules}".encode()).hexdigest()
-        return replace(_adapter(index % HOST_ADAPTERS, rank, modules, model, device), sha256=name)
+        return replace(adapter_of(index % HOST_ADAPTERS, rank, modules, model, device), sha256=name)
     names = ATTENTION if modules == "attention" else LORA_MODULES
     drawn = random_adapter(index, model, rank, device, names)
     host = tuple(
@@ -155,11 +155,11 @@ def run(bench: Bench, scenario: Scenario) -> Row:
     """A pilot that warms up and decides the length, then the measured load."""
     engine, model = _engine(bench.quick, bench.device, scenario.graphs, scenario.overlap)
     adapters = [
-        _adapter(index, scenario.rank, scenario.modules, model, bench.device)
+        adapter_of(index, scenario.rank, scenario.modules, model, bench.device)
         for index in range(scenario.adapters)
     ]
     if scenario.loaded:
-        before = [_adapter(index, scenario.rank, "all", model, bench.device) for index in range(8)]
+        before = [adapter_of(index, scenario.rank, "all", model, bench.device) for index in range(8)]
         _load(engine, model, before, scenario, PILOT_OUT, "before").run(scenario.concurrency)
     pilot = _load(engine, model, adapters, scenario, min(PILOT_OUT, scenario.out_tokens), "pilot")
     pilot.run(scenario.concurrency)

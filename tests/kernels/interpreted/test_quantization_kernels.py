@@ -24,15 +24,28 @@ def draw(out: int, inner: int, group: int, *, zeros: bool, dtype: torch.dtype) -
     )
 
 
+@pytest.mark.parametrize("programs", [1, gpu.PROGRAMS], ids=["whole", "parts"])
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize(
     ("rows", "out", "inner", "group"),
-    [(1, 64, 128, 128), (6, 42, 96, 32), (17, 123, 128, 64), (3, 200, 64, 64), (70, 65, 64, 32)],
-)
+    [
+        (1, 64, 128, 128), (1, 123, 576, 32), (1, 65, 512, 64), (6, 42, 96, 32), (17, 123, 128, 64),
+        (3, 200, 64, 64), (70, 65, 64, 32),
+    ],
+)  # fmt: skip
 def test_matches_the_specification(
-    rows: int, out: int, inner: int, group: int, dtype: torch.dtype, zeros: bool
+    rows: int,
+    out: int,
+    inner: int,
+    group: int,
+    dtype: torch.dtype,
+    zeros: bool,
+    programs: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Inputs dealt out to several programs, and not; a last tile that is not full."""
+    monkeypatch.setattr(gpu, "PROGRAMS", programs)
     torch.manual_seed(inner + rows)
     weight = draw(out, inner, group, zeros=zeros, dtype=dtype)
     wide = torch.full((rows, inner + 5), float("nan"), dtype=dtype)
@@ -58,6 +71,31 @@ def test_products_in_xs_own_dtype() -> None:
     exact = reference.linear(x.double(), weight)
     found = gpu.linear(x, gpu.DeviceMatrix.of(weight, CPU))
     assert (found.double() - exact).abs().max() <= 2e-3 * exact.abs().max()
+
+
+def test_inputs_are_dealt_out_where_columns_are_few() -> None:
+    assert [gpu.parts_of(32, programs) for programs in (1, 64, 200, 448, 10_000)] == [16, 8, 2, 1, 1]
+    assert gpu.parts_of(9, 10) == 9
+    assert gpu.parts_of(7, 100) == 1
+
+
+def test_the_same_bits_each_time() -> None:
+    weight = draw(70, 512, 32, zeros=True, dtype=torch.float16)
+    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    for rows in (1, 5):
+        x = torch.randn(rows, 512).half()
+        assert torch.equal(gpu.linear(x, matrix), gpu.linear(x, matrix))
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_layout_and_back(zeros: bool) -> None:
+    weight = draw(42, 96, 32, zeros=zeros, dtype=torch.float16)
+    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    assert (matrix.inner, matrix.columns, matrix.group) == (96, 42, 32)
+    assert matrix.nbytes == 42 * (96 // 2 + 3 * (2 + zeros))
+    back = matrix.weight()
+    assert torch.equal(back.codes, weight.codes)
+    assert torch.equal(back.dequantize(), weight.dequantize())
 
 
 def test_no_rows() -> None:

@@ -1,0 +1,121 @@
+"""Timed rows of quantized linear layers beside PyTorch's own products with whole weights, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import torch
+from torch.nn.functional import linear
+
+from benchmarks.gpu import lora_inputs
+from benchmarks.gpu.kernel_rows import against_ceilings
+from benchmarks.gpu.lora_inputs import Work
+from benchmarks.gpu.random_model import random_quantized
+from benchmarks.gpu.shapes import Layer
+from benchmarks.gpu.task import Bench, Row
+from benchmarks.gpu.timing import Call, Timing, time_calls
+from kernels.quantization import QuantizedWeight
+
+SAME: Final = 0.02
+"""Relative difference of two right results: of 16 bits with weights that were rounded to them in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How weights are quantized. `group` inputs share a scale."""
+
+    name: str
+    group: int
+    zeros: bool = False
+
+    def draw(self, out: int, inner: int, device: torch.device) -> QuantizedWeight:
+        return random_quantized(out, inner, self.group, zeros=self.zeros, device=device)
+
+
+FORMS: Final = (Form("int4_g128", 128), Form("awq_g128", 128, zeros=True), Form("int4_g32", 32))
+QUICK_FORMS: Final = (Form("int4_g32", 32), Form("awq_g32", 32, zeros=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One layer's weights twice, on inputs of its own.
+
+    Attributes:
+        ours: the product with the quantized weights; theirs: with the same ones made whole.
+        weight_bytes: of the quantized ones.
+    """
+
+    ours: Call
+    theirs: Call
+    weight_bytes: int
+
+
+def pair(form: Form, layer: Layer, x: torch.Tensor) -> Pair:
+    """The weights lie where x does; whole ones in x's dtype."""
+    from kernels.quantization import gpu
+
+    weight = form.draw(sum(layer.widths), layer.inner, x.device)
+    matrix = gpu.DeviceMatrix.of(weight, x.device)
+    whole = weight.dequantize().to(x.dtype)
+    return Pair(partial(gpu.linear, x, matrix), partial(linear, x, whole), matrix.nbytes)
+
+
+def one_layer(bench: Bench, form: Form, layer: Layer, rows: int) -> Row:
+    """One layer, rotating among weights that no cache holds all of."""
+    draw = partial(_input, bench, layer, rows)
+    first = pair(form, layer, draw())
+    work = _work(first.weight_bytes, layer, rows)
+    count = lora_inputs.sets_needed(work.nbytes, bench.device, quick=bench.quick)
+    pairs = [first, *(pair(form, layer, draw()) for _ in range(count - 1))]
+    return _timed(bench, pairs, work) | {"input_sets": count}
+
+
+def all_layers(bench: Bench, form: Form, layers: Sequence[Layer], rows: int) -> Row:
+    """Every linear layer of a model's decoder layers, one after another: of a step what weights are read in.
+
+    The figures are of one product in the mean.
+    """
+    inputs: Mapping[int, torch.Tensor] = {layer.inner: _input(bench, layer, rows) for layer in layers}
+    copies = 1 if bench.quick else layers[0].copies
+    every = [layer for _ in range(copies) for layer in layers]
+    pairs = [pair(form, layer, inputs[layer.inner]) for layer in every]
+    works = [_work(one.weight_bytes, layer, rows) for one, layer in zip(pairs, every, strict=True)]
+    count = len(pairs)
+    mean = Work(sum(one.nbytes for one in works) // count, sum(one.flops for one in works) // count)
+    return _timed(bench, pairs, mean) | {"products": count}
+
+
+def _input(bench: Bench, layer: Layer, rows: int) -> torch.Tensor:
+    # The interpreter's bf16 products are wrong.
+    dtype = torch.bfloat16 if bench.device.type == "cuda" else torch.float16
+    return torch.randn(rows, layer.inner, device=bench.device).to(dtype)
+
+
+def _work(weight_bytes: int, layer: Layer, rows: int) -> Work:
+    """The weights as they are stored once, x once, the output once."""
+    columns = sum(layer.widths)
+    return Work(weight_bytes + 2 * rows * (layer.inner + columns), 2 * rows * layer.inner * columns)
+
+
+def _timed(bench: Bench, pairs: Sequence[Pair], work: Work) -> Row:
+    difference = _difference(pairs[0].ours, pairs[0].theirs)
+    if not difference <= SAME:
+        return {"passed": False, "reason": f"differs by {difference:.3g} from the product with whole weights"}
+    groups = [[one.ours for one in pairs], [one.theirs for one in pairs]]
+    ours, theirs = time_calls(groups, bench.device, rounds=3 if bench.quick else 20)
+    return against_ceilings(bench, ours, work) | _beside(ours, theirs) | {"difference": difference}
+
+
+def _beside(ours: Timing, theirs: Timing) -> Row:
+    speedup = round(theirs.median_us / ours.median_us, 3)
+    return {"whole_us": theirs.to_json(), "speedup": speedup}
+
+
+def _difference(ours: Callable[[], object], theirs: Callable[[], object]) -> float:
+    found, expected = ours(), theirs()
+    assert isinstance(found, torch.Tensor)
+    assert isinstance(expected, torch.Tensor)
+    return float((found.double() - expected.double()).norm() / expected.double().norm())

@@ -1,0 +1,104 @@
+"""Quantized checkpoints in the engine, weights as a GPU holds them, multiplied by the Triton kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from kernels import selection
+from tests.worker_engine.conftest import (
+    EngineFactory,
+    drain,
+    make_adapter,
+    request,
+    tiny_config,
+    tokens,
+    write_tokenizer,
+)
+from tests.worker_engine.graph_case import CPU, Run, build_engine, compare
+from tests.worker_engine.quantized_case import write_quantized
+from tests.worker_engine.test_parity import load as load_adapter
+from tests.worker_engine.test_parity import prompts_for
+from worker_engine.models import load_config, load_model
+
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plain")
+    torch.manual_seed(9)
+    LlamaForCausalLM(tiny_config(num_hidden_layers=2, **SIZES)).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> Iterator[None]:
+    yield
+    selection.select([], CPU)
+
+
+@pytest.mark.parametrize("form", ["int4-32", "int4-32-zeros", "awq-32"])
+def test_tokens_are_those_of_the_weights_made_whole(
+    plain: Path, tmp_path: Path, form: str, make_engine: EngineFactory
+) -> None:
+    """Alone and with adapters, DoRA's among them, whose gain is of the weights made whole."""
+    folder, whole = tmp_path / "quantized", tmp_path / "whole"
+    write_quantized(plain, folder, whole, form)
+    modules = ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]
+    made: dict[str, Any] = {
+        "lora": make_adapter(whole, tmp_path / "lora", seed=1, r=6, target_modules=modules),
+        "dora": make_adapter(whole, tmp_path / "dora", seed=2, r=4, target_modules=modules, use_dora=True),
+    }
+    prompts = prompts_for([None, *made], 256)
+    said = []
+    for ops in ((), ("quantization",)):
+        selection.select(ops, CPU)
+        engine = make_engine(folder)
+        for name, prompt in prompts.items():
+            adapter = load_adapter(folder, made[name], tmp_path / "c") if name else None
+            engine.add_request(request(str(name), prompt, 10), adapter)
+        deltas = drain(engine)
+        said.append({name: tokens(deltas[str(name)]) for name in prompts})
+        engine.close()
+    assert said[0] == said[1]
+    assert len({tuple(ids) for ids in said[0].values()}) == 3
+
+
+def test_weights_stay_packed_and_what_has_no_kernel_is_whole(plain: Path, tmp_path: Path) -> None:
+    selection.select(["quantization"], CPU)
+    for form in ("int4-32", "int8"):
+        folder = tmp_path / form
+        write_quantized(plain, folder, tmp_path / f"whole-{form}", form, skip=("layers.1.mlp.down_proj",))
+        model = load_model(folder, load_config(folder), max_model_len=64, dtype=torch.float32, device=CPU)
+        packed = [
+            {name for name, linear in layer.items() if linear.device_matrix is not None}
+            for layer in model.linears
+        ]
+        every = {"qkv", "o", "gate_up", "down"}
+        assert packed == ([every, every - {"down"}] if form == "int4-32" else [set(), set()])
+        if form == "int4-32":
+            sizes = [(linear.device_matrix, linear.weight) for linear in model.linears[0].values()]
+            for matrix, weight in sizes:
+                assert matrix is not None
+                assert matrix.nbytes <= 0.29 * 2 * weight.numel()
+
+
+def test_replayed_steps(plain: Path, tmp_path: Path) -> None:
+    """What captured CUDA graphs launch."""
+    folder = tmp_path / "quantized"
+    write_quantized(plain, folder, tmp_path / "whole", "int4-32-zeros")
+    eager = Run(build_engine(folder, replays=False, max_num_seqs=3))
+    eager.serve([None], 4, prompt=9, out=8)
+    selection.select(["quantization", "lora_graph", "attention_graph"], CPU)
+    replayed = Run(build_engine(folder, replays=True, max_num_seqs=3))
+    replayed.serve([None], 4, prompt=9, out=8)
+    compare(eager, replayed)
+    assert replayed.engine.graphs is not None
+    assert replayed.engine.graphs.num_replays > 3
