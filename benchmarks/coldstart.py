@@ -59,11 +59,12 @@ class Start:
 class Copy:
     """A worker process, from its start to its first token."""
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    def __init__(self, variables: Mapping[str, str], model: Path | None = None) -> None:
+        """`model` is a checkpoint's folder; None takes the demo's."""
         self.port = free_port()
         command = [
-            sys.executable, "-m", "worker_engine", "--model", str(MODEL), "--served-model-name", "demo",
-            "--device", "cpu", "--port", str(self.port),
+            sys.executable, "-m", "worker_engine", "--model", str(model or MODEL), "--served-model-name",
+            "demo", "--device", "cpu", "--port", str(self.port),
         ]  # fmt: skip
         began = time.monotonic()
         self.process = subprocess.Popen(
@@ -148,22 +149,23 @@ def _rounds(folder: Path, plain: Mapping[str, str]) -> dict[str, list[Start]]:
     for number in range(ROUNDS):
         empty = folder / f"empty-{number}"
         drop_page_cache(folder)
-        starts["cold"].append(_once(dict(plain) | {"GRAFTWORK_WORKER_CACHE_DIR": str(empty)}))
+        starts["cold"].append(once(dict(plain) | {"GRAFTWORK_WORKER_CACHE_DIR": str(empty)}))
         shutil.rmtree(empty, ignore_errors=True)
         drop_page_cache(folder)
-        starts["image"].append(_once(plain))
+        starts["image"].append(once(plain))
         with _template(folder / "template.sock", plain) as warm:
             beside = Copy(warm)
             try:
-                several = sorted((_once(warm) for _ in range(WARM_STARTS)), key=lambda start: start.seconds)
+                several = sorted((once(warm) for _ in range(WARM_STARTS)), key=lambda start: start.seconds)
                 starts["warm"].append(several[WARM_STARTS // 2])
             finally:
                 beside.stop()
     return starts
 
 
-def _once(variables: Mapping[str, str]) -> Start:
-    copy = Copy(variables)
+def once(variables: Mapping[str, str], model: Path | None = None) -> Start:
+    """A copy's start; the copy ends behind it."""
+    copy = Copy(variables, model)
     copy.stop()
     return copy.start
 

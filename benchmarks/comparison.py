@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.figure import Figure
 from worker_engine.optimization.measurement.arm_process import ArmProcess
 from worker_engine.optimization.measurement.comparison_order import Arm, Load
+from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.rounds import JUDGED, Rounds, measure
 from worker_engine.optimization.measurement.statistics import FAMILY_LEVEL, judged, least_rounds
 from worker_engine.optimization.measurement.workload import Workload
@@ -31,6 +32,7 @@ REPETITIONS: Final = 100
 GOAL: Final = 0.95
 ROUNDS: Final = 40
 CONCURRENCY: Final = (1, 2)
+LEVELS: Final = tuple(Level(streams=streams) for streams in CONCURRENCY)
 
 
 def figures() -> Iterator[Figure]:
@@ -71,9 +73,7 @@ def _measured(load: Load) -> Rounds:
             process.start()
             processes.append(process)
         workload = Workload(load, MODEL, [], seed=0)
-        return measure(
-            processes, workload, concurrency=CONCURRENCY, rounds=ROUNDS, warm_up=2, seed=0, told=_untold
-        )
+        return measure(processes, workload, levels=LEVELS, rounds=ROUNDS, warm_up=2, seed=0, told=_untold)
 
 
 def _untold(fraction: float, message: str) -> None:
@@ -82,7 +82,7 @@ def _untold(fraction: float, message: str) -> None:
 
 def _share_shown(measured: Rounds, arm: str, rounds: int) -> float:
     """Of `REPETITIONS` comparisons of so many rounds, those that show any difference."""
-    ratios = measured.log_ratios(arm, CONCURRENCY)
+    ratios = measured.log_ratios(arm, LEVELS)
     draw = np.random.default_rng(0)
     shown = 0
     for _ in range(REPETITIONS):
@@ -93,7 +93,7 @@ def _share_shown(measured: Rounds, arm: str, rounds: int) -> float:
 
 
 def _middle(measured: Rounds, arm: str) -> str:
-    verdicts = judged(measured.log_ratios(arm, CONCURRENCY))
+    verdicts = judged(measured.log_ratios(arm, LEVELS))
     told: Sequence[str] = [
         f"{name} {verdict.ratio:.3f} ({verdict.low:.3f} to {verdict.high:.3f})"
         for name, verdict in verdicts.items()

@@ -161,6 +161,8 @@ LANGUAGE_CODE, TIME_ZONE, USE_TZ, USE_I18N = "en-us", "UTC", True, False
 # Whitenoise serves straight from the finders: there is no collectstatic step that could be forgotten.
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [ROOT / "static"]
+# What presets are worth; `python -m worker_engine.optimization presets` writes it, and images copy it.
+PRESET_RUN_FILE = ROOT / "benchmarks" / "results" / "presets.json"
 WHITENOISE_USE_FINDERS = True
 
 # Uploads larger than 1 MiB go to temporary files; their size is bounded where they are stored.

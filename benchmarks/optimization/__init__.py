@@ -1,4 +1,5 @@
-"""What optimizing the demo model gains and costs on the CPU: sizes, perplexity on held-out text, speed.
+"""What optimizing the demo model gains and costs on the CPU: sizes, perplexity on held-out text, speed,
+starts.
 
 Perplexities and sizes do not depend on the machine's load; speeds are ratios of runs in turn.
 """
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.figure import Figure
+from benchmarks.optimization.compile_cache import ROUNDS, start_saving
 from benchmarks.optimization.quantization import quantization
 from benchmarks.speculation import figures as speculation
 
@@ -17,7 +19,9 @@ MODEL: Final = Path(__file__).resolve().parents[2] / "var" / "models" / "smollm2
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Yields each part's figures; `quick` leaves out AWQ's group of 128, the many streams and speculation."""
+    """Yields each part's figures; `quick` leaves out AWQ's group of 128, the many streams and speculation,
+    and times one start on each cache."""
     yield from quantization(MODEL, quick=quick)
+    yield from start_saving(MODEL, rounds=1 if quick else ROUNDS)
     if not quick:
         yield from speculation()

@@ -45,34 +45,69 @@ class Frontier:
 
 
 def ranked(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Arms at the most streams, the cheapest first, or the fastest where there is no price."""
+    """Arms at the highest load, the cheapest first, or the fastest where there is no price.
+
+    Of a replay, whose tokens a second are the trace's, the one first that answers soonest.
+    """
     level = result["levels"][-1]
-    streams = level["concurrency"]
+    load = load_name(level)
     verdicts = {item["arm"]: item["figures"] for item in result["comparisons"]}
     sizes = {arm["name"]: arm for arm in result["arms"]}
     rows = []
     for name, figures in level["arms"].items():
         told = verdicts.get(name, {})
         rows.append({
-            "name": name, "streams": streams, "figures": figures, "price": _price(figures),
-            "speed": told.get(f"tokens_per_s at {streams}"), "itl": told.get(f"itl_p50 at {streams}"),
-            "ttft": told.get(f"ttft_p50 at {streams}"), "weights": sizes.get(name, {}).get("weights_bytes"),
+            "name": name, "streams": level["concurrency"], "pace": level.get("speed"), "figures": figures,
+            "price": _price(figures),
+            "speed": told.get(f"{'ttft_p50' if level.get('speed') else 'tokens_per_s'} at {load}"),
+            "weights": sizes.get(name, {}).get("weights_bytes"),
+            "memory": sizes.get(name, {}).get("memory", {}).get("peak_bytes"),
             "quality": result.get("quality", {}).get("arms", {}).get(name, {}),
         })  # fmt: skip
     priced = all(row["price"] is not None for row in rows)
-    return sorted(rows, key=lambda row: row["price"][0] if priced else -row["figures"]["tokens_per_s"])
+
+    def place(row: dict[str, Any]) -> float:
+        if priced:
+            return float(row["price"][0])
+        figures = row["figures"]
+        return float(figures["answer_ms"]["p50"] if row["pace"] else -figures["tokens_per_s"])
+
+    return sorted(rows, key=place)
+
+
+def load_name(level: Mapping[str, Any]) -> str:
+    """As the result's figures name it: 4 for streams, 4x for a trace's arrivals so many times as fast."""
+    return f"{level['speed']:g}x" if level.get("speed") else str(level["concurrency"])
+
+
+def sweep(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every arm at every load: what was measured there, and its ratios to the original."""
+    verdicts = {item["arm"]: item["figures"] for item in result["comparisons"]}
+    found = []
+    for level in result["levels"]:
+        load = load_name(level)
+        for name, figures in level["arms"].items():
+            told = verdicts.get(name, {})
+            times = [
+                (figures[f"{figure}_ms"], told.get(f"{figure}_p50 at {load}")) for figure in ("ttft", "itl")
+            ]
+            found.append({"arm": name, "load": load, "figures": figures, "times": times})
+    return found
 
 
 def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each arm's speed beside the original's, by streams: a bar, its 95% interval, and what it shows.
+    """Each arm's speed beside the original's, by load: a bar, its 95% interval, and what it shows.
 
-    The scale is logarithmic, so that half and twice are as far from the original.
+    Of a replay it is the time to the first token, less being better. The scale is logarithmic, so that half
+    and twice are as far from the original.
     """
+    replayed = bool(result["levels"][-1].get("speed"))
+    wanted = "ttft_p50 at " if replayed else "tokens_per_s at "
     found = [
         (item["arm"], name.rpartition(" at ")[2], figure)
         for item in result["comparisons"]
         for name, figure in item["figures"].items()
-        if name.startswith("tokens_per_s at ")
+        if name.startswith(wanted)
     ]
     ends = [abs(log(figure[end])) for _, _, figure in found for end in ("low", "high") if figure[end] > 0]
     reach = max([*ends, log(1.1)]) * 1.05
@@ -80,23 +115,25 @@ def bars(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     def place(ratio: float) -> float:
         return _BAR_WIDTH * (0.5 + log(max(ratio, 1e-6)) / reach / 2)
 
-    found.sort(key=lambda item: -item[2]["ratio"])
+    found.sort(key=lambda item: item[2]["ratio"] if replayed else -item[2]["ratio"])
     return [
         {
-            "arm": arm, "streams": streams, "figure": figure, "width": _BAR_WIDTH,
+            "arm": arm, "load": load, "replayed": replayed, "figure": figure, "width": _BAR_WIDTH,
             "x": min(place(figure["ratio"]), _BAR_WIDTH / 2),
             "length": abs(place(figure["ratio"]) - _BAR_WIDTH / 2), "middle": _BAR_WIDTH / 2,
             "low": max(place(figure["low"]), 0.0), "high": min(place(figure["high"]), float(_BAR_WIDTH)),
-            "better": figure["ratio"] >= 1, "shown": figure["verdict"] == "difference shown",
+            "better": figure["ratio"] <= 1 if replayed else figure["ratio"] >= 1,
+            "shown": figure["verdict"] == "difference shown",
         }
-        for arm, streams, figure in found
+        for arm, load, figure in found
     ]  # fmt: skip
 
 
 def frontier(result: Mapping[str, Any]) -> Frontier | None:
-    """Price or throughput over the latency that one user meets; None where nothing was measured."""
+    """Price or throughput over the latency that one user meets; None where nothing was measured, and of a
+    replay, whose throughput is the trace's."""
     points, currency = _points(result)
-    if not points:
+    if not points or result["levels"][-1].get("speed"):
         return None
     priced = currency != ""
     names = list(dict.fromkeys(point.arm for point in points))

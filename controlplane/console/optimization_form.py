@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from controlplane.deployments.models import Target
 from controlplane.errors import InvalidInputError
+from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
 from controlplane.optimization.sagemaker.options import RemoteOptions
 from worker_engine.optimization.recipe import Drafting, Engine, Hardware, Preset, Quantization, Recipe
@@ -50,6 +51,18 @@ def choices() -> dict[str, Any]:
     }
 
 
+def preset_runs(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Each preset for the form's target, with its stored run or None; none where there is no such target."""
+    found = []
+    for preset in Preset:
+        try:
+            recipe = recipe_of_preset(preset.value, _target(values))
+        except InvalidInputError:
+            return []
+        found.append({"title": PRESETS[preset.value][0], "run": preset_run(preset, recipe)})
+    return found
+
+
 def form_values(sent: Mapping[str, str]) -> dict[str, str]:
     """What was sent, with the form's own beginning where nothing was."""
     beginning = {"preset": Preset.LOWEST_COST.value, "hardware": Hardware.CPU.value}
@@ -74,11 +87,16 @@ def _devices(values: Mapping[str, str]) -> dict[str, Any]:
     return {"degree": degree, "presharded": degree > 1}
 
 
-def recipe_asked(values: Mapping[str, str]) -> Recipe:
-    """Raises InvalidInputError."""
+def _target(values: Mapping[str, str]) -> dict[str, str]:
     target = {"engine": Engine.LOCAL.value, "hardware": values["hardware"]}
     if values["account"]:
         target |= {"engine": Engine.SAGEMAKER.value, "instance_type": values["instance_type"]}
+    return target
+
+
+def recipe_asked(values: Mapping[str, str]) -> Recipe:
+    """Raises InvalidInputError."""
+    target = _target(values)
     if values["preset"] != OWN:
         return recipe_of_preset(values["preset"], target)
     speculation: dict[str, Any] = {"method": values["speculation"] or Drafting.NONE.value}

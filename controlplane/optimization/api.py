@@ -20,9 +20,10 @@ from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import InvalidInputError
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.idempotency.api import idempotent
-from controlplane.optimization.deploying import job_deploy
+from controlplane.optimization.deploying import job_deploy, job_take_back
 from controlplane.optimization.filters import WorkFilter
 from controlplane.optimization.models import OptimizationJob, PromptSet, WorkEvent
+from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.prompt_sets import prompts_create, prompts_remove
 from controlplane.optimization.recipes import machine_of, recipe_of_preset, recipe_read, recipe_refusals
 from controlplane.optimization.sagemaker.options import RemoteOptions
@@ -32,6 +33,7 @@ from controlplane.optimization.serializers import (
     OptimizationInput,
     OptimizationResultSerializer,
     OptimizationSerializer,
+    OptimizationTakeBackInput,
     PresetSerializer,
     PromptSetInput,
     PromptSetSerializer,
@@ -102,12 +104,17 @@ class PresetsApi(APIView):
 
     @extend_schema(parameters=[RecipeTargetInput], responses=PresetSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """The presets for a target."""
+        """The presets for a target, each with what a stored run of the demo model says of it, if any."""
         target = RecipeTargetInput(data=request.query_params.dict())
         target.is_valid(raise_exception=True)
-        recipes = {preset.value: recipe_of_preset(preset.value, target.validated_data) for preset in Preset}
+        recipes = {preset: recipe_of_preset(preset.value, target.validated_data) for preset in Preset}
         rows = [
-            {"name": name, "recipe": recipe.to_dict(), "recipe_sha256": recipe.digest}
+            {
+                "name": name.value,
+                "recipe": recipe.to_dict(),
+                "recipe_sha256": recipe.digest,
+                "stored_run": preset_run(name, recipe),
+            }
             for name, recipe in recipes.items()
         ]
         return Response(PresetSerializer(rows, many=True).data)
@@ -213,6 +220,20 @@ class OptimizationDeployApi(_OneJob):
             job=self.get_object(), deployment=deployment_get(name=values["deployment"]),
             strategy=values.get("strategy", ""), policy=values.get("policy"),
         )  # fmt: skip
+        return Response(DeploymentRolloutSerializer(rollout).data, status.HTTP_201_CREATED)
+
+
+class OptimizationTakeBackApi(_OneJob):
+    permission_classes = (Staff,)
+
+    @idempotent()
+    @extend_schema(request=OptimizationTakeBackInput, responses={201: DeploymentRolloutSerializer})
+    def post(self, request: Request, optimization: int) -> Response:
+        """Has a deployment go back to what it served before: aborts the rollout, or leads back by another."""
+        data = OptimizationTakeBackInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        deployment = deployment_get(name=data.validated_data["deployment"])
+        rollout = job_take_back(job=self.get_object(), deployment=deployment)
         return Response(DeploymentRolloutSerializer(rollout).data, status.HTTP_201_CREATED)
 
 

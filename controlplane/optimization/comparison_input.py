@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.models import Machine
+from controlplane.optimization.traces import MOST_ROWS, rows_checked
 
 
 class PriceInput(StrictSerializer):
@@ -64,14 +65,24 @@ class LoadInput(StrictSerializer):
     )  # fmt: skip
     lengths = serializers.ListField(
         child=serializers.ListField(
-            child=serializers.IntegerField(min_value=1, max_value=1_000_000), min_length=2, max_length=2
+            child=serializers.FloatField(min_value=0, max_value=1e9), min_length=2, max_length=3
         ),
-        required=False, min_length=1, max_length=10_000,
-        help_text="A trace of yours: tokens of the prompt and of the answer, by request.",
+        required=False, min_length=1, max_length=MOST_ROWS,
+        help_text="A trace of yours: tokens of the prompt and of the answer, by request, and seconds since"
+        " the trace began where speeds replays its arrivals.",
+    )  # fmt: skip
+    speeds = serializers.ListField(
+        child=serializers.FloatField(min_value=0.001, max_value=1000),
+        required=False, min_length=1, max_length=8,
+        help_text="Requests come when the trace's did, so many times as fast, instead of by concurrency.",
     )  # fmt: skip
     prompt_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
     output_scale = serializers.IntegerField(min_value=1, max_value=10_000, required=False)
     most_prompt = serializers.IntegerField(min_value=1, max_value=131_072, required=False)
+
+    def validate_lengths(self, rows: list[list[float]]) -> list[list[float]]:
+        """Whole tokens, and arrivals that do not go back."""
+        return rows_checked(rows)
 
 
 class ScorerInput(StrictSerializer):

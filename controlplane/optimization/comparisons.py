@@ -124,6 +124,28 @@ def _demand_one_load(
         raise InvalidInputError(f"{' and '.join(ways)} exclude each other: give one", field="load")
     if load.get("adapters") and not adapters:
         raise InvalidInputError("load.adapters asks by adapters, of which none is named", field="load")
+    if "speeds" in load:
+        _demand_arrivals(load)
+
+
+def _demand_arrivals(load: Mapping[str, Any]) -> None:
+    """Raises InvalidInputError where there are none to replay, or streams are to take turns as well."""
+    if "concurrency" in load:
+        raise InvalidInputError(
+            "load.speeds replays a trace's arrivals, with load.concurrency streams take turns: give one",
+            field="load",
+        )
+    if "trace" not in load and "lengths" not in load:
+        raise InvalidInputError(
+            "load.speeds replays a trace's arrivals: give the trace, as load.trace or load.lengths",
+            field="load",
+        )
+    if any(len(row) < 3 for row in load.get("lengths", ())):
+        raise InvalidInputError(
+            "load.speeds replays arrivals, which this trace does not tell: each request needs its seconds"
+            " since the trace began (arrival_s, the third number of a row)",
+            field="load",
+        )
 
 
 def _named(arms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ from django.db import transaction
 from controlplane.catalog.models import Variant
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.rollouts.models import DeploymentRollout
-from controlplane.deployments.rollouts.services import deployment_rollout_start
+from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
+from controlplane.deployments.rollouts.services import deployment_rollout_abort, deployment_rollout_start
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import OptimizationJob
@@ -35,14 +36,7 @@ def job_deploy(
         InvalidInputError: the deployment is of another base, or cannot serve the variant.
         ConflictError: the job has no variant, or the deployment serves nothing or has a rollout already.
     """
-    variant = job.variant
-    if variant is None:
-        raise ConflictError(
-            f"{job} is {job.status} and has no variant in the catalogue: there is nothing to deploy"
-        )
-    # As it is now: what the variant before brought along must be told from what people have set since.
-    rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
-    deployment = rows.get(pk=deployment.pk)
+    variant, deployment = _variant_of(job), _locked(deployment)
     if deployment.base_model_id != job.base_model_id:
         raise InvalidInputError(
             f"{deployment.name} serves {deployment.base_model.name}; the variant is of {job.base_model.name}",
@@ -56,13 +50,67 @@ def job_deploy(
     return rollout
 
 
+@transaction.atomic
+def job_take_back(*, job: OptimizationJob, deployment: Deployment) -> DeploymentRollout:
+    """Has a deployment go back to what it served before the job's variant: a rollout that is under way is
+    aborted; behind one that is complete, another one leads back.
+
+    Raises:
+        ConflictError: the deployment does not serve the variant, is rolled out otherwise just now, or what it
+            served before is no more.
+    """
+    variant, deployment = _variant_of(job), _locked(deployment)
+    if deployment.base_model_id != job.base_model_id or deployment.variant != variant.name:
+        raise ConflictError(f"{deployment.name} does not serve {variant.name}: there is nothing to take back")
+    active = deployment_rollout_active(deployment=deployment)
+    if active is not None and active.before["variant"] != variant.name:
+        rollout = deployment_rollout_abort(rollout=active)
+    else:
+        change = _state_before(deployment, variant)
+        rollout = deployment_rollout_start(
+            deployment=deployment, change=change, strategy=_strategy(deployment)
+        )
+    event_add(job, "take_back", f"rollout {rollout.pk} of {deployment.name}")
+    return rollout
+
+
+def _state_before(deployment: Deployment, variant: Variant) -> dict[str, Any]:
+    """Which variant it served before, the base itself where no rollout tells, and the environment with it."""
+    done = deployment_rollout_list(deployment=deployment).filter(
+        status=DeploymentRollout.Status.COMPLETED, after__variant=variant.name
+    )
+    last = done.exclude(before__variant=variant.name).first()
+    name = last.before["variant"] if last is not None else ""
+    back = Variant.objects.filter(base_model_id=deployment.base_model_id, name=name).first()
+    if name and back is None:
+        raise ConflictError(
+            f"variant {name}, which {deployment.name} served before, is no more: roll out another one"
+        )
+    return {"variant": name, "environment": _environment(deployment, back)}
+
+
+def _variant_of(job: OptimizationJob) -> Variant:
+    if job.variant is None:
+        raise ConflictError(
+            f"{job} is {job.status} and has no variant in the catalogue: there is nothing to deploy"
+        )
+    return job.variant
+
+
+def _locked(deployment: Deployment) -> Deployment:
+    """As it is now: what the variant before brought along must be told from what people have set since."""
+    rows = Deployment.objects.select_for_update(of=("self",)).select_related("target", "base_model")
+    return rows.get(pk=deployment.pk)
+
+
 def _strategy(deployment: Deployment) -> DeploymentRollout.Strategy:
     on_sagemaker = deployment.target.kind == Target.Kind.SAGEMAKER
     return DeploymentRollout.Strategy.ROLLING if on_sagemaker else DeploymentRollout.Strategy.CANARY
 
 
-def _environment(deployment: Deployment, variant: Variant) -> dict[str, str]:
-    """The deployment's own, without what came with the variant before, and with what goes with this one."""
+def _environment(deployment: Deployment, variant: Variant | None) -> dict[str, str]:
+    """The deployment's own, without what came with the variant before, and with what goes with this one; None
+    is the base itself."""
     kind = deployment.target.kind
     if kind == Target.Kind.OPENAI_HTTP:
         raise InvalidInputError(
@@ -70,8 +118,8 @@ def _environment(deployment: Deployment, variant: Variant) -> dict[str, str]:
             " their URLs",
             field="deployment",
         )
-    wanted = _served(variant, kind)
-    if kind != Target.Kind.LOCAL and served_how(variant, None).flags:
+    wanted = _served(variant, kind) if variant is not None else {}
+    if variant is not None and kind != Target.Kind.LOCAL and served_how(variant, None).flags:
         raise InvalidInputError(
             "the recipe speculates, which this deployment's containers would not be told: deploy it to our"
             " own workers, or make the variant without speculation",

@@ -23,6 +23,7 @@ from controlplane.optimization.models import ComparisonRun, OptimizationJob, Pro
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.results import job_keep
 from controlplane.optimization.serving import served_how
+from controlplane.optimization.traces import trace_csv
 from controlplane.optimization.workspace import OUTPUT, checkpoint_folder, log_tail
 from worker_engine.optimization.model_facts import belongs, files_digest
 from worker_engine.optimization.recipe import Recipe
@@ -191,10 +192,9 @@ def prompts_file(folder: Path, prompts: PromptSet, *, name: str = _PROMPTS) -> P
     return path
 
 
-def _trace_file(folder: Path, rows: Sequence[Sequence[int]]) -> Path:
+def _trace_file(folder: Path, rows: Sequence[Sequence[float]]) -> Path:
     path = folder / "trace.csv"
-    lines = [f"{prompt},{answer}\n" for prompt, answer in rows]
-    path.write_text("context_tokens,generated_tokens\n" + "".join(lines))
+    path.write_text(trace_csv(rows))
     return path
 
 

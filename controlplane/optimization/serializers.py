@@ -128,6 +128,11 @@ class PresetSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     recipe = serializers.DictField()
     recipe_sha256 = serializers.CharField()
+    stored_run = serializers.DictField(
+        allow_null=True,
+        help_text="Speed, size and perplexity of this recipe on the demo model, with machine and date;"
+        " null where no run of it is stored. Fields: docs/optimization.md",
+    )
 
 
 class OptimizationResultSerializer(serializers.ModelSerializer[OptimizationJob]):
@@ -152,6 +157,10 @@ class OptimizationDeployInput(StrictSerializer):
         help_text="canary, or rolling on SageMaker.",
     )
     policy = serializers.DictField(required=False, help_text="docs/rollouts.md")
+
+
+class OptimizationTakeBackInput(StrictSerializer):
+    deployment = serializers.CharField(max_length=36)
 
 
 class WorkEventSerializer(serializers.ModelSerializer[WorkEvent]):

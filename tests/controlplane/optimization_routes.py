@@ -17,6 +17,7 @@ OPTIMIZATION_ROUTES: dict[str, dict[str, str]] = {
     "optimization": {"get": STAFF, "delete": STAFF},
     "optimization-cancel": {"post": STAFF},
     "optimization-deploy": {"post": STAFF},
+    "optimization-take-back": {"post": STAFF},
     "optimization-result": {"get": STAFF},
     "optimization-events": {"get": STAFF},
     "assessments": {"get": STAFF},

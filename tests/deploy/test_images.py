@@ -52,6 +52,16 @@ def test_what_the_web_image_copies_of_the_gateway_can_be_imported(tmp_path: Path
     assert done.returncode == 0, done.stderr
 
 
+def test_the_web_image_has_the_presets_stored_run() -> None:
+    """Where the pages read it; of results, files alone are let into the build."""
+    assert 'PRESET_RUN_FILE = ROOT / "benchmarks" / "results" / "presets.json"' in (
+        ROOT / "controlplane" / "settings.py"
+    ).read_text(encoding="utf-8")
+    lines = (DOCKER / "web.Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert "COPY benchmarks/results benchmarks/results" in lines
+    assert "!benchmarks/results/*.json" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+
+
 @pytest.mark.parametrize("path", sorted(DOCKER.glob("*.Dockerfile")), ids=lambda path: path.name)
 def test_what_an_image_runs_is_not_root(path: Path) -> None:
     instructions = re.findall(r"^(FROM|USER|CMD|ENTRYPOINT)\b ?(.*)$", path.read_text(), re.MULTILINE)

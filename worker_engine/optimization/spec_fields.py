@@ -119,6 +119,21 @@ class SpecFields:
             )
         return tuple(value)
 
+    def decimals(self, name: str, *, most: float) -> tuple[float, ...]:
+        """A list of different numbers above 0, up to `most`; empty when absent."""
+        value = self.get(name)
+        if value is None:
+            return ()
+        fine = isinstance(value, list) and all(
+            isinstance(item, int | float) and not isinstance(item, bool) and 0 < item <= most
+            for item in value
+        )
+        if not fine or not value or len(set(value)) != len(value):
+            raise self.error(
+                name, f"must be a list of different numbers above 0, up to {most:g}, got {value!r}"
+            )
+        return tuple(float(item) for item in value)
+
     def section(self, name: str) -> SpecFields:
         """The fields of an object inside this one; no fields when it is absent."""
         value = self.get(name)

@@ -12,12 +12,19 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
-from controlplane.console.optimization_form import choices, form_values, recipe_asked, sagemaker_asked
+from controlplane.console.optimization_form import (
+    choices,
+    form_values,
+    preset_runs,
+    recipe_asked,
+    sagemaker_asked,
+)
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.rollouts.selectors import deployment_rollout_list
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import ControlPlaneError
-from controlplane.optimization.deploying import job_deploy
+from controlplane.optimization.deploying import job_deploy, job_take_back
 from controlplane.optimization.models import OptimizationJob, Status, Work
 from controlplane.optimization.prompt_sets import prompts_create
 from controlplane.optimization.queueing import queue_of, waits_for_worker
@@ -73,7 +80,7 @@ def new(request: HttpRequest) -> HttpResponse:
     context = {
         "values": values, "errors": errors, "bases": BaseModel.objects.order_by("name"),
         "prompt_sets": prompts_list()[:100], "check": _check(values) if values["base_model"] else None,
-        **choices(),
+        "preset_runs": preset_runs(values), **choices(),
     }  # fmt: skip
     return render(request, "staff/optimization_new.html", context, status=422 if errors else 200)
 
@@ -81,8 +88,10 @@ def new(request: HttpRequest) -> HttpResponse:
 @require_GET
 @staff_page
 def check(request: HttpRequest) -> HttpResponse:
-    """Whether what stands in the form goes together; asked at each change of it."""
-    return render(request, "staff/optimization_check.html", {"check": _check(form_values(request.GET))})
+    """Whether what stands in the form goes together, and what its presets are worth; asked at each change."""
+    values = form_values(request.GET)
+    context = {"check": _check(values), "preset_runs": preset_runs(values), "swapped": True}
+    return render(request, "staff/optimization_check.html", context)
 
 
 @require_GET
@@ -105,7 +114,7 @@ def status(request: HttpRequest, optimization: int) -> HttpResponse:
 @require_POST
 @staff_page
 def act(request: HttpRequest, optimization: int) -> HttpResponse:
-    """Cancels it, forgets it, or rolls its variant out."""
+    """Cancels it, forgets it, rolls its variant out, or has a deployment go back from it."""
     job = job_get(pk=optimization)
     try:
         match request.POST.get("action", ""):
@@ -120,6 +129,11 @@ def act(request: HttpRequest, optimization: int) -> HttpResponse:
                 messages.success(
                     request, _("The rollout has begun: a few callers first, and back by itself.")
                 )
+                return redirect("console:staff-deployment", deployment=deployment.name)
+            case "take_back":
+                deployment = deployment_get(name=request.POST.get("deployment", ""))
+                job_take_back(job=job, deployment=deployment)
+                messages.success(request, _("It goes back to what it served before."))
                 return redirect("console:staff-deployment", deployment=deployment.name)
             case _:
                 messages.error(request, _("choose what to do"))
@@ -163,9 +177,12 @@ def work_context(work: Work) -> dict[str, Any]:
 
 
 def _context(job: OptimizationJob) -> dict[str, Any]:
+    deployments = deployments_for(job.base_model) if job.variant else []
+    serving = [item for item in deployments if job.variant and item.variant == job.variant.name]
     return {
         **work_context(job), "job": job, "poll": f"/staff/optimizations/{job.pk}/status",
-        "deployments": deployments_for(job.base_model) if job.variant else [],
+        "deployments": [item for item in deployments if item not in serving],
+        "serving": [(item, deployment_rollout_list(deployment=item).first()) for item in serving],
     }  # fmt: skip
 
 

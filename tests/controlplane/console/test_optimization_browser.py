@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
+from pytest_django import Settings
 
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
@@ -21,7 +23,7 @@ from controlplane.optimization.recipes import recipe_read
 from controlplane.optimization.services import job_create
 from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.test_browser import Open, open_page
-from tests.controlplane.optimization.measured import result
+from tests.controlplane.optimization.measured import preset_file, replayed, result
 
 __all__ = ["open_page"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -53,6 +55,22 @@ def fits(page: Page, name: str) -> None:
         over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         shot(page, f"{name}-{width}")
         assert over <= 0, (name, width, over)
+
+
+def test_what_presets_are_worth_follows_the_hardware(
+    open_page: Open, staffed: BaseModel, settings: Settings, tmp_path: Path
+) -> None:
+    settings.PRESET_RUN_FILE = tmp_path / "presets.json"
+    settings.PRESET_RUN_FILE.write_text(json.dumps(preset_file()))
+    page = open_page(f"{PAGE}/new")
+    worth = page.get_by_test_id("preset-runs")
+    expect(worth).to_contain_text("1.50× (1.42–1.57)")
+    fits(page, "preset-runs")
+    page.get_by_label("Runs on").select_option("sm90")
+    expect(worth).not_to_contain_text("1.50×")
+    expect(worth).to_contain_text("no stored run")
+    page.get_by_label("Runs on").select_option("cpu")
+    expect(worth).to_contain_text("1.50× (1.42–1.57)")
 
 
 def test_refusals_come_while_one_chooses(open_page: Open, staffed: BaseModel) -> None:
@@ -115,6 +133,10 @@ def test_a_comparison_is_read(open_page: Open, staffed: BaseModel) -> None:
     expect(page.get_by_test_id("ranked-table")).to_contain_text("1. int8")
     expect(page.get_by_test_id("frontier-chart")).to_be_visible()
     fits(page, "comparison")
+    ComparisonRun.objects.filter(pk=run.pk).update(result=replayed())
+    page.reload()
+    expect(page.get_by_test_id("bars")).to_contain_text("arrivals at 4x")
+    fits(page, "comparison-replayed")
     page.goto(f"/staff/comparisons/new?base_model={staffed.name}&variant=int8")
     fits(page, "comparison-new")
     page.goto("/staff/prompt-sets/")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from worker_engine.optimization.recipe import Preset, Target, preset
+
 
 def _figures(speed: float, itl: float, hour: float | None, streams: int) -> dict[str, Any]:
     price = hour / (streams / (itl / 1e3) * 3600 / 1e6) / 4 if hour else None
@@ -78,3 +80,43 @@ def result(*, hour: float | None = 1.2) -> dict[str, Any]:
             ],
         },
     }  # fmt: skip
+
+
+def replayed() -> dict[str, Any]:
+    """The same arms at a trace's arrivals, four times as fast: int8's first token comes sooner."""
+    told = result(hour=None)
+    told["levels"] = [{**told["levels"][-1], "concurrency": None, "speed": 4.0}]
+    for name, answer in (("original", 900.0), ("int8", 700.0), ("awq-int4", 800.0)):
+        figures = told["levels"][0]["arms"][name]
+        figures["answer_ms"]["p50"], figures["throughput_by_formula"] = answer, None
+    ratios = {"int8": (0.7, 0.6, 0.8), "awq-int4": (1.2, 1.1, 1.3)}
+    for compared in told["comparisons"]:
+        compared["figures"] = {
+            "ttft_p50 at 4x": _verdict(*ratios[compared["arm"]]),
+            "itl_p50 at 4x": _verdict(0.9, 0.7, 1.1), "tokens_per_s at 4x": _verdict(1.0, 0.99, 1.01),
+        }  # fmt: skip
+    return told
+
+
+def preset_file() -> dict[str, Any]:
+    """What `presets` writes for CPUs, of a run of the demo model: two of the three presets' recipes are those
+    that hold, the third has changed since."""
+    told = result()
+    names = ("original", "lowest_cost", "lowest_latency", "balanced")
+    told["arms"] = [{"name": name, "weights_bytes": size, "model": "smollm2-135m-instruct"}
+                    for name, size in zip(names, (269e6, 162e6, 162e6, 269e6), strict=True)]  # fmt: skip
+    for level in told["levels"]:
+        level["arms"] = dict(zip(names, [*level["arms"].values(), level["arms"]["original"]], strict=True))
+    figures = [item["figures"] for item in told["comparisons"]]
+    told["comparisons"] = [
+        {"arm": name, "original": "original", "figures": figures[at % 2]} for at, name in enumerate(names[1:])
+    ]
+    texts = [{"texts": {"perplexity": 17.0 + at, "perplexity_ratio": 1 + at / 17}} for at in range(4)]
+    told["quality"]["arms"] = dict(zip(names, texts, strict=True))
+    recipes = {name: preset(Preset(name), Target()) for name in names[1:]}
+    stored = {
+        name: {"recipe": recipe.to_dict(), "recipe_digest": recipe.digest, "output_digest": "d", "bytes": 1}
+        for name, recipe in recipes.items()
+    }
+    stored["balanced"]["recipe_digest"] = "of another recipe"
+    return {"schema": "graftwork.optimization.presets/1", "presets": stored, "comparison": told}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from controlplane.adapters.models import Adapter, AdapterVersion
@@ -22,6 +24,8 @@ from controlplane.optimization.orders import ComparisonOrder
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.optimization.measured import result
+from worker_engine.optimization.measurement.trace import read_trace
+from worker_engine.optimization.trace_rows import TracedRequest
 from worker_engine.protocol import ADAPTER_FILES, adapter_digest
 
 pytestmark = pytest.mark.django_db
@@ -117,7 +121,14 @@ def test_a_trace_and_prices_reach_the_order(staff: Client, tiny_base: BaseModel,
     [
         ({"load": {"trace": "bundled", "lengths": [[1, 1]]}}, 400, "exclude each other"),
         ({"load": {"trace": "mine.csv"}}, 400, "is not a valid choice"),
-        ({"load": {"lengths": [[0, 4]]}}, 400, "greater than or equal to 1"),
+        ({"load": {"lengths": [[0, 4]]}}, 400, "row 1: lengths must be 1 or more"),
+        ({"load": {"lengths": [[9, 4], [1.5, 4]]}}, 400, "row 2: lengths must be whole numbers"),
+        ({"load": {"lengths": [[9, 4, 0.5], [9, 4, 0.4]]}}, 400, "row 2: arrival_s must be a number"),
+        ({"load": {"lengths": [[9, 4, 0.5], [9, 4]]}}, 400, "row 2: has 2 numbers, the first has 3"),
+        ({"load": {"lengths": [[9, 4]], "speeds": [1]}}, 400, "which this trace does not tell"),
+        ({"load": {"speeds": [1]}}, 400, "give the trace, as load.trace or load.lengths"),
+        ({"load": {"trace": "bundled", "speeds": [1], "concurrency": [1]}}, 400, "streams take turns: give"),
+        ({"load": {"trace": "bundled", "speeds": [0]}}, 400, "greater than or equal to 0.001"),
         ({"load": {"lengths": [[4]]}}, 400, "at least 2"),
         ({"load": {"adapters": True}}, 400, "of which none is named"),
         ({"price": {"hour": 1, "input": 1}}, 400, "input and output go together"),
@@ -150,6 +161,61 @@ def test_the_form_takes_adapters_a_trace_and_list_prices(
     assert settings["load"] == {"trace": "bundled", "most_prompt": 512, "adapters": True}
     assert settings["price"] == {"hour": 1.2, "currency": "USD", "input": 0.2, "output": 0.6}
     assert [item["name"] for item in settings["adapters"]] == ["bot"]
+
+
+def test_arrivals_reach_the_order(staff: Client, tiny_base: BaseModel, tmp_path: Path) -> None:
+    load = {"lengths": [[100, 20, 0], [7, 3, 0.25]], "speeds": [1, 2.5], "requests": 2}
+    answer = ask(staff, tiny_base, load=load)
+    assert answer.status_code == 201, answer.content
+    asked = ordered(tmp_path)["load"]
+    assert (asked["speeds"], asked["requests"]) == ([1.0, 2.5], 2)
+    told = read_trace(Path(asked["trace"]), arrivals=True)
+    assert told == [TracedRequest(100, 20, 0.0), TracedRequest(7, 3, 0.25)]
+
+
+def test_the_form_takes_a_trace_of_ones_own_and_replays_it(staff: Client, tiny_base: BaseModel) -> None:
+    form = {"base_model": tiny_base.name, "again": "on"}
+
+    def send(text: str, **more: str) -> Any:
+        trace = SimpleUploadedFile("day.csv", text.encode(), content_type="text/csv")
+        return staff.post("/staff/comparisons/new", form | more | {"trace": trace})
+
+    rows = "arrival_s,context_tokens,generated_tokens\n0,40,8\n1.5,9,4\n"
+    for text, more, says in (
+        (rows.replace("1.5", "-1"), {}, "day.csv, line 3: arrival_s must be a number"),
+        (rows.replace("arrival_s,", "when,"), {"speeds": "1"}, "which this trace does not tell"),
+        (rows, {"prompts": "trace"}, "instead of prompts: choose one"),
+        (rows, {"speeds": "fast"}, "give numbers above 0, up to 1000"),
+        (rows, {"speeds": "1", "concurrency": "4"}, "streams take turns: give one"),
+        ("context_tokens,generated_tokens\n", {}, "a trace has 1 to 10000 requests, got 0"),
+    ):
+        answer = send(text, **more)
+        assert (answer.status_code, says in html.unescape(answer.content.decode())) == (422, True), says
+    without = staff.post("/staff/comparisons/new", form | {"speeds": "1"})
+    assert (without.status_code, "give the trace" in without.content.decode()) == (422, True)
+    assert not ComparisonRun.objects.exists()
+    assert send(rows, speeds="1 2.5").status_code == 302
+    settings = ComparisonRun.objects.get().settings
+    assert settings["load"] == {"lengths": [[40, 8, 0.0], [9, 4, 1.5]], "speeds": [1.0, 2.5]}
+    bundled = staff.post("/staff/comparisons/new", form | {"prompts": "trace", "speeds": "4"})
+    assert bundled.status_code == 302
+    latest = ComparisonRun.objects.latest("pk").settings["load"]
+    assert latest == {"trace": "bundled", "most_prompt": 512, "speeds": [4.0]}
+
+
+def test_the_form_takes_a_scorer(staff: Client, tiny_base: BaseModel) -> None:
+    form = {"base_model": tiny_base.name, "again": "on"}
+    for scorer, right in (("json_schema", "[1]"), ("json_schema", "{"), ("regex", ""), ("guess", "x")):
+        answer = staff.post("/staff/comparisons/new", form | {"scorer": scorer, "right": right})
+        assert (answer.status_code, 'id="error-right"' in answer.content.decode()) == (422, True), scorer
+    for scorer, right, asked in (
+        ("json_schema", '{"type": "object"}', {"kind": "json_schema", "schema": {"type": "object"}}),
+        ("regex", "^yes", {"kind": "regex", "pattern": "^yes"}),
+        ("exact", "", {"kind": "exact"}),
+    ):
+        answer = staff.post("/staff/comparisons/new", form | {"scorer": scorer, "right": right})
+        assert answer.status_code == 302
+        assert ComparisonRun.objects.latest("pk").settings == {"quality": {"scorer": asked}}
 
 
 def test_each_adapters_change_is_shown_by_arm(staff: Client, tiny_base: BaseModel) -> None:

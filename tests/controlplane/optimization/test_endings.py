@@ -132,8 +132,9 @@ def test_progress_forgives_lost_attempts(tiny_base: BaseModel, ask: Ask, act: Ac
 
 
 @pytest.mark.django_db
-def test_a_damaged_folder_is_made_anew(tiny_base: BaseModel, ask: Ask, act: Act) -> None:
-    act(error("output_damaged"))
+@pytest.mark.parametrize("code", ["output_damaged", "output_exists"])
+def test_a_damaged_folder_is_made_anew(tiny_base: BaseModel, ask: Ask, act: Act, code: str) -> None:
+    act(error(code))
     job = run(ask(tiny_base))
     assert (job.status, "it begins anew" in job.reason) == ("waiting", True)
     assert not (work_folder(job) / "output").exists()

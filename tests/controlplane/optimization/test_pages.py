@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_create
-from controlplane.console.comparison_charts import bars, frontier, ranked
+from controlplane.console.comparison_charts import bars, frontier, ranked, sweep
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Deployment, DeploymentRollout
@@ -22,12 +22,12 @@ from controlplane.deployments.rollouts.services import deployment_rollout_abort
 from controlplane.deployments.targets import target_create
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.comparisons import comparison_create
-from controlplane.optimization.deploying import job_deploy
-from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
+from controlplane.optimization.deploying import job_deploy, job_take_back
+from controlplane.optimization.models import Artifact, ComparisonRun, OptimizationJob, PromptSet
 from controlplane.optimization.services import job_remove
 from controlplane.tenants.services import user_create
 from tests.controlplane.optimization.conftest import Ask
-from tests.controlplane.optimization.measured import result
+from tests.controlplane.optimization.measured import replayed, result
 
 pytestmark = pytest.mark.django_db
 STAFF = "/staff/optimizations"
@@ -48,8 +48,11 @@ def made(tiny_base: BaseModel, ask: Ask) -> OptimizationJob:
     variant = variant_create(base_model=tiny_base, name="fast", dtype="bfloat16", source=folder)
     served = Path(folder).parent / "compiled"
     served.mkdir()
+    artifact = Artifact.objects.create(
+        pk="ab" * 32, state="stored", uri=Path(folder).as_uri(), size=9, files={}
+    )
     OptimizationJob.objects.filter(pk=job.pk).update(
-        status="done", variant=variant, ended_at=timezone.now(),
+        status="done", variant=variant, artifact=artifact, ended_at=timezone.now(),
         result={"serve": {
             "model": "checkpoint", "flags": ["--speculation", "ngram", "--speculation-tokens", "4"],
             "environment": {"GRAFTWORK_WORKER_CACHE_DIR": served.name},
@@ -157,6 +160,48 @@ def test_a_deployment_goes_over_to_the_variant_and_back(
     assert (deployment.variant, deployment.environment) == ("", {"GRAFTWORK_WORKER_FLAG_DTYPE": "bf16"})
 
 
+def test_one_click_takes_it_back_under_way_and_later(
+    staff: Client, made: OptimizationJob, deployment: Deployment
+) -> None:
+    here, act = f"{STAFF}/{made.pk}/", f"{STAFF}/{made.pk}/act"
+    take_back = {"action": "take_back", "deployment": "tiny"}
+    plain = {"GRAFTWORK_WORKER_FLAG_DTYPE": "bf16"}
+    nothing = staff.post(act, take_back, follow=True).content.decode()
+    assert "tiny does not serve fast: there is nothing to take back" in nothing
+    assert "take-back-tiny" not in staff.get(here).content.decode()
+    staff.post(act, {"action": "deploy", "deployment": "tiny"})
+    page = staff.get(here).content.decode()
+    assert "take-back-tiny" in page
+    assert 'data-testid="deploy"' not in page, "it is deployed there already"
+    assert staff.post(act, take_back)["Location"] == "/staff/deployments/tiny/"
+    assert DeploymentRollout.objects.get().aborted
+    deployment.refresh_from_db()
+    assert (deployment.variant, deployment.environment) == ("", plain)
+    DeploymentRollout.objects.update(status="aborted")
+
+    job_deploy(job=made, deployment=deployment)
+    DeploymentRollout.objects.filter(status="running").update(status="completed")
+    answer = staff.post(
+        f"/api/v1/optimizations/{made.pk}/take-back", {"deployment": "tiny"}, content_type="application/json"
+    )
+    back = DeploymentRollout.objects.get(status="running")
+    assert (answer.status_code, answer.json()["id"], back.strategy) == (201, back.pk, "canary")
+    assert (back.before["variant"], back.after["variant"]) == ("fast", "")
+    assert back.after["environment"] == plain
+
+
+def test_what_it_served_before_may_be_no_more(
+    made: OptimizationJob, deployment: Deployment, tiny_base: BaseModel
+) -> None:
+    variant_create(base_model=tiny_base, name="earlier", dtype="int8", source="/models/earlier")
+    Deployment.objects.filter(pk=deployment.pk).update(variant="earlier")
+    job_deploy(job=made, deployment=deployment)
+    DeploymentRollout.objects.update(status="completed")
+    Variant.objects.filter(name="earlier").delete()
+    with pytest.raises(ConflictError, match="variant earlier, which tiny served before, is no more"):
+        job_take_back(job=made, deployment=deployment)
+
+
 def test_what_came_with_a_variant_leaves_with_it(
     made: OptimizationJob, deployment: Deployment, ask: Ask
 ) -> None:
@@ -203,7 +248,8 @@ def test_a_comparison_is_ranked_and_drawn(staff: Client, measured: ComparisonRun
     page = staff.get(f"/staff/comparisons/{measured.pk}/").content.decode()
     for text in (
         "1. int8", "2. original", "3. awq-int4", "1.03× (0.98–1.08)", "no difference shown", "Three",
-        'data-testid="frontier-chart"', "It is Paris, &lt;b&gt;of course&lt;/b&gt;.", "18.00 (1.059×)",
+        'data-testid="frontier-chart"', 'data-testid="sweep-table"', "120.0 / 150.0 / 190.0",
+        "It is Paris, &lt;b&gt;of course&lt;/b&gt;.", "18.00 (1.059×)",
     ):  # fmt: skip
         assert text in page, text
     assert "<b>of course" not in page
@@ -225,6 +271,22 @@ def test_ranks_frontiers_and_bars() -> None:
     drawn: list[dict[str, Any]] = bars(told)
     assert [bar["shown"] for bar in drawn] == [True, False, True, True]
     assert all(0 <= bar["low"] <= bar["high"] <= bar["width"] for bar in drawn)
+
+
+def test_a_replay_is_ranked_by_its_waits(staff: Client, measured: ComparisonRun) -> None:
+    told = replayed()
+    assert [row["name"] for row in ranked(told)] == ["int8", "awq-int4", "original"]
+    assert frontier(told) is None
+    drawn = bars(told)
+    assert [(bar["arm"], bar["better"]) for bar in drawn] == [("int8", True), ("awq-int4", False)]
+    assert [row["load"] for row in sweep(told)] == ["4x"] * 3
+    ComparisonRun.objects.filter(pk=measured.pk).update(result=told)
+    page = staff.get(f"/staff/comparisons/{measured.pk}/").content.decode()
+    for text in (
+        "requests as the trace's came, 4 times as fast", "arrivals at 4x", "0.70× (0.60–0.80)",
+        "Time to the first token beside the original", "Speed of the trace",
+    ):  # fmt: skip
+        assert text in page, text
 
 
 def test_the_form_of_a_comparison(staff: Client, measured: ComparisonRun) -> None:

@@ -134,7 +134,7 @@ def test_architectures_are_the_workers() -> None:
 
 
 def test_the_control_planes_part_is_standard_library() -> None:
-    modules = "recipe, compatibility, model_facts, spec_fields, progress"
+    modules = "recipe, compatibility, model_facts, spec_fields, progress, trace_rows"
     code = f"from worker_engine.optimization import {modules}; import sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     tops = {name.partition(".")[0] for name in loaded.split()} - {"worker_engine", "__main__"}

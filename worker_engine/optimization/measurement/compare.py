@@ -14,6 +14,7 @@ from worker_engine.adapters.config import AdapterConfigError, LoraConfig
 from worker_engine.machine import facts
 from worker_engine.optimization.measurement.arm_process import ArmProcess, Memory, sizes
 from worker_engine.optimization.measurement.comparison_order import Adapter, Arm, ComparisonOrder
+from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.quality import QualityRun
 from worker_engine.optimization.measurement.rounds import (
     JUDGED,
@@ -64,7 +65,7 @@ def compare(order: ComparisonOrder, output: Path, reporter: Reporter) -> Mapping
         # Before the quality part, whose prompts would stand in every prefix cache.
         reporter.phase("rounds")
         measured = measure(
-            arms, workload, concurrency=order.load.concurrency, rounds=rounds, warm_up=order.load.warm_up,
+            arms, workload, levels=order.load.levels, rounds=rounds, warm_up=order.load.warm_up,
             seed=order.seed, told=reporter.progress,
         )  # fmt: skip
         reporter.phase("quality")
@@ -76,7 +77,7 @@ def compare(order: ComparisonOrder, output: Path, reporter: Reporter) -> Mapping
         "rounds": {"measured": rounds, "warm_up": order.load.warm_up, "seed": order.seed},
         "load": _plain(asdict(order.load)),
         "arms": [_arm(arm, digests[arm.name], *started[arm.name]) for arm in order.arms],
-        "levels": [_level(order, measured, level) for level in order.load.concurrency],
+        "levels": [_level(order, measured, level) for level in order.load.levels],
         "comparisons": [_comparison(order, measured, arm) for arm in order.arms[1:]],
         "quality": found,
     }
@@ -85,7 +86,7 @@ def compare(order: ComparisonOrder, output: Path, reporter: Reporter) -> Mapping
 
 
 def _rounds_of(order: ComparisonOrder) -> int:
-    least = least_rounds(len(JUDGED) * len(order.load.concurrency), _level_of(order))
+    least = least_rounds(len(JUDGED) * len(order.load.levels), _level_of(order))
     if 0 < order.load.rounds < least:
         raise SpecError(
             f"load.rounds of {order.load.rounds} cannot show any difference among so many figures: "
@@ -151,17 +152,21 @@ def _arm(arm: Arm, digest: str, started: Mapping[str, Any], memory: Memory) -> d
     }
 
 
-def _level(order: ComparisonOrder, measured: Rounds, level: int) -> dict[str, Any]:
+def _level(order: ComparisonOrder, measured: Rounds, level: Level) -> dict[str, Any]:
     arms = {arm.name: _figures(order, arm, measured.turns[arm.name, level], level) for arm in order.arms}
-    return {"concurrency": level, "arms": arms}
+    return {"concurrency": level.streams or None, "speed": level.speed or None, "arms": arms}
 
 
-def _figures(order: ComparisonOrder, arm: Arm, turns: Sequence[Turn], level: int) -> dict[str, Any]:
+def _figures(order: ComparisonOrder, arm: Arm, turns: Sequence[Turn], level: Level) -> dict[str, Any]:
     """All streams of all rounds; times in milliseconds."""
     streams = [stream for turn in turns for stream in turn.streams]
     gaps = [gap for stream in streams for gap in stream.itl]
+    answers = [stream.ended - stream.sent for stream in streams]
+    seconds = sum(turn.seconds for turn in turns)
     prompt, middle = sum(stream.prompt_tokens for stream in streams), percentile(gaps, 50)
     price = arm.price or order.price
+    # The formulas know streams that are always busy: of a replay, whose are not, they tell nothing.
+    formula = level.streams / middle if level.streams and middle else None
     return {
         "requests": len(streams),
         "prompt_tokens": prompt,
@@ -169,17 +174,18 @@ def _figures(order: ComparisonOrder, arm: Arm, turns: Sequence[Turn], level: int
         "completion_tokens": sum(stream.tokens for stream in streams),
         "ttft_ms": percentiles([stream.ttft for stream in streams], 1e3),
         "itl_ms": percentiles(gaps, 1e3),
-        "answer_ms": percentiles([stream.ended - stream.sent for stream in streams], 1e3),
+        "answer_ms": percentiles(answers, 1e3),
         "otps": percentiles([speed for stream in streams if (speed := stream.otps)]),
-        "tokens_per_s": sum(stream.tokens for stream in streams) / sum(turn.seconds for turn in turns),
-        "throughput_by_formula": level / middle if middle else None,
-        "blended": price.blended(itl_p50=middle, concurrency=level) if price else [],
+        "tokens_per_s": sum(stream.tokens for stream in streams) / seconds,
+        "in_flight": sum(answers) / seconds,
+        "throughput_by_formula": formula,
+        "blended": price.blended(throughput=formula) if price else [],
     }
 
 
 def _comparison(order: ComparisonOrder, measured: Rounds, arm: Arm) -> dict[str, Any]:
     family_level = _level_of(order)
-    ratios = measured.log_ratios(arm.name, order.load.concurrency)
+    ratios = measured.log_ratios(arm.name, order.load.levels)
     verdicts = judged(ratios, level=family_level, seed=order.seed) if ratios else {}
     return {
         "arm": arm.name,

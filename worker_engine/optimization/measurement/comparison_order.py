@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.prices import Price
-from worker_engine.optimization.measurement.trace import LENGTHS
+from worker_engine.optimization.measurement.trace import ARRIVALS, LENGTHS
 from worker_engine.optimization.prompt_lines import BUNDLED_PROMPTS, BUNDLED_TEXTS
 from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 VERSION: Final = 1
 MOST_ARMS: Final = 8
+MOST_SPEED: Final = 1000.0
+REPLAYED: Final = 16
+"""Requests of a round that replays a trace, unless the order says."""
 _TAKEN: Final = ("base", "texts", "changes")
 """What a result's quality calls other things beside the adapters."""
 _OURS: Final = ("--model", "--served-model-name", "--port", "--host", "--adapter-cache-dir")
@@ -123,9 +127,11 @@ class Load:
 
     Attributes:
         prompts: JSON lines; None where lengths come from `trace`.
-        trace: CSV of lengths.
+        trace: CSV of lengths, and of arrivals where `speeds` replays them.
+        concurrency: streams that take turns; empty where arrivals are replayed.
+        speeds: times as fast as the trace; empty where streams take turns.
         rounds: measured; 0 takes as many as the family of figures needs, and two.
-        requests: of a round at each concurrency, for each stream.
+        requests: of a round at each concurrency, for each stream; at each speed, in all.
         adapters: requests take the order's adapters in turn; else the base answers all.
     """
 
@@ -135,6 +141,7 @@ class Load:
     output_scale: int
     most_prompt: int
     concurrency: tuple[int, ...]
+    speeds: tuple[float, ...]
     rounds: int
     warm_up: int
     requests: int
@@ -148,22 +155,38 @@ class Load:
             raise fields.error("trace", "and prompts exclude each other")
         trace = fields.text("trace") if "trace" in fields else ""
         prompts = fields.text("prompts", str(BUNDLED_PROMPTS))
+        speeds = fields.decimals("speeds", most=MOST_SPEED)
+        if speeds and not trace:
+            raise fields.error("speeds", "replays a trace's arrivals: give trace, too")
+        if speeds and "concurrency" in fields:
+            raise fields.error(
+                "speeds", "and concurrency exclude each other: a trace says when requests come"
+            )
+        bundled = ARRIVALS if speeds else LENGTHS
         read = cls(
             None if trace else Path(prompts),
-            (LENGTHS if trace == "bundled" else Path(trace)) if trace else None,
+            (bundled if trace == "bundled" else Path(trace)) if trace else None,
             fields.whole("prompt_scale", 1),
             fields.whole("output_scale", 1),
             fields.whole("most_prompt", 2048),
-            fields.numbers("concurrency", (1, 4), most=256),
+            () if speeds else fields.numbers("concurrency", (1, 4), most=256),
+            speeds,
             fields.whole("rounds", 0, least=0, most=1000),
             fields.whole("warm_up", 1, least=0, most=100),
-            fields.whole("requests", 1, most=1000),
+            fields.whole("requests", REPLAYED if speeds else 1, most=1000),
             fields.whole("max_tokens", 32, most=8192),
             fields.flag("ignore_eos", True),
             fields.flag("adapters"),
         )
         fields.end()
         return read
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """What each round goes through."""
+        if self.speeds:
+            return tuple(Level(speed=speed) for speed in self.speeds)
+        return tuple(Level(streams=streams) for streams in self.concurrency)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,11 @@ class Price:
         fields.end()
         return read
 
-    def blended(self, *, itl_p50: float, concurrency: int) -> list[dict[str, Any]]:
-        """Each with its formula. `itl_p50` in seconds."""
+    def blended(self, *, throughput: float | None) -> list[dict[str, Any]]:
+        """Each with its formula. `throughput` is concurrency / p50 ITL; None where it is not known."""
         told: list[dict[str, Any]] = []
-        if itl_p50 > 0:
-            an_hour = concurrency / itl_p50 * 3600 / 1e6
+        if throughput:
+            an_hour = throughput * 3600 / 1e6
             told.append(
                 {
                     "by": "throughput",

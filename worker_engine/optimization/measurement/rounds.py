@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from worker_engine.optimization.measurement.arm_process import ArmProcess
+from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.streams import Stream, exchange
 from worker_engine.optimization.measurement.workload import Workload
 
@@ -21,7 +22,7 @@ PERCENTILES: Final = (50, 90, 99)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One arm's part of a round at one concurrency; seconds."""
+    """One arm's part of a round at one level; seconds."""
 
     streams: Sequence[Stream]
     seconds: float
@@ -38,18 +39,18 @@ class Turn:
 
 @dataclass(slots=True)
 class Rounds:
-    """What was measured: by (arm, concurrency) a turn for each round, in the same order."""
+    """What was measured: by (arm, level) a turn for each round, in the same order."""
 
     arms: Sequence[str]
-    turns: dict[tuple[str, int], list[Turn]] = field(default_factory=dict)
+    turns: dict[tuple[str, Level], list[Turn]] = field(default_factory=dict)
 
-    def log_ratios(self, arm: str, concurrency: Sequence[int]) -> dict[str, list[float]]:
-        """log(arm / original) of each round, by figure and concurrency.
+    def log_ratios(self, arm: str, levels: Sequence[Level]) -> dict[str, list[float]]:
+        """log(arm / original) of each round, by figure and level.
 
         A figure that a round of either arm lacks (no second token, so no ITL) is left out as a whole.
         """
         found: dict[str, list[float]] = {}
-        for level in concurrency:
+        for level in levels:
             ours = [turn.figures for turn in self.turns[arm, level]]
             theirs = [turn.figures for turn in self.turns[self.arms[0], level]]
             for name in JUDGED:
@@ -59,8 +60,8 @@ class Rounds:
         return found
 
 
-def figure_name(figure: str, concurrency: int) -> str:
-    return f"{figure} at {concurrency}"
+def figure_name(figure: str, level: Level) -> str:
+    return f"{figure} at {level.name}"
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
@@ -75,7 +76,7 @@ def percentiles(values: Sequence[float], scale: float = 1.0) -> Mapping[str, flo
 
 
 def measure(
-    arms: Sequence[ArmProcess], workload: Workload, *, concurrency: Sequence[int], rounds: int, warm_up: int,
+    arms: Sequence[ArmProcess], workload: Workload, *, levels: Sequence[Level], rounds: int, warm_up: int,
     seed: int, told: Callable[[float, str], None],
 ) -> Rounds:  # fmt: skip
     """Runs `warm_up` rounds that are dropped and `rounds` that count.
@@ -88,7 +89,7 @@ def measure(
     """
     measured = Rounds([arm.arm.name for arm in arms])
     for number in range(warm_up + rounds):
-        for level, arm, turn in _round(arms, workload, number, concurrency, seed):
+        for level, arm, turn in _round(arms, workload, number, levels, seed):
             if number >= warm_up:
                 measured.turns.setdefault((arm.arm.name, level), []).append(turn)
         kind = "warm-up" if number < warm_up else "round"
@@ -97,18 +98,18 @@ def measure(
 
 
 def _round(
-    arms: Sequence[ArmProcess], workload: Workload, number: int, concurrency: Sequence[int], seed: int
-) -> Iterator[tuple[int, ArmProcess, Turn]]:
+    arms: Sequence[ArmProcess], workload: Workload, number: int, levels: Sequence[Level], seed: int
+) -> Iterator[tuple[Level, ArmProcess, Turn]]:
     """One order for all levels of the round: its labels can then be swapped as a whole, which the test
     rests on."""
     order = list(arms)
     random.Random(f"order {seed} {number}").shuffle(order)  # noqa: S311
-    for level in concurrency:
+    for level in levels:
         asks = workload.asks(number, level)
         for arm in order:
             arm.awake()
             try:
-                streams, seconds = exchange(arm, asks, streams=level)
+                streams, seconds = exchange(arm, asks, streams=level.streams)
             finally:
                 arm.asleep()
             yield level, arm, Turn(streams, seconds)

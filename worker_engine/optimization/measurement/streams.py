@@ -1,4 +1,4 @@
-"""Closed-loop clients of one arm: what each stream of tokens looked like from outside."""
+"""Clients of one arm, in turns or at a trace's times: what each stream of tokens looked like from outside."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ _PATIENCE: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: a route of OpenAI's and its body, without what makes it a stream."""
+    """One request: a route of OpenAI's and its body, without what makes it a stream.
+
+    Attributes:
+        at: seconds after a round's begin at which it is due, where arrivals are replayed.
+    """
 
     path: str
     body: Mapping[str, Any]
+    at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -33,7 +38,7 @@ class Stream:
     """One answer as it came.
 
     Attributes:
-        sent, ended: seconds on `time.perf_counter`.
+        sent, ended: seconds on `time.perf_counter`; sent is when it was due, where arrivals are replayed.
         arrivals: when, and how many tokens there were by then, as the worker counts; a burst is one.
     """
 
@@ -76,7 +81,11 @@ class Stream:
 
 
 def exchange(arm: ArmProcess, asks: Sequence[Ask], *, streams: int) -> tuple[list[Stream], float]:
-    """Sends all, `streams` at a time, the next when one ends; and the seconds that it took.
+    """Sends all, and returns the answers in their order and the seconds that it took.
+
+    Args:
+        streams: as many at a time, the next when one ends; 0 sends each when it is due, whatever has become
+            of those before it.
 
     Raises:
         JobError: worker_failed, where an answer was an error or no stream with its usage.
@@ -87,21 +96,31 @@ def exchange(arm: ArmProcess, asks: Sequence[Ask], *, streams: int) -> tuple[lis
 async def _exchange(arm: ArmProcess, asks: Sequence[Ask], streams: int) -> tuple[list[Stream], float]:
     answers: dict[int, Stream] = {}
     left = iter(enumerate(asks))
-    timeout = aiohttp.ClientTimeout(total=_PATIENCE)
     headers = {"Authorization": f"Bearer {arm.token}"}
     async with aiohttp.ClientSession(
-        f"http://127.0.0.1:{arm.port}", timeout=timeout, headers=headers, read_bufsize=1 << 20
-    ) as session:
+        f"http://127.0.0.1:{arm.port}", timeout=aiohttp.ClientTimeout(total=_PATIENCE), headers=headers,
+        # Its own limit of 100 connections would make 256 streams 100, and arrivals wait for each other.
+        read_bufsize=1 << 20, connector=aiohttp.TCPConnector(limit=0),
+    ) as session:  # fmt: skip
 
         async def client() -> None:
             for index, ask in left:
-                answers[index] = await _stream(session, ask)
+                answers[index] = await _stream(session, ask, time.perf_counter())
+
+        async def arrival(index: int, ask: Ask, due: float) -> None:
+            await asyncio.sleep(max(due - time.perf_counter(), 0.0))
+            # Counted from when it was due: a client that comes late has waited as well.
+            answers[index] = await _stream(session, ask, due)
 
         began = time.perf_counter()
         try:
             async with asyncio.TaskGroup() as clients:
-                for _ in range(min(streams, len(asks))):
-                    clients.create_task(client())
+                if streams:
+                    for _ in range(min(streams, len(asks))):
+                        clients.create_task(client())
+                else:
+                    for index, ask in left:
+                        clients.create_task(arrival(index, ask, began + ask.at))
         except* (aiohttp.ClientError, TimeoutError, OSError, ValueError) as errors:
             first = errors.exceptions[0]
             raise JobError(Code.WORKER_FAILED, f"arm {arm.arm.name}: {first!r}: {arm.log_tail()}") from first
@@ -109,11 +128,11 @@ async def _exchange(arm: ArmProcess, asks: Sequence[Ask], streams: int) -> tuple
     return [answers[index] for index in range(len(asks))], seconds
 
 
-async def _stream(session: aiohttp.ClientSession, ask: Ask) -> Stream:
+async def _stream(session: aiohttp.ClientSession, ask: Ask, sent: float) -> Stream:
     """Raises ValueError for an answer that is none."""
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = {**ask.body, "stream": True, "stream_options": options}
-    stream = Stream(time.perf_counter())
+    stream = Stream(sent)
     async with session.post(ask.path, json=body) as response:
         if response.status != 200:
             raise ValueError(f"refuses with {response.status}: {(await response.text())[:500]}")

@@ -1,18 +1,20 @@
-"""Lengths of requests as a service saw them, and prompts made of words to these lengths."""
+"""Requests as a service saw them, and prompts made of words to their lengths."""
 
 from __future__ import annotations
 
-import csv
 import random
 from pathlib import Path
 from typing import Final
 
 from worker_engine.optimization.progress import Code, JobError
+from worker_engine.optimization.trace_rows import TracedRequest, read_rows
 from worker_engine.tokenizer import ChatTokenizer
 
-LENGTHS: Final = Path(__file__).parent / "data" / "conversation_lengths.csv"
+_DATA: Final = Path(__file__).parent / "data"
+LENGTHS: Final = _DATA / "conversation_lengths.csv"
 """512 requests of the conversation service in the Azure LLM inference trace 2023 (CC BY 4.0, Microsoft)."""
-COLUMNS: Final = ("context_tokens", "generated_tokens")
+ARRIVALS: Final = _DATA / "conversation_arrivals.csv"
+"""The first 512 of that trace, with their times: they came within 130 s."""
 _WORDS: Final = """
 the sea harbour letter window morning people market river answer garden question small before never
 music teacher number village winter carry bridge story between silver friend mountain under paper
@@ -22,32 +24,20 @@ rain decide
 """
 
 
-def read_trace(path: Path) -> list[tuple[int, int]]:
-    """(tokens of the prompt, tokens generated) by request.
+def read_trace(path: Path, *, arrivals: bool = False) -> list[TracedRequest]:
+    """Its requests, in their order.
+
+    Args:
+        arrivals: it must tell when they came.
 
     Raises:
         JobError: bad_data, with the line's number.
     """
     try:
         with path.open(encoding="utf-8", newline="") as lines:
-            rows = csv.DictReader(lines)
-            if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
-                raise JobError(Code.BAD_DATA, f"{path} has no column {missing[0]}")
-            return [_row(path, rows.line_num, [row[name] for name in COLUMNS]) for row in rows]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+            return read_rows(lines, str(path), arrivals=arrivals)
+    except (OSError, UnicodeDecodeError) as error:
         raise JobError(Code.BAD_DATA, f"cannot read {path}: {error}") from error
-
-
-def _row(path: Path, line: int, cells: list[str | None]) -> tuple[int, int]:
-    try:
-        prompt, answer = (int(cell or "") for cell in cells)
-    except ValueError:
-        raise JobError(
-            Code.BAD_DATA, f"{path}, line {line}: lengths must be whole numbers, got {cells}"
-        ) from None
-    if prompt < 1 or answer < 1:
-        raise JobError(Code.BAD_DATA, f"{path}, line {line}: lengths must be 1 or more, got {cells}")
-    return prompt, answer
 
 
 def words(tokenizer: ChatTokenizer, draw: random.Random, length: int) -> list[int]:

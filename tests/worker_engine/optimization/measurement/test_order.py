@@ -10,7 +10,7 @@ import pytest
 from worker_engine.optimization.measurement.comparison_order import ComparisonOrder, Quality
 from worker_engine.optimization.measurement.prices import Price
 from worker_engine.optimization.measurement.scorers import demand_expected, scorer
-from worker_engine.optimization.measurement.trace import LENGTHS, read_trace
+from worker_engine.optimization.measurement.trace import ARRIVALS, LENGTHS, read_trace
 from worker_engine.optimization.progress import JobError
 from worker_engine.optimization.prompt_lines import PromptLine
 from worker_engine.optimization.spec_fields import SpecError, SpecFields
@@ -32,6 +32,10 @@ def read(**fields: Any) -> ComparisonOrder:
         ({"load": {"concurrency": [0]}}, "load.concurrency must be a list"),
         ({"load": {"prompts": "p", "trace": "t"}}, "load.trace and prompts exclude each other"),
         ({"load": {"adapters": True}}, "load.adapters asks for adapters"),
+        ({"load": {"speeds": [1]}}, "load.speeds replays a trace's arrivals: give trace, too"),
+        ({"load": {"trace": "t", "speeds": [1], "concurrency": [1]}}, "load.speeds and concurrency exclude"),
+        ({"load": {"trace": "t", "speeds": [0]}}, "load.speeds must be a list of different numbers above 0"),
+        ({"load": {"trace": "t", "speeds": [2, 2.0]}}, "load.speeds must be a list of different numbers"),
         ({"quality": {"scorer": {"kind": "regex"}}}, "quality.scorer.pattern"),
         ({"quality": {"scorer": {"kind": "json_schema", "schema": 1}}}, "quality.scorer.schema"),
         ({"price": {"hour": 1, "input": 2}}, "price.input and output go together"),
@@ -50,10 +54,11 @@ def test_an_order_that_is_wrong_is_refused_by_its_field(fields: dict[str, Any], 
 def test_both_blended_prices() -> None:
     """Document 004's example of numbers: p50 ITL 20 ms at 8 streams are 400 tokens a second."""
     price = Price(hour=5.76, discount=0.25, input=0.5, output=1.5)
-    by_throughput, by_list = price.blended(itl_p50=0.020, concurrency=8)
+    by_throughput, by_list = price.blended(throughput=8 / 0.020)
     assert by_throughput["per_million"] == pytest.approx(0.75 * 5.76 / (400 * 3600 / 1e6) / 4)
     assert by_list["per_million"] == pytest.approx((3 * 0.5 + 1.5) / 4)
     assert "ITL" in by_throughput["formula"]
+    assert price.blended(throughput=None) == [by_list]
 
 
 def quality(**fields: Any) -> Quality:
@@ -90,8 +95,22 @@ def test_a_scorer_that_is_none_is_refused(fields: dict[str, Any], told: str) -> 
         scorer(quality(**fields))
 
 
-def test_the_bundled_trace_is_read() -> None:
+def test_the_bundled_traces_are_read() -> None:
     assert len(read_trace(LENGTHS)) == 512
+    arrivals = read_trace(ARRIVALS, arrivals=True)
+    assert (arrivals[0].arrival, arrivals[0].prompt, arrivals[0].answer) == (0.0, 374, 44)
+    assert (len(arrivals), arrivals[-1].arrival) == (512, 130.483)
+    with pytest.raises(JobError, match="has no column arrival_s, by which its requests are replayed"):
+        read_trace(LENGTHS, arrivals=True)
+
+
+def test_a_replay_takes_the_trace_that_tells_arrivals() -> None:
+    replayed = read(load={"trace": "bundled", "speeds": [1, 4]}).load
+    assert (replayed.trace, replayed.concurrency, replayed.requests) == (ARRIVALS, (), 16)
+    assert [level.name for level in replayed.levels] == ["1x", "4x"]
+    in_turns = read(load={"trace": "bundled"}).load
+    assert (in_turns.trace, in_turns.requests) == (LENGTHS, 1)
+    assert [level.name for level in in_turns.levels] == ["1", "4"]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +120,10 @@ def test_the_bundled_trace_is_read() -> None:
         ("context_tokens,generated_tokens\n1,2\n1,x\n", "line 3: lengths must be whole numbers"),
         ("context_tokens,generated_tokens\n1,0\n", "line 2: lengths must be 1 or more"),
         ("context_tokens,generated_tokens\n1\n", "line 2: lengths must be whole numbers"),
+        ("arrival_s,context_tokens,generated_tokens\n0.5,1,2\n0.4,1,2\n", "line 3: arrival_s must be a"),
+        ("arrival_s,context_tokens,generated_tokens\nnow,1,2\n", "line 2: arrival_s must be a number"),
+        ("arrival_s,context_tokens,generated_tokens\nnan,1,2\n", "from 0 on"),
+        ("context_tokens,generated_tokens,arrival_s\n1,2\n", "got None"),
     ],
 )
 def test_a_trace_that_is_wrong_is_told_by_line(text: str, told: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.rounds import Rounds, Turn, percentiles
 from worker_engine.optimization.measurement.streams import Stream
 
@@ -36,8 +37,9 @@ def test_a_turns_figures() -> None:
 
 def test_a_figure_that_a_round_lacks_is_left_out() -> None:
     short = Turn([Stream(0.0, [(1.0, 1)], 1.0)], 1.0)
-    rounds = Rounds(["a", "b"], {("a", 1): [short], ("b", 1): [short]})
-    assert rounds.log_ratios("b", [1]) == {"ttft_p50 at 1": [0.0], "tokens_per_s at 1": [0.0]}
+    one = Level(streams=1)
+    rounds = Rounds(["a", "b"], {("a", one): [short], ("b", one): [short]})
+    assert rounds.log_ratios("b", [one]) == {"ttft_p50 at 1": [0.0], "tokens_per_s at 1": [0.0]}
 
 
 def test_percentiles() -> None:

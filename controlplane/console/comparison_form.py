@@ -1,0 +1,131 @@
+"""The form of a comparison: its few fields as arms and settings; REST takes all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.core.files.uploadedfile import UploadedFile
+from django.utils.translation import gettext as _
+
+from controlplane.errors import InvalidInputError
+from controlplane.optimization.traces import rows_of_file
+
+TRACE: Final = "trace"
+"""As `prompts`: prompts made to the lengths of the bundled trace."""
+_FIELDS: Final = (
+    "base_model", "name", "prompts", "texts", "concurrency", "speeds", "max_tokens", "hour", "currency",
+    "input", "output", "adapters", "scorer", "right",
+)  # fmt: skip
+SCORERS: Final = (
+    ("exact", "if it is the line's expected one"),
+    ("regex", "if a regular expression is found in it"),
+    ("json_schema", "if a JSON schema takes it"),
+)
+_LONGEST: Final = {"adapters": 6000, "right": 20_000}
+_SPEED: Final = re.compile(r"\d{1,4}(\.\d{1,3})?", re.ASCII)
+
+
+def form_values(sent: Mapping[str, str]) -> dict[str, str]:
+    """What was sent of the form's fields, "" for those that were not."""
+    return {name: sent.get(name, "").strip()[: _LONGEST.get(name, 200)] for name in _FIELDS}
+
+
+def arms_asked(variants: Sequence[str], *, again: bool) -> list[dict[str, str]]:
+    """The base's own checkpoint first; `again` once more at the end."""
+    arms = [{"variant": ""}, *({"variant": name} for name in variants)]
+    return [*arms, {"variant": "", "name": "original again"}] if again else arms
+
+
+def settings_asked(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[str, Any]:
+    """Load, scorer and price. Raises InvalidInputError naming the form's field."""
+    load, scorer = _load(values, trace), _scorer(values)
+    found: dict[str, Any] = {"load": load} if load else {}
+    if scorer:
+        found["quality"] = {"scorer": scorer}
+    if values["hour"]:
+        found["price"] = {
+            "hour": _money(values, "hour"), "currency": values["currency"][:3] or "USD",
+        }  # fmt: skip
+        if values["input"] or values["output"]:
+            found["price"] |= {name: _money(values, name) for name in ("input", "output")}
+    return found
+
+
+def _load(values: Mapping[str, str], trace: UploadedFile[Any] | None) -> dict[str, Any]:
+    load: dict[str, Any] = {}
+    if trace is not None:
+        if values["prompts"]:
+            raise InvalidInputError(
+                _("a trace of your own stands instead of prompts: choose one"), field="trace"
+            )
+        load["lengths"] = rows_of_file(trace)
+    elif values["prompts"] == TRACE:
+        load |= {"trace": "bundled", "most_prompt": 512}
+    if values["adapters"]:
+        load["adapters"] = True
+    if values["concurrency"]:
+        parts = _parts(values["concurrency"])
+        if not all(part.isascii() and part.isdigit() and 1 <= int(part[:5]) <= 256 for part in parts):
+            raise InvalidInputError(
+                _("give numbers of streams from 1 to 256, such as 1 4"), field="concurrency"
+            )
+        load["concurrency"] = sorted({int(part) for part in parts})
+    if values["speeds"]:
+        load["speeds"] = _speeds(values["speeds"])
+    if values["max_tokens"]:
+        if not (
+            values["max_tokens"].isascii()
+            and values["max_tokens"].isdigit()
+            and len(values["max_tokens"]) < 5
+        ):
+            raise InvalidInputError(_("give a whole number of tokens, up to 8192"), field="max_tokens")
+        load["max_tokens"] = int(values["max_tokens"])
+    return load
+
+
+def _scorer(values: Mapping[str, str]) -> dict[str, Any]:
+    """Which answers are right; whether the pattern or the schema is one, the job finds out."""
+    match values["scorer"]:
+        case "regex" if values["right"]:
+            return {"kind": "regex", "pattern": values["right"]}
+        case "json_schema":
+            try:
+                schema = json.loads(values["right"])
+            except (ValueError, RecursionError):
+                schema = None
+            if not isinstance(schema, dict):
+                raise InvalidInputError(_("give a JSON schema, as an object"), field="right")
+            return {"kind": "json_schema", "schema": schema}
+        case "exact":
+            return {"kind": "exact"}
+        case "":
+            return {}
+    raise InvalidInputError(_("choose a scorer; a regular expression needs its pattern"), field="right")
+
+
+def _speeds(text: str) -> list[float]:
+    parts = _parts(text)
+    speeds = sorted({float(part) for part in parts if _SPEED.fullmatch(part) and 0 < float(part) <= 1000})
+    if len(speeds) != len(parts):
+        raise InvalidInputError(
+            _("give numbers above 0, up to 1000, each once, such as 1 4: so many times as fast as the trace"),
+            field="speeds",
+        )
+    return speeds
+
+
+def _parts(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _money(values: Mapping[str, str], field: str) -> float:
+    try:
+        amount = float(values[field])
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < 1e6:
+        raise InvalidInputError(_("give an amount of money, such as 1.21"), field=field)
+    return amount
