@@ -7,7 +7,7 @@ from typing import Protocol, Self
 from urllib.parse import SplitResult
 
 from controlplane.artifact_store import ByteStream
-from controlplane.errors import InvalidInputError
+from controlplane.errors import InvalidInputError, RefusedError
 
 
 class MissingFileError(Exception):
@@ -16,6 +16,14 @@ class MissingFileError(Exception):
     def __init__(self, name: str, *, answer: bytes = b"") -> None:
         self.answer = answer
         super().__init__(name)
+
+
+class SourceRefusedError(RefusedError):
+    """An HTTP server will not give a file. `answer` is the beginning of what it said to that."""
+
+    def __init__(self, message: str, *, answer: bytes) -> None:
+        self.answer = answer
+        super().__init__(message)
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from django.conf import settings
 
-from controlplane.adapters.sources.base import MissingFileError, bad_uri, is_plain
+from controlplane.adapters.sources.base import MissingFileError, SourceRefusedError, bad_uri, is_plain
 from controlplane.adapters.sources.download import download
 from controlplane.artifact_store import ByteStream, s3_answers, s3_client
 from controlplane.credentials.models import SourceCredential
@@ -88,6 +88,12 @@ class TenantBucketSource:
                 at = self._credential.endpoint or "AWS"
                 raise RefusedError(
                     f"there is no bucket {self.bucket} at {at}: check its name, and the credential's endpoint"
+                ) from error
+            raise
+        except SourceRefusedError as error:
+            if b"<Code>InvalidObjectState</Code>" in error.answer:
+                raise RefusedError(
+                    f"{what} is archived (S3 Glacier): restore it, and register again"
                 ) from error
             raise
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import httpx2
 
-from controlplane.adapters.sources.base import MissingFileError
+from controlplane.adapters.sources.base import MissingFileError, SourceRefusedError
 from controlplane.errors import RefusedError, UnavailableError
 from controlplane.http.outgoing import HEAD_S, outgoing_client
 
@@ -20,7 +20,7 @@ SLOWEST: Final = 16 << 10
 worker up that others wait for."""
 GRACE_S: Final = 60.0
 _ANSWER: Final = 4 << 10
-"""Bytes of a 404 that are kept: what is missing stands in its first lines."""
+"""Bytes of a refusal that are kept: why it is one stands in its first lines."""
 _OTHERWISE: Final = "register it again, or upload the files"
 
 
@@ -66,7 +66,8 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
 
     Raises, here and while it is read:
         MissingFileError: 404, with the beginning of its body.
-        RefusedError: any other refusal, an address that is not allowed, or bytes that come too slowly.
+        SourceRefusedError: any other refusal, with the beginning of its body.
+        RefusedError: an address that is not allowed, or bytes that come too slowly.
         UnavailableError: 429, 5xx or no answer.
     """
     plain = {"Accept-Encoding": "identity", **(headers or {})}
@@ -77,15 +78,17 @@ def download(url: str, *, what: str, headers: Mapping[str, str] | None = None) -
         ):
             if response.status_code == 404:
                 raise MissingFileError(what, answer=BodyStream(response).read(_ANSWER))
-            _check_status(response.status_code, what)
+            _check_status(response, what)
             yield BodyStream(response)
     except httpx2.HTTPError as error:
         # Not its text: a signed URL may be in it.
         raise UnavailableError(f"{what} does not answer, try again: {type(error).__name__}") from error
 
 
-def _check_status(status: int, what: str) -> None:
+def _check_status(response: httpx2.Response, what: str) -> None:
+    status = response.status_code
     if status == 429 or status >= 500:
         raise UnavailableError(f"{what} answers with status {status}; try again")
     if status != 200:
-        raise RefusedError(f"{what} refuses to be read, with status {status}: check place and credential")
+        text = f"{what} refuses to be read, with status {status}: check place and credential"
+        raise SourceRefusedError(text, answer=BodyStream(response).read(_ANSWER))

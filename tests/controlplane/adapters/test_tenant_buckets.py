@@ -49,6 +49,9 @@ def endpoint() -> Iterator[str]:
     client.put_object(Bucket="theirs", Key="packed/a.tar.gz", Body=tarred())
     client.put_object(Bucket="theirs", Key="pickled/adapter_config.json", Body=b"{}")
     client.put_object(Bucket="theirs", Key="pickled/adapter_model.bin", Body=b"x")
+    client.put_object(
+        Bucket="theirs", Key="cold/adapter_config.json", Body=b"{}", StorageClass="DEEP_ARCHIVE"
+    )
     client.close()
     yield f"http://127.0.0.1:{port}"
     server.stop()
@@ -102,6 +105,7 @@ def test_a_prefix_and_an_archive_are_read(
         ("s3://absent/x", "there is no bucket absent at http://127.0.0.1:"),
         ("s3://absent/x.zip", "there is no bucket absent at http://127.0.0.1:"),
         ("s3://theirs/pickled", "graftwork convert"),
+        ("s3://theirs/cold", "cold/adapter_config.json is archived (S3 Glacier): restore it"),
     ],
 )
 def test_what_is_not_there_is_said(
