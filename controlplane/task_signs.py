@@ -1,4 +1,4 @@
-"""What Celery's processes leave in Redis: who listens, what ran last, when a message was sent.
+"""What Celery's processes leave in Redis: who listens, what ran last and found, when a message was sent.
 
 Workers and beat write, pages and `/api/v1/health/parts` read; nothing is decided by it, so a Redis that is
 away loses signs and holds up no task. To ask the workers instead (Celery's `inspect`) takes a second at each
@@ -7,10 +7,11 @@ look, and hears nothing of one that hangs.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -30,8 +31,13 @@ SENT: Final = "graftwork:celery:sent"
 """Redis hash: scheduled task -> Unix seconds when beat sent it last."""
 RUNS: Final = "graftwork:celery:runs"
 """Redis hash: task -> JSON of RunSign."""
+CHECKS: Final = "graftwork:celery:checks"
+"""Redis hash: check -> JSON of CheckSign."""
+USAGE_CHECK: Final = "usage"
+BOOKS_CHECK: Final = "books"
 _FORGOTTEN_S: Final = 86_400
 _REASON: Final = 300
+_EXAMPLES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,24 @@ class RunSign:
     seconds: float
     outcome: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSign:
+    """The last nightly check of what is kept as a sum against what it is the sum of.
+
+    Attributes:
+        at: Unix seconds.
+        start, end: the UTC days, both included, as YYYY-MM-DD.
+        differing: how many sums differed.
+        examples: some of them, in words.
+    """
+
+    at: float
+    start: str
+    end: str
+    differing: int
+    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +119,15 @@ def task_ran(url: str, *, task: str, seconds: float, outcome: str, reason: str =
     _write(url, RUNS, task, json.dumps(value))
 
 
+def check_ended(
+    url: str, *, check: str, start: dt.date, end: dt.date, differing: int, examples: Sequence[str] = ()
+) -> None:
+    """A nightly check has looked at all of these days."""
+    value = {"at": time.time(), "start": str(start), "end": str(end), "differing": differing}
+    told = [text[:_REASON] for text in examples[:_EXAMPLES]]
+    _write(url, CHECKS, check, json.dumps({**value, "examples": told}))
+
+
 def _write(url: str, key: str, field: str, value: str) -> None:
     try:
         connection(url).hset(key, field, value)
@@ -124,6 +157,14 @@ def runs(client: redis.Redis) -> dict[str, RunSign]:
     return {
         task: RunSign(value["at"], value["seconds"], value["outcome"], value["reason"])
         for task, value in _objects(client, RUNS)
+    }
+
+
+def checks(client: redis.Redis) -> dict[str, CheckSign]:
+    """What each nightly check found last. Raises RedisError."""
+    return {
+        name: CheckSign(**{**value, "examples": tuple(value["examples"])})
+        for name, value in _objects(client, CHECKS)
     }
 
 

@@ -21,6 +21,7 @@ from controlplane.billing.quantities import first_day
 from controlplane.billing.rates import rates_publish
 from controlplane.limits.services import PUBLISH_BUDGETS
 from controlplane.mail_server import MailServer
+from controlplane.task_signs import BOOKS_CHECK, check_ended
 
 _RECENT: Final = 3
 """Days that are looked at every few minutes; the others once a night."""
@@ -58,8 +59,9 @@ def nightly() -> int:
     invoices_draft_due()
     credits_expire()
     # Days that are over: those under way differ by what has come in since.
-    books_check(start=today - dt.timedelta(days=_COMPARED), end=today - dt.timedelta(days=1))
-    checkpoints_check()
+    start, end = today - dt.timedelta(days=_COMPARED), today - dt.timedelta(days=1)
+    differing = books_check(start=start, end=end) + checkpoints_check()
+    check_ended(settings.GRAFTWORK.redis_url, check=BOOKS_CHECK, start=start, end=end, differing=differing)
     return written
 
 

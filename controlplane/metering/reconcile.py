@@ -6,12 +6,18 @@ import datetime as dt
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from django.conf import settings
 from django.db import connection
 
 from controlplane.metering.insert import summed_from_events
 from controlplane.metering.models import UsageHour, UsageRollup
+from controlplane.metering.services import keep_from
+from controlplane.task_signs import USAGE_CHECK, check_ended
 
+_BACK: Final = 3
+"""Days that are checked each night; `manage.py check_usage` checks any others."""
 logger = logging.getLogger(__name__)
 
 
@@ -30,6 +36,11 @@ class Drift:
     held: dict[str, int] | None
     expected: dict[str, int] | None
 
+    @property
+    def text(self) -> str:
+        """What differs, in words."""
+        return f"{self.table} {self.dimensions}: {self.held}, events say {self.expected}"
+
 
 def sums_drift(*, day: dt.date) -> list[Drift]:
     """Where the UTC day's sums differ from its events; empty when all agree.
@@ -43,6 +54,22 @@ def sums_drift(*, day: dt.date) -> list[Drift]:
             drift.table, drift.dimensions, drift.held, drift.expected,
         )  # fmt: skip
     return found
+
+
+def sums_check(*, start: dt.date, end: dt.date) -> list[Drift]:
+    """The same of the UTC days `start` to `end`, both included; health tells what was found."""
+    days = [start + dt.timedelta(days=number) for number in range((end - start).days + 1)]
+    found = [drift for day in days for drift in sums_drift(day=day)]
+    check_ended(
+        settings.GRAFTWORK.redis_url, check=USAGE_CHECK, start=start, end=end, differing=len(found),
+        examples=[drift.text for drift in found],
+    )  # fmt: skip
+    return found
+
+
+def days_checked(today: dt.date) -> tuple[dt.date, dt.date]:
+    """The first and the last UTC day that a night's check looks at."""
+    return max(today - dt.timedelta(days=_BACK), keep_from()), today - dt.timedelta(days=1)
 
 
 def _drift(sums: type[UsageRollup | UsageHour], day: dt.date) -> Iterator[Drift]:

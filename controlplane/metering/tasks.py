@@ -9,13 +9,10 @@ from celery import shared_task
 
 from controlplane.metering.hosting.hours import spans_drop_old
 from controlplane.metering.hosting.look import hosting_look
-from controlplane.metering.reconcile import sums_drift
+from controlplane.metering.reconcile import days_checked, sums_check
 from controlplane.metering.replay import dead_usage_replay, dead_usage_replay_waiting
 from controlplane.metering.services import keep_from, usage_drop_old, usage_partitions_prepare
 from controlplane.queue import enqueue
-
-_BACK = 3
-"""Days that are checked each night; `manage.py check_usage` checks any others."""
 
 
 @shared_task(name="metering.nightly", acks_late=True)
@@ -27,9 +24,8 @@ def nightly() -> int:
     usage_partitions_prepare()
     usage_drop_old()
     spans_drop_old(before=int(dt.datetime.combine(keep_from(), dt.time(), dt.UTC).timestamp()))
-    today = dt.datetime.now(dt.UTC).date()
-    days = (today - dt.timedelta(days=back) for back in range(1, _BACK + 1))
-    return sum(len(sums_drift(day=day)) for day in days if day >= keep_from())
+    start, end = days_checked(dt.datetime.now(dt.UTC).date())
+    return len(sums_check(start=start, end=end))
 
 
 @shared_task(name="metering.replay_waiting", acks_late=True)

@@ -40,6 +40,7 @@ REPORTS: Final = {
     "fleet-blended-price": "computed at each call of sums that grow",
     "fleet": "what copies say at each call",
     "fleet-residency": "what copies say at each call",
+    "health-checks": "two rows in Redis, read as cheaply as their tag would be made",
     "health-parts": "what every part says at each call",
     "queues": "what Redis says at each call",
     "optimization-presets": "computed of what the query states",

@@ -30,6 +30,7 @@ DEPLOYMENT_ROUTES: dict[str, dict[str, str]] = {
 FLEET_ROUTES: dict[str, dict[str, str]] = {
     "fleet": {"get": STAFF},
     "fleet-residency": {"get": STAFF},
+    "health-checks": {"get": STAFF},
     "health-parts": {"get": STAFF},
     "queues": {"get": STAFF},
     "dead-letters": {"get": STAFF},

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema
+from redis.exceptions import RedisError
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from controlplane.operations.fleet.overview import moment
 from controlplane.operations.health.base import Level, Part
 from controlplane.operations.health.parts import health_look
 from controlplane.operations.queues import work_look
+from controlplane.task_signs import CheckSign, checks, connection
 from controlplane.tenants.permissions import Staff
 
 LEVELS = [level.value for level in Level]
@@ -48,6 +53,41 @@ class HealthPartsApi(APIView):
         """Every part of the installation: how it is, since when, and what to do. A part that hangs is told
         as hanging after 2.5 seconds."""
         return Response(HealthSerializer(health_look()).data)
+
+
+class CheckSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(
+        help_text="usage: sums against their events; books: entries and balances against usage."
+    )
+    checked_at = serializers.DateTimeField()
+    start = serializers.DateField(help_text="First UTC day that was looked at.")
+    end = serializers.DateField(help_text="Last one.")
+    differing = serializers.IntegerField(help_text="Sums that are not what they are made of.")
+    examples = serializers.ListField(child=serializers.CharField(), help_text="Some of them.")
+
+
+class ChecksSerializer(serializers.Serializer[Any]):
+    away = serializers.CharField(allow_blank=True, help_text="Why Redis, which has all this, does not tell.")
+    checks = CheckSerializer(many=True, help_text="One that never ran is missing.")
+
+
+class ChecksApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(responses=ChecksSerializer)
+    def get(self, request: Request) -> Response:
+        """What the nightly checks of usage and of the books found last."""
+        try:
+            found = checks(connection(settings.GRAFTWORK.redis_url))
+        except RedisError as error:
+            told: dict[str, Any] = {"away": str(error) or type(error).__name__, "checks": []}
+        else:
+            told = {"away": "", "checks": [_check(name, found[name]) for name in sorted(found)]}
+        return Response(ChecksSerializer(told).data)
+
+
+def _check(name: str, sign: CheckSign) -> dict[str, Any]:
+    return {"name": name, "checked_at": moment(sign.at), **asdict(sign)}
 
 
 class QueueSerializer(serializers.Serializer[Any]):

@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from redis.exceptions import RedisError
 
+from controlplane.billing.quantities import first_day
 from controlplane.deployments.models import Copy, Deployment, Target
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.operations.fleet.overview import moment
@@ -45,6 +46,7 @@ TITLES: Final = {
     "queues": gettext_lazy("Task queues and workers"),
     "beat": gettext_lazy("Scheduler (beat)"),
     "ingest": gettext_lazy("Usage ingestion"),
+    "nightly_checks": gettext_lazy("Nightly checks of usage and books"),
     "usage_logs": gettext_lazy("Usage logs on gateways' disks"),
     "dead_letters": gettext_lazy("Dead letters"),
     "webhooks": gettext_lazy("Webhook deliveries"),
@@ -102,15 +104,17 @@ def _by_database(now: dt.datetime) -> tuple[dict[str, Finding], dict[str, Check]
         with transaction.atomic():
             _bound_statements()
             found |= _by_rows(now)
+            oldest = first_day()
             version, copies = route_version(), list(Copy.objects.all())
             changed = RouteDelta.objects.aggregate(at=Max("created_at"))["at"]
             _bound_statements(off=True)
     except DatabaseError as error:
         text = _("The database does not tell: %(error)s") % {"error": str(error).strip()[:300]}
-        version, copies, changed = None, [], None
+        version, copies, changed, oldest = None, [], None, None
         found["database"] = Finding(Level.DOWN, text, _("Look at the database server's log and its load."))
     checks["gateways"] = partial(serving.gateways, version)
     checks["copies"] = partial(serving.copies, copies)
+    checks["nightly_checks"] = partial(work.nightly_checks, oldest, now)
     checks["routes"] = partial(serving.routes, version, changed, now)
     return found, checks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from django.conf import settings
@@ -13,7 +14,18 @@ from redis.exceptions import ResponseError
 from controlplane.operations.fleet.overview import moment
 from controlplane.operations.health.base import Finding, Level
 from controlplane.task_queues import OPTIMIZE_CPU, OPTIMIZE_GPU, QUEUES
-from controlplane.task_signs import Queue, WorkerSign, connection, queues, sent, workers
+from controlplane.task_signs import (
+    BOOKS_CHECK,
+    USAGE_CHECK,
+    CheckSign,
+    Queue,
+    WorkerSign,
+    checks,
+    connection,
+    queues,
+    sent,
+    workers,
+)
 from gateway.wire import USAGE_GROUP, USAGE_STREAM
 
 SILENT_S: Final = 30.0
@@ -21,6 +33,7 @@ SILENT_S: Final = 30.0
 _OLD_S: Final = 300.0
 _LAG_WARN_S, _LAG_DOWN_S = 60.0, 600.0
 _INGEST_SILENT_MS: Final = 60_000
+_CHECKED_S: Final = 2 * 86_400.0
 _OPTIONAL: Final = frozenset((OPTIMIZE_CPU, OPTIMIZE_GPU))
 """Queues that need a worker only while there is work."""
 
@@ -100,6 +113,43 @@ def ingest() -> Finding:
         return Finding(Level.OK, _("Every event that came is in the database."))
     level = Level.DOWN if age > _LAG_DOWN_S else Level.WARN if age > _LAG_WARN_S else Level.OK
     return Finding(level, text, todo if level is not Level.OK else "")
+
+
+def nightly_checks(oldest: dt.date | None, now: dt.datetime) -> Finding:
+    """What the checks of usage and of the books found last. `oldest`: first UTC day that has usage."""
+    signs = checks(connection(settings.GRAFTWORK.redis_url))
+    told = {name: signs.get(name) for name in (USAGE_CHECK, BOOKS_CHECK)}
+    details = tuple(line for name, sign in told.items() for line in _check_lines(name, sign))
+    differing = sum(sign.differing for sign in told.values() if sign is not None)
+    if differing:
+        text = _("%(count)d sums differ from what they are made of.") % {"count": differing}
+        todo = _(
+            "Finalize no invoice of these days yet. The log of metering.nightly and billing.nightly"
+            " names each; manage.py check_usage checks usage again."
+        )
+        return Finding(Level.WARN, text, todo, details=details)
+    late = [sign for sign in told.values() if sign is None or now.timestamp() - sign.at > _CHECKED_S]
+    if not late:
+        return Finding(Level.OK, _("Usage and books agreed when they were checked last."), details=details)
+    if oldest is None or now.date() - oldest <= dt.timedelta(seconds=_CHECKED_S):
+        return Finding(Level.UNKNOWN, _("No usage is old enough to have been checked."), details=details)
+    todo = _(
+        "Start beat and a worker; the queues' page tells what became of metering.nightly and billing.nightly."
+    )
+    since = moment(min((sign.at for sign in late if sign is not None), default=None))
+    return Finding(Level.WARN, _("A check has not run for 48 hours."), todo, since, details)
+
+
+def _check_lines(name: str, sign: CheckSign | None) -> Iterator[str]:
+    title = _("usage against its events") if name == USAGE_CHECK else _("books against usage")
+    if sign is None:
+        yield _("%(title)s: not known") % {"title": title}
+        return
+    yield _("%(title)s: %(start)s to %(end)s, checked %(at)s UTC, %(count)d differ") % {
+        "title": title, "start": sign.start, "end": sign.end, "count": sign.differing,
+        "at": f"{dt.datetime.fromtimestamp(sign.at, dt.UTC):%Y-%m-%d %H:%M}",
+    }  # fmt: skip
+    yield from sign.examples
 
 
 def stream_lag(client: Any) -> tuple[int, float]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from io import StringIO
 
 import pytest
+import redis
 from django.core.management import CommandError, call_command
 from django.db.models import F
 
@@ -14,6 +16,7 @@ from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
 from controlplane.metering.reconcile import sums_drift
 from controlplane.metering.services import usage_ingest
 from controlplane.metering.tasks import nightly
+from controlplane.task_signs import USAGE_CHECK, checks
 from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import stream_id, usage_event
 
@@ -55,6 +58,25 @@ def test_a_sum_changed_by_hand_is_named_with_both_values(day: dt.date) -> None:
     assert drift.held["prompt_tokens"] == drift.expected["prompt_tokens"] + 1
     with pytest.raises(CommandError, match="1 sums differ"):
         call_command("check_usage", start=day, end=day, stdout=StringIO())
+
+
+def test_health_is_told_what_the_nightly_check_found(day: dt.date, redis_url: str) -> None:
+    server = redis.Redis.from_url(redis_url)
+    assert checks(server) == {}
+    nightly()
+    sign = checks(server)[USAGE_CHECK]
+    assert (sign.start, sign.end, sign.differing) == (str(day - dt.timedelta(days=2)), str(day), 0)
+    assert abs(time.time() - sign.at) < 600
+    UsageRollup.objects.filter(key_id="k1").update(prompt_tokens=F("prompt_tokens") + 1)
+    assert nightly() == 1
+    sign = checks(server)[USAGE_CHECK]
+    assert sign.differing == 1
+    assert "'key_id': 'k1'" in sign.examples[0]
+    UsageRollup.objects.filter(key_id="k1").update(prompt_tokens=F("prompt_tokens") - 1)
+    call_command("check_usage", start=day, end=day, stdout=StringIO())
+    assert checks(server)[USAGE_CHECK].differing == 1, "one of fewer days says nothing of the others"
+    call_command("check_usage", start=day - dt.timedelta(days=2), end=day, stdout=StringIO())
+    assert checks(server)[USAGE_CHECK].differing == 0
 
 
 def test_missing_rows_are_found_on_either_side(day: dt.date) -> None:

@@ -1,0 +1,103 @@
+"""What the nightly checks found is told by health and REST, and a check that does not run is missed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from typing import Any
+
+import pytest
+import redis
+from django.test import Client
+from django.utils import timezone
+
+from controlplane import task_signs
+from controlplane.billing.tasks import nightly as billing_nightly
+from controlplane.metering.models import UsageRollup
+from controlplane.metering.tasks import nightly as metering_nightly
+from controlplane.operations.health.base import Finding, Level
+from controlplane.operations.health.parts import health_look
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import user_create
+
+pytestmark = pytest.mark.django_db
+DAY_S = 86_400
+
+
+def found() -> Finding:
+    return next(part.finding for part in health_look().parts if part.name == "nightly_checks")
+
+
+def used(days_ago: int) -> None:
+    """Sums of a day without the events that they would be made of."""
+    UsageRollup.objects.create(
+        day=timezone.now().date() - dt.timedelta(days=days_ago), tenant="acme", project="p", key_id="k1",
+        adapter="", alias="", base_model="tiny", backend="worker", status="ok", requests=1, prompt_tokens=7,
+        cached_tokens=0, completion_tokens=0,
+    )  # fmt: skip
+
+
+def ran(redis_url: str, check: str, *, ago_s: float, **more: Any) -> None:
+    """A check that was made then."""
+    value = {
+        "at": time.time() - ago_s,
+        "start": "2026-11-01",
+        "end": "2026-11-03",
+        "differing": 0,
+        "examples": [],
+    }
+    redis.Redis.from_url(redis_url).hset(task_signs.CHECKS, check, json.dumps({**value, **more}))
+
+
+def test_without_usage_nothing_is_missed_and_old_usage_wants_a_check() -> None:
+    assert found().level is Level.UNKNOWN
+    used(0)
+    assert found().level is Level.UNKNOWN
+    used(5)
+    late = found()
+    assert (late.level, late.text) == (Level.WARN, "A check has not run for 48 hours.")
+    assert "metering.nightly" in late.todo
+
+
+def test_both_tasks_say_what_they_found(tenant: Tenant, redis_url: str) -> None:
+    used(5)
+    assert metering_nightly() == 0
+    billing_nightly()
+    agreed = found()
+    assert agreed.level is Level.OK
+    assert len(agreed.details) == 2
+    assert "usage against its events" in agreed.details[0]
+    used(1)
+    assert metering_nightly() == 1
+    drift = found()
+    assert drift.level is Level.WARN
+    assert "1 sums differ" in drift.text
+    assert "check_usage" in drift.todo
+    assert any("'key_id': 'k1'" in line for line in drift.details), "which one"
+
+
+@pytest.mark.parametrize("late", [task_signs.USAGE_CHECK, task_signs.BOOKS_CHECK])
+def test_a_check_that_has_not_run_for_two_days_is_a_warning(late: str, redis_url: str) -> None:
+    used(5)
+    for check in (task_signs.USAGE_CHECK, task_signs.BOOKS_CHECK):
+        ran(redis_url, check, ago_s=1.9 * DAY_S)
+    assert found().level is Level.OK
+    ran(redis_url, late, ago_s=2.1 * DAY_S)
+    missed = found()
+    assert missed.level is Level.WARN
+    assert missed.since is not None
+    assert abs(time.time() - missed.since.timestamp() - 2.1 * DAY_S) < 600
+
+
+def test_staff_read_it_by_rest_and_on_the_page(redis_url: str) -> None:
+    client = Client()
+    client.force_login(user_create(email="s@x.test", password="long-enough-7", is_staff=True))
+    assert client.get("/api/v1/health/checks").json() == {"away": "", "checks": []}
+    ran(redis_url, task_signs.USAGE_CHECK, ago_s=60, differing=2, examples=["<b>UsageRollup</b>"])
+    (told,) = client.get("/api/v1/health/checks").json()["checks"]
+    assert (told["name"], told["start"], told["end"]) == ("usage", "2026-11-01", "2026-11-03")
+    assert (told["differing"], told["examples"]) == (2, ["<b>UsageRollup</b>"])
+    page = client.get("/staff/health/").content.decode()
+    assert "2 sums differ" in page
+    assert "&lt;b&gt;UsageRollup" in page
