@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Final
 
 from django.conf import settings
@@ -16,6 +15,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
+from controlplane.billing.invoices.currency import money, money_rounded
 from controlplane.billing.models import BudgetNotice
 from controlplane.billing.price_list import PriceList
 from controlplane.limits.models import ScopeLimits
@@ -123,13 +123,13 @@ def _messages(notice: BudgetNotice, notified: list[int]) -> Iterator[tuple[int, 
     prepaid = notice.scope.startswith("prepaid:")
     page = reverse("console:billing" if prepaid else "console:usage", args=(tenant.pk,))
     name = "prepaid" if prepaid else "budget"
+    currency = PriceList.load().currency()
     context = {
         "notice": notice,
         "tenant": tenant,
-        "spent": f"{Decimal(notice.spent_nano).scaleb(-9):.2f}",
-        "left": f"{Decimal(max(0, notice.budget_nano - notice.spent_nano)).scaleb(-9):.2f}",
-        "budget": f"{Decimal(notice.budget_nano).scaleb(-9):.2f}",
-        "currency": PriceList.load().currency(),
+        "spent": money_rounded(notice.spent_nano, currency),
+        "left": money_rounded(max(0, notice.budget_nano - notice.spent_nano), currency),
+        "budget": money(notice.budget_nano, currency),
         "key": notice.scope.partition(":")[2] if notice.scope.startswith("key:") else "",
         "page": f"{settings.GRAFTWORK.web_url}{page}",
     }

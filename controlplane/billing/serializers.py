@@ -80,6 +80,12 @@ class BalanceSerializer(serializers.Serializer[Balance]):
     )
     credit = serializers.IntegerField(help_text="Granted, usable today and not drawn yet.")
     available = serializers.IntegerField(help_text="Usage that prepaid, less its tax, and credit still pay.")
+    unpriced = serializers.SerializerMethodField(
+        help_text="Some usage that is on no finalized invoice has no price: it is in no amount here."
+    )
+
+    def get_unpriced(self, found: Balance) -> bool:
+        return bool(self.context["unpriced"])
 
 
 class JournalEntrySerializer(serializers.ModelSerializer[JournalEntry]):
@@ -152,8 +158,8 @@ class InvoiceLineSerializer(serializers.ModelSerializer[InvoiceLine]):
     class Meta:
         model = InvoiceLine
         fields = (
-            "position", "month", "adjusts", "project", "key_id", "adapter", "base_model", "backend", "item",
-            "quantity", "unit_nano", "per", "amount_nano",
+            "position", "month", "adjusts", "project", "key_id", "key_name", "adapter", "base_model",
+            "backend", "item", "quantity", "unit_nano", "per", "amount_nano",
         )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
     then = {**now, "start": asked.start - length, "end": asked.end - length}
     groups = usage_report(**now, group_by=(asked.group,), only=only)
     by_time = usage_report(**now, group_by=(asked.bucket,), only=only)
-    ranked = sorted(groups.rows, key=lambda row: (-measured(row, asked.measure), row.group[asked.group]))
+    ranked = sorted(groups.rows, key=lambda row: _rank(row, asked))
     top, rest = ranked[:TOP], ranked[TOP:]
     values = [row.group[asked.group] for row in top]
     theirs = only & _is(tenant.pk, asked.group, values)
@@ -129,15 +129,21 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
     )
 
 
-def measured(row: UsageRow, measure: str) -> Decimal:
-    """The row's amount of it; what has no price counts nothing."""
+def measured(row: UsageRow, measure: str) -> Decimal | None:
+    """The row's amount of it; None of a price that nobody knows."""
     match measure:
         case "requests":
             return Decimal(row.requests)
         case "price":
-            return Decimal(row.price or 0)
+            return None if row.price is None else Decimal(row.price)
         case _:
             return Decimal(row.prompt_tokens + row.completion_tokens)
+
+
+def _rank(row: UsageRow, asked: Question) -> tuple[bool, Decimal, str]:
+    """The largest first, before them what may be larger than it is known to be."""
+    amount = measured(row, asked.measure)
+    return amount is not None, -(amount or Decimal(0)), row.group[asked.group]
 
 
 _NONE: Final = UsageRow({}, 0, 0, 0, 0, "0.000000000")

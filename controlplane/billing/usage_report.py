@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -64,6 +65,11 @@ class UsageRow(NamedTuple):
     def unpriced(self) -> bool:
         """Some token here has no price in the book."""
         return self.price is None
+
+    @property
+    def nano(self) -> int | None:
+        """The price in nano-units."""
+        return None if self.price is None else int(Decimal(self.price).scaleb(9))
 
 
 @dataclass(frozen=True, slots=True)

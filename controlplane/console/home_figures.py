@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from django.utils.translation import gettext as _
 
+from controlplane.billing.invoices.currency import money
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.usage_report import UsageReport, UsageRow, usage_report
 from controlplane.console.templatetags.console import milliseconds
@@ -25,7 +26,7 @@ _GAP: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a chart of `WIDTH` x `HEIGHT`, and what it says."""
+    """A bar of a chart of `WIDTH` x `HEIGHT`, and what it says. `unpriced`: nobody knows how high it is."""
 
     x: float
     y: float
@@ -34,13 +35,15 @@ class Bar:
     title: str
     look: str = ""
     """The class of its colour, where a chart has two."""
+    unpriced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Of a range of UTC days. `errors_percent` and the times are None where nothing was asked; `nano` is what
-    it cost as far as it is priced. `ttft` has two bars for each time in which a request was timed, the 95th
-    percentile behind the median; none where none was."""
+    it cost as far as it is priced, `unpriced` how many of its days, or hours, used what is not. `ttft` has two
+    bars for each time in which a request was timed, the 95th percentile behind the median; none where none
+    was."""
 
     total: UsageRow
     errors: int
@@ -52,6 +55,10 @@ class Figures:
     failed: list[Bar]
     ttft: list[Bar]
     nano: int
+
+    @property
+    def unpriced(self) -> int:
+        return sum(bar.unpriced for bar in self.spend)
 
     @property
     def errors_percent(self) -> float | None:
@@ -76,7 +83,7 @@ def home_figures(
         _quantile(ttft, 0.5),
         _quantile(ttft, 0.95),
         len(ttft),
-        _bars(times, [sum(float(row.price or 0) for row in found) for found in rows.values()], places=6),
+        _spend(rows, report.currency),
         _bars(
             times,
             [sum(row.prompt_tokens + row.completion_tokens for row in found) for found in rows.values()],
@@ -111,8 +118,20 @@ def _quantile(values: list[float], part: float) -> float | None:
     return values[min(len(values) - 1, int(len(values) * part))] if values else None
 
 
-def _bars(times: list[str], values: list[float], *, places: int = 0) -> list[Bar]:
-    titles = [f"{time}: {value:,.{places}f}" for time, value in zip(times, values, strict=True)]
+def _spend(rows: dict[str, list[UsageRow]], currency: str) -> list[Bar]:
+    """What has no price is no low bar: it has the chart's height, and says what is known."""
+    known = [sum(row.nano or 0 for row in found) for found in rows.values()]
+    titles = [f"{time}: {money(nano, currency)}" for time, nano in zip(rows, known, strict=True)]
+    bars = _drawn([float(nano) for nano in known], titles, most=max(known, default=0))
+    for at, found in enumerate(rows.values()):
+        if any(row.unpriced for row in found):
+            title = _("%(bar)s and what has no price") % {"bar": titles[at]}
+            bars[at] = replace(bars[at], y=0.0, height=float(HEIGHT), title=title, unpriced=True)
+    return bars
+
+
+def _bars(times: list[str], values: list[float]) -> list[Bar]:
+    titles = [f"{time}: {value:,.0f}" for time, value in zip(times, values, strict=True)]
     return _drawn(values, titles, most=max(values, default=0))
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import spent_nano
+from controlplane.billing.unpriced import usage_unpriced
 from controlplane.limits.models import ScopeLimits
 from gateway.wire_limits import BudgetPeriod, budget_period
 
@@ -19,12 +20,14 @@ NEAR_PERCENT: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """A budget in the period under way; amounts are nano-units."""
+    """A budget in the period under way; amounts are nano-units. `unpriced`: some usage is not in what is
+    spent, for want of a price."""
 
     period: str
     budget_nano: int
     spent_nano: int
     ends: dt.datetime
+    unpriced: bool
 
     @property
     def percent(self) -> int:
@@ -55,12 +58,7 @@ def budget_state(*, limits: ScopeLimits, prices: PriceList) -> BudgetState | Non
     now = timezone.now()
     name, end = budget_period(kind, now)
     start = now.astimezone(dt.UTC).date()
-    start = start.replace(day=1) if kind == "month" else start
-    spent = spent_nano(
-        tenant=limits.tenant_id,
-        key_id=None,
-        start=start,
-        end=end.date() - dt.timedelta(days=1),
-        prices=prices,
-    )
-    return BudgetState(name, limits.budget_nano, spent, end)
+    start, last = start.replace(day=1) if kind == "month" else start, end.date() - dt.timedelta(days=1)
+    spent = spent_nano(tenant=limits.tenant_id, key_id=None, start=start, end=last, prices=prices)
+    unpriced = usage_unpriced(tenant=limits.tenant, start=start, end=last, prices=prices)
+    return BudgetState(name, limits.budget_nano, spent, end, unpriced)

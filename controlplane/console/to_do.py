@@ -14,10 +14,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from controlplane.adapters.models import AdapterVersion
+from controlplane.billing.invoices.currency import money_rounded
 from controlplane.billing.invoices.selectors import invoice_list
 from controlplane.billing.ledger.selectors import balance, invoices_open
 from controlplane.console.spend import NEAR_PERCENT, BudgetState
-from controlplane.console.templatetags.console import rounded
 from controlplane.limits.models import ScopeLimits
 from controlplane.tenants.access import Access
 from controlplane.tenants.models import ApiKey, Tenant
@@ -77,14 +77,14 @@ def _money(
             )
         elif left < a_day_nano * SOON.days:
             text = _("%(left)s is left of what is prepaid: at the present pace it ends within %(days)d days.")
-            told = {"left": rounded(left, currency), "days": left // a_day_nano + 1}
+            told = {"left": money_rounded(left, currency), "days": left // a_day_nano + 1}
             yield ToDo("warn", text % told, billing, "prepaid")
     invoices = [row for row in invoice_list(tenant=tenant.pk)[:_INVOICES] if row.is_final]
     if unpaid := invoices_open(tenant=tenant.pk, invoices=invoices):
         text = ngettext(
             "%(count)d invoice is due: %(sum)s.", "%(count)d invoices are due: %(sum)s.", len(unpaid)
         )
-        told = {"count": len(unpaid), "sum": rounded(sum(unpaid.values()), currency)}
+        told = {"count": len(unpaid), "sum": money_rounded(sum(unpaid.values()), currency)}
         yield ToDo("warn", text % told, billing, "invoices")
 
 

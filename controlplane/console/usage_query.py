@@ -100,4 +100,4 @@ def _told(line: Line) -> dict[str, Any]:
 
 
 def _sums(row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in SUMS}
+    return {**{name: getattr(row, name) for name in SUMS}, "unpriced": row.unpriced}

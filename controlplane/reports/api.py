@@ -125,7 +125,9 @@ class SavingSerializer(serializers.Serializer[Any]):
     dedicated = serializers.CharField(help_text="Decimal, in `currency`.")
     shared = serializers.CharField()
     currency = serializers.CharField()
-    percent = serializers.CharField(allow_null=True, help_text="Saved; below 0 where sharing costs more.")
+    percent = serializers.CharField(
+        allow_null=True, help_text="Saved; below 0 where sharing costs more; null where it cannot be said."
+    )
     dedicated_price = InstancePriceSerializer(help_text="With its day, region and source.")
     unpriced = serializers.ListField(child=serializers.CharField(), help_text="Instance types left out.")
 

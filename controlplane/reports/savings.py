@@ -32,7 +32,8 @@ _MOST_DAYS: Final = 31
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Amounts are nano-units. `percent` is decimal text; None where nothing was dedicated to compare with.
+    """Amounts are nano-units. `percent` is decimal text; None where nothing was dedicated to compare with, or
+    machines have no price: sharing would seem to save what nobody knows.
 
     Attributes:
         price: of the dedicated machine on the first day.
@@ -48,7 +49,7 @@ class Saving:
 
     @property
     def percent(self) -> str | None:
-        if not self.dedicated_nano:
+        if not self.dedicated_nano or self.unpriced:
             return None
         saved = 1 - Decimal(self.shared_nano) / Decimal(self.dedicated_nano)
         return f"{(saved * 100).quantize(Decimal('0.01'), ROUND_HALF_UP)}"

@@ -56,7 +56,9 @@ class TenantSavingSerializer(serializers.Serializer[Any]):
     percent = serializers.CharField(
         allow_null=True, help_text="Saved; below 0 where sharing costs more; null where it cannot be said."
     )
-    unpriced = serializers.BooleanField(help_text="Some calls have no price: `paid` is more than is said.")
+    unpriced = serializers.BooleanField(
+        help_text="Some calls or hosting have no price: `paid` is more than is said."
+    )
     dedicated_price = InstancePriceSerializer(help_text="With its day, region and source.")
     versions = VersionSavingSerializer(many=True, help_text="The 100 that were there longest.")
 

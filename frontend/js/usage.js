@@ -26,7 +26,7 @@ function draw(data) {
   const span = SPAN[data.bucket];
   const times = data.times.map((time) => Date.parse(data.bucket === "day" ? `${time}T00:00:00Z` : time) / 1000);
   // Each series is drawn from zero to the sum of those below and itself; the tallest is drawn first.
-  const sums = data.series.map((_, index) => times.map((_, at) => data.series.slice(0, index + 1).reduce((sum, part) => sum + part.values[at], 0)));
+  const sums = data.series.map((_, index) => times.map((_, at) => data.series.slice(0, index + 1).reduce((sum, part) => sum + (part.values[at] ?? 0), 0)));
   const write = writer(data);
   const bars = uPlot.paths.bars({ size: [0.62, 44], radius: times.length > 60 ? 0 : 0.18 });
   const axis = { stroke: paint("--muted"), font: `12px Geist, sans-serif`, ticks: { show: false } };
@@ -78,11 +78,11 @@ function tip(plot, data, write) {
   const head = document.createElement("strong");
   head.textContent = data.bucket === "day" ? data.times[at] : data.times[at].replace("T", " ").replace("Z", " UTC");
   const lines = data.series.flatMap((part, index) => {
-    if (!part.values[at]) return [];
+    if (part.values[at] === 0) return [];
     const [line, label, number, swatch] = ["div", "span", "span", "i"].map((tag) => document.createElement(tag));
     swatch.className = `swatch swatch-${hue(data, index)}`;
     label.append(swatch, part.name.length > 40 ? `${part.name.slice(0, 39)}…` : part.name);
-    number.textContent = write(part.values[at]);
+    number.textContent = part.values[at] === null ? data.unpriced : write(part.values[at]);
     line.append(label, number);
     return [line];
   });

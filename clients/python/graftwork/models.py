@@ -136,7 +136,7 @@ class UsageReport(msgspec.Struct, frozen=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """How a tenant stands, in nano-units (1e-9) of `currency`."""
+    """How a tenant stands, in nano-units (1e-9) of `currency`; with `unpriced` some usage is in no amount."""
 
     tenant: str
     currency: str
@@ -145,6 +145,7 @@ class Balance(msgspec.Struct, frozen=True):
     prepaid: int
     credit: int
     available: int
+    unpriced: bool = False
 
 
 class Invoice(msgspec.Struct, frozen=True):
@@ -189,6 +190,7 @@ class InvoiceLine(msgspec.Struct, frozen=True):
     adjusts: bool = False
     project: str = ""
     key_id: str = ""
+    key_name: str | None = None
     adapter: str = ""
     base_model: str = ""
     backend: str = ""
@@ -234,6 +236,7 @@ class CreditNoteLine(msgspec.Struct, frozen=True):
     adapter: str = ""
     base_model: str = ""
     key_id: str = ""
+    key_name: str | None = None
 
 
 class BillingDetails(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from controlplane.billing.pdfs import pdf_pieces
 from controlplane.errors import UnavailableError
 from controlplane.http.streaming import streamed
 
-_LINE_TEXTS: Final = ("project", "key_id", "adapter", "base_model", "backend", "item")
+_LINE_TEXTS: Final = ("project", "key_id", "key_name", "adapter", "base_model", "backend", "item")
 COLUMNS: Final = (
     "position", "invoice_position", "month", *_LINE_TEXTS, "amount_nano", "amount", "currency",
     "voids", *PARTY_COLUMNS,

@@ -8,7 +8,6 @@ from typing import Any, Final
 from django.template.loader import render_to_string
 
 from controlplane.billing.credit_notes.selectors import note_line_list
-from controlplane.billing.invoices.currency import decimal_text
 from controlplane.billing.invoices.files import item_title
 from controlplane.billing.models import CreditNote, CreditNotePdf
 from controlplane.billing.pdfs import pdf, pdf_claim, pdf_found, pdf_keep, pdfs_due
@@ -62,21 +61,14 @@ def html(note: CreditNote) -> str:
         "invoice": note.invoice,
         "name": tenant.name if tenant else note.tenant,
         "tax_title": tax_title(note.invoice),
-        "sums": note_sums(note),
         "lines": [
             (
                 line.invoice_line,
                 item_title(line.invoice_line.item) if line.invoice_line else "",
-                decimal_text(line.amount_nano),
+                line.amount_nano,
             )
             for line in lines[:MOST_LINES]
         ],
         "left_out": max(0, lines.count() - MOST_LINES),
     }
     return render_to_string("billing/credit_note.html", context)
-
-
-def note_sums(note: CreditNote) -> dict[str, str]:
-    """Its amounts as decimal text, by name."""
-    names = ("net", "tax", "total", "pre_payment", "post_payment")
-    return {name: decimal_text(getattr(note, f"{name}_nano")) for name in names}

@@ -52,10 +52,14 @@ class CreditNoteLineSerializer(serializers.ModelSerializer[CreditNoteLine]):
     adapter = serializers.CharField(source="invoice_line.adapter", default="")
     base_model = serializers.CharField(source="invoice_line.base_model", default="")
     key_id = serializers.CharField(source="invoice_line.key_id", default="")
+    key_name = serializers.CharField(source="invoice_line.key_name", allow_null=True, default="")
 
     class Meta:
         model = CreditNoteLine
-        fields = ("position", "invoice_position", "item", "adapter", "base_model", "key_id", "amount_nano")
+        fields = (
+            "position", "invoice_position", "item", "adapter", "base_model", "key_id", "key_name",
+            "amount_nano",
+        )  # fmt: skip
 
 
 class CreditedLineInput(StrictSerializer):

@@ -1,4 +1,4 @@
-"""How many digits a currency has behind the point (ISO 4217)."""
+"""How many digits a currency has behind the point (ISO 4217), and how amounts are written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _NONE: Final = (
     "XPF",
 )  # fmt: skip
 _THREE: Final = ("BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND")
+_SYMBOLS: Final = {"USD": "$", "EUR": "€", "GBP": "£"}
 _DIGITS: Final = dict.fromkeys(_NONE, 0) | dict.fromkeys(_THREE, 3)
 
 
@@ -37,3 +38,23 @@ def decimal_text(nano: int) -> str:
 def minor_text(nano: int, currency: str) -> str:
     """An amount of whole minor units, as `12.30`."""
     return f"{Decimal(nano).scaleb(-NANO_DIGITS):,.{minor_digits(currency)}f}"
+
+
+def money(nano: int, currency: str) -> str:
+    """An amount as people read it, everywhere: `$1,234.50`, `-$0.000018`, `12.30 CHF`.
+
+    With the currency's digits, and those more that say something.
+    """
+    whole, _, rest = f"{Decimal(abs(nano)).scaleb(-NANO_DIGITS):,.9f}".partition(".")
+    rest = rest.rstrip("0").ljust(minor_digits(currency), "0")
+    text = f"{whole}.{rest}" if rest else whole
+    sign = "-" if nano < 0 else ""
+    return f"{sign}{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{sign}{text} {currency}"
+
+
+def money_rounded(nano: int, currency: str) -> str:
+    """The same to the nearest minor unit, for headlines; what is below one whole unit to its digits."""
+    if abs(nano) < 10**NANO_DIGITS:
+        return money(nano, currency)
+    unit = minor_unit(currency)
+    return money((2 * nano + unit) // (2 * unit) * unit, currency)

@@ -23,7 +23,7 @@ CONTENT_TYPES: Final[dict[Form, str]] = {
     "parquet": "application/vnd.apache.parquet",
     "pdf": "application/pdf",
 }
-_TEXTS: Final = ("month", "project", "key_id", "adapter", "base_model", "backend", "item")
+_TEXTS: Final = ("month", "project", "key_id", "key_name", "adapter", "base_model", "backend", "item")
 _NUMBERS: Final = ("quantity", "unit_nano", "per", "amount_nano")
 COLUMNS: Final = (
     "position", *_TEXTS, *_NUMBERS, "amount", "currency", "adjusts", "unpriced", *PARTY_COLUMNS,

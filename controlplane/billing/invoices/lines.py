@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from django.db.models import Sum
 from django.db.models.functions import TruncMonth
@@ -15,6 +15,7 @@ from controlplane.billing.ledger.posting import wanted
 from controlplane.billing.models import Invoice, InvoiceLine, UsagePosting
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import Subject, quantity_marks
+from controlplane.tenants.selectors import api_key_names
 
 
 def month_end(month: dt.date) -> dt.date:
@@ -38,6 +39,13 @@ def lines_make(*, invoice: Invoice, prices: PriceList) -> list[InvoiceLine]:
     for position, line in enumerate(lines, start=1):
         line.position = position
     return lines
+
+
+def key_names_keep(lines: Sequence[InvoiceLine], *, tenant: str) -> None:
+    """Copies into unsaved lines what their keys are called now: so a finalized invoice names them."""
+    names = api_key_names(tenant=tenant, public_ids=[line.key_id for line in lines])
+    for line in lines:
+        line.key_name = names.get(line.key_id, "")
 
 
 def _priced(invoice: Invoice) -> Iterator[InvoiceLine]:

@@ -7,16 +7,14 @@ from typing import Any, Final
 
 from django.template.loader import render_to_string
 
-from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.files import item_title
-from controlplane.billing.invoices.selectors import line_list
+from controlplane.billing.invoices.selectors import key_names, line_list
 from controlplane.billing.models import Invoice, InvoicePdf
 from controlplane.billing.pdfs import pdf as pdf
 from controlplane.billing.pdfs import pdf_claim, pdf_found, pdf_keep, pdfs_due
 from controlplane.billing.taxes.selectors import tax_title
 from controlplane.queue import enqueue
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.selectors import api_key_names
 
 logger = logging.getLogger(__name__)
 
@@ -65,27 +63,14 @@ def html(invoice: Invoice) -> str:
     lines = line_list(invoice=invoice)
     count = lines.count()
     shown = list(lines[:MOST_LINES])
-    names = api_key_names(tenant=invoice.tenant, public_ids=[line.key_id for line in shown])
+    names = key_names(invoice=invoice, lines=shown)
     tenant = Tenant.objects.filter(pk=invoice.tenant).first()
-    sums = ("lines", "carried_in", "credits", "prepaid", "carried_out")
     context: dict[str, Any] = {
         "invoice": invoice,
         "name": tenant.name if tenant else invoice.tenant,
-        "shortfall": minor_text(invoice.shortfall_nano, invoice.currency),
-        "due": minor_text(invoice.due_nano, invoice.currency),
-        "net": decimal_text(invoice.net_nano),
-        "tax": minor_text(invoice.tax_nano, invoice.currency),
         "tax_title": tax_title(invoice),
-        "sums": {name: decimal_text(getattr(invoice, f"{name}_nano")) for name in sums},
         "lines": [
-            {
-                "line": line,
-                "key": names.get(line.key_id, ""),
-                "title": item_title(line.item),
-                "amount": None if line.amount_nano is None else decimal_text(line.amount_nano),
-                "unit": None if line.unit_nano is None else decimal_text(line.unit_nano),
-            }
-            for line in shown
+            {"line": line, "key": names[line.key_id], "title": item_title(line.item)} for line in shown
         ],
         "left_out": max(0, count - MOST_LINES),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import QuerySet
@@ -9,6 +10,7 @@ from django.db.models import QuerySet
 from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.models import Invoice, InvoiceLine
 from controlplane.errors import NotFoundError
+from controlplane.tenants.selectors import api_key_names
 
 
 def invoice_list(*, tenant: str | None) -> QuerySet[Invoice]:
@@ -28,6 +30,14 @@ def invoice_get(*, invoice_id: int, tenant: str | None = None) -> Invoice:
 def line_list(*, invoice: Invoice) -> QuerySet[InvoiceLine]:
     """The invoice's lines in their order."""
     return InvoiceLine.objects.filter(invoice=invoice).select_related("invoice").order_by("position")
+
+
+def key_names(*, invoice: Invoice, lines: Iterable[InvoiceLine]) -> dict[str, str]:
+    """What the lines' keys are called, by public id: as it was kept, or as they are called now."""
+    kept = {line.key_id: line.key_name for line in lines}
+    missing = [key_id for key_id, name in kept.items() if name is None]
+    found = api_key_names(tenant=invoice.tenant, public_ids=missing) if missing else {}
+    return {key_id: found.get(key_id, "") if name is None else name for key_id, name in kept.items()}
 
 
 def invoice_told(invoice: Invoice) -> dict[str, Any]:

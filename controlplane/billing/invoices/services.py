@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.billing.invoices.currency import minor_unit
-from controlplane.billing.invoices.lines import lines_make, month_end
+from controlplane.billing.invoices.lines import key_names_keep, lines_make, month_end
 from controlplane.billing.invoices.months import months_open
 from controlplane.billing.invoices.rendering import RENDER_TASK
 from controlplane.billing.invoices.selectors import invoice_told
@@ -180,6 +180,7 @@ def _drop_empty(invoice: Invoice) -> None:
 def _fill(invoice: Invoice, prices: PriceList) -> _Draws:
     """Saves the invoice with its lines anew; what pays it."""
     lines = lines_make(invoice=invoice, prices=prices)
+    key_names_keep(lines, tenant=invoice.tenant)
     invoice.lines_nano = sum(line.amount_nano or 0 for line in lines)
     invoice.unpriced = any(line.amount_nano is None for line in lines)
     invoice.carried_in_nano = _carried(invoice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
 from rest_framework.request import Request
@@ -13,8 +14,9 @@ from rest_framework.response import Response
 from controlplane.billing.filters import EntryFilter
 from controlplane.billing.invoices.selectors import invoice_get
 from controlplane.billing.ledger.credits import credit_grant, entry_reverse, payment_record
-from controlplane.billing.ledger.selectors import Balance, balance, entry_get, entry_list, grant_list
+from controlplane.billing.ledger.selectors import balance, entry_get, entry_list, grant_list
 from controlplane.billing.models import CreditGrant, JournalEntry
+from controlplane.billing.price_list import PriceList
 from controlplane.billing.serializers import (
     BalanceSerializer,
     CreditInput,
@@ -23,8 +25,10 @@ from controlplane.billing.serializers import (
     PaymentInput,
     ReversalInput,
 )
+from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.idempotency.api import idempotent
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
@@ -38,7 +42,7 @@ class BalanceApi(ObjectApi[Any]):
     @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request) -> Response:
         """How the tenant stands; amounts in nano-units. Use of the last minutes may not be in it yet."""
-        return _balance(balance(tenant=request_tenant(request).pk))
+        return _balance(request_tenant(request))
 
 
 class TenantBalanceApi(ObjectApi[Any]):
@@ -49,7 +53,7 @@ class TenantBalanceApi(ObjectApi[Any]):
     @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """How a tenant stands; amounts in nano-units."""
-        return _balance(balance(tenant=tenant_get(slug=slug).pk))
+        return _balance(tenant_get(slug=slug))
 
 
 class JournalApi(generics.ListAPIView[JournalEntry]):
@@ -139,5 +143,8 @@ class EntryReversalApi(generics.GenericAPIView[JournalEntry]):
         return Response(JournalEntrySerializer(undone).data, status.HTTP_201_CREATED)
 
 
-def _balance(found: Balance) -> Response:
-    return Response(BalanceSerializer(found).data)
+def _balance(tenant: Tenant) -> Response:
+    prices = PriceList.load()
+    unpriced = unbilled_unpriced(tenant=tenant, today=timezone.now().date(), prices=prices)
+    found = balance(tenant=tenant.pk, currency=prices.currency())
+    return Response(BalanceSerializer(found, context={"unpriced": unpriced}).data)

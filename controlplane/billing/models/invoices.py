@@ -106,6 +106,12 @@ class InvoiceLine(models.Model):
     month = models.DateField(help_text="Of the usage; before the invoice's month it is an adjustment.")
     project = models.CharField(max_length=200, blank=True)
     key_id = models.CharField(max_length=200, blank=True)
+    key_name = models.CharField(
+        max_length=100,
+        null=True,
+        blank=True,
+        help_text="As it was when the invoice was finalized; null: finalized before names were kept.",
+    )
     adapter = models.CharField(max_length=200, blank=True, help_text="Name; '' for the base alone.")
     base_model = models.CharField(max_length=200, blank=True)
     backend = models.CharField(max_length=200, blank=True)

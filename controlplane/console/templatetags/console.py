@@ -15,11 +15,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from controlplane.billing.invoices.currency import money, money_rounded
 from controlplane.billing.taxes.selectors import rate_text
 
 register = template.Library()
+register.filter("money", money)
+register.filter("rounded", money_rounded)
 
-_SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 _BADGES = {"ready": "ok", "refused": "danger", "validating": "info", "pending": "info"}
 
 
@@ -116,36 +118,6 @@ def compact(value: int) -> str:
 def as_json(value: object) -> str:
     """JSON as a person reads it."""
     return json.dumps(value, ensure_ascii=False)
-
-
-@register.filter
-def money(price: str | None, currency: str) -> str:
-    """A price to four significant digits, at least cents; "" when there is none."""
-    if price is None:
-        return ""
-    value = Decimal(price)
-    places = 2 if value >= 1 or value == 0 else max(2, 3 - value.adjusted())
-    text = f"{value:,.{places}f}"
-    return f"{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{text} {currency}"
-
-
-@register.filter
-def exact(nano: int, currency: str) -> str:
-    """Nano-units with every digit that says something, at least cents: `1.515 USD` is `$1.515`."""
-    whole, _, rest = f"{Decimal(nano).scaleb(-9):,.9f}".partition(".")
-    text = f"{whole}.{rest.rstrip('0'):0<2}"
-    sign, text = ("-", text[1:]) if text.startswith("-") else ("", text)
-    return f"{sign}{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{sign}{text} {currency}"
-
-
-@register.filter
-def rounded(nano: int, currency: str) -> str:
-    """Nano-units to the hundredth, as a headline; less than that to its digits."""
-    value = Decimal(nano).scaleb(-9)
-    if value and abs(value) < 1:
-        return exact(nano, currency)
-    sign, text = ("-" if value < 0 else ""), f"{abs(value):,.2f}"
-    return f"{sign}{_SYMBOLS[currency]}{text}" if currency in _SYMBOLS else f"{sign}{text} {currency}"
 
 
 @register.filter

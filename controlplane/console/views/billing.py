@@ -11,14 +11,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from controlplane.billing.credit_notes.selectors import credit_note_list
-from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.download import invoice_download
 from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
-from controlplane.billing.invoices.selectors import invoice_get, invoice_list, line_list
+from controlplane.billing.invoices.selectors import invoice_get, invoice_list, key_names, line_list
 from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano, invoices_open
 from controlplane.billing.models import BudgetNotice
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.selectors import tax_title, treatment_list
+from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.console.pages import tenant_page
 from controlplane.console.spend import budget_state
 from controlplane.console.views.credit_notes import notes_of
@@ -28,7 +28,6 @@ from controlplane.limits.models import ScopeLimits
 from controlplane.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
-from controlplane.tenants.selectors import api_key_names
 from gateway.wire_limits import budget_period
 
 SHOWN: Final = 60
@@ -40,36 +39,22 @@ LINES: Final = 500
 @tenant_page(Permission.BILLING_READ)
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """How the tenant stands, and its invoices."""
-    found = balance(tenant=tenant.pk)
+    prices = PriceList.load()
+    found = balance(tenant=tenant.pk, currency=prices.currency())
     limits = tenant_limits_get(tenant=tenant)
     invoices = list(invoice_list(tenant=tenant.pk)[:SHOWN])
     unpaid = invoices_open(tenant=tenant.pk, invoices=invoices)
     context = {
         "currency": found.currency,
+        "balance": found,
+        "unpriced": unbilled_unpriced(tenant=tenant, today=timezone.now().date(), prices=prices),
         "taken_back": found.prepaid < 0,
-        "sums": {
-            name: decimal_text(getattr(found, name))
-            for name in ("unbilled", "receivable", "prepaid", "credit", "available")
-        },
-        "credits": [(grant, decimal_text(left)) for grant, left in grants_left(tenant=tenant.pk)],
-        "budget": None if limits.budget_nano is None else decimal_text(limits.budget_nano),
-        "budget_state": budget_state(limits=limits, prices=PriceList.load()),
+        "credits": grants_left(tenant=tenant.pk),
+        "budget_state": budget_state(limits=limits, prices=prices),
         "limits": limits,
-        "available": found.available,
         "notice": _notice(limits),
-        "invoices": [
-            (
-                row,
-                decimal_text(row.lines_nano),
-                minor_text(row.due_nano, row.currency),
-                minor_text(unpaid.get(row.pk, 0), row.currency),
-                row.pk in unpaid,
-            )
-            for row in invoices
-        ],
-        "notes": [
-            (note, decimal_text(note.total_nano)) for note in credit_note_list(tenant=tenant.pk)[:SHOWN]
-        ],
+        "invoices": [(row, unpaid.get(row.pk, 0)) for row in invoices],
+        "notes": credit_note_list(tenant=tenant.pk)[:SHOWN],
         "treatments": treatment_list(tenant=tenant.pk)[:SHOWN],
         **parties_context(tenant.pk),
     }
@@ -92,27 +77,13 @@ def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
     found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
     lines = line_list(invoice=found)
     shown = list(lines[:LINES])
-    names = api_key_names(tenant=tenant.pk, public_ids=[line.key_id for line in shown])
-    sums = ("lines", "carried_in", "credits", "prepaid", "carried_out")
+    names = key_names(invoice=found, lines=shown)
     context = {
         "invoice": found,
-        "sums": {name: decimal_text(getattr(found, f"{name}_nano")) for name in sums},
-        "shortfall": minor_text(found.shortfall_nano, found.currency),
-        "due": minor_text(found.due_nano, found.currency),
-        "open": minor_text(invoice_open_nano(invoice=found), found.currency),
-        "net": decimal_text(found.net_nano),
-        "tax": minor_text(found.tax_nano, found.currency),
+        "open": invoice_open_nano(invoice=found),
         "tax_title": tax_title(found),
         "notes": notes_of(found),
-        "lines": [
-            (
-                line,
-                item_title(line.item),
-                None if line.amount_nano is None else decimal_text(line.amount_nano),
-                names.get(line.key_id, ""),
-            )
-            for line in shown
-        ],
+        "lines": [(line, item_title(line.item), names[line.key_id]) for line in shown],
         "left_out": max(0, lines.count() - LINES),
         "forms": [form for form in CONTENT_TYPES if form != "pdf" or found.is_final],
     }

@@ -6,6 +6,7 @@ import uuid
 from typing import Any, Final
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -13,7 +14,6 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.billing.credit_notes.files import credit_note_download
-from controlplane.billing.credit_notes.rendering import note_sums
 from controlplane.billing.credit_notes.selectors import (
     credit_note_get,
     credit_note_list,
@@ -22,7 +22,6 @@ from controlplane.billing.credit_notes.selectors import (
     note_line_list,
 )
 from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
-from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
 from controlplane.billing.invoices.selectors import invoice_get, line_list
 from controlplane.billing.ledger.selectors import invoice_open_nano
@@ -75,13 +74,12 @@ def _shown(note: CreditNote) -> dict[str, Any]:
     lines = note_line_list(credit_note=note)
     return {
         "note": note,
-        "sums": note_sums(note),
         "tax_title": tax_title(note.invoice),
         "lines": [
             (
                 line.invoice_line,
                 item_title(line.invoice_line.item) if line.invoice_line else "",
-                decimal_text(line.amount_nano),
+                line.amount_nano,
             )
             for line in lines[:LINES]
         ],
@@ -114,15 +112,9 @@ def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
     context = {
         "invoice": found,
         "tax_title": tax_title(found),
-        "net": decimal_text(found.net_nano),
-        "tax": minor_text(found.tax_nano, found.currency),
-        "shortfall": minor_text(found.shortfall_nano, found.currency),
-        "due": minor_text(found.due_nano, found.currency),
-        "open": decimal_text(invoice_open_nano(invoice=found)),
+        "open": invoice_open_nano(invoice=found),
         "left": left,
-        "left_net": decimal_text(left.net),
-        "left_tax": decimal_text(left.tax),
-        "lines": [(line, item_title(line.item), decimal_text(max(0, rest[line.pk]))) for line in lines],
+        "lines": [(line, item_title(line.item), max(0, rest[line.pk])) for line in lines],
         "notes": notes_of(found),
         "reasons": CreditNote.Reason.choices,
         "once": uuid.uuid4().hex,
@@ -149,10 +141,9 @@ def issue(request: HttpRequest, invoice: int) -> HttpResponse:
     return redirect("console:staff-invoice", invoice=invoice)
 
 
-def notes_of(invoice: Invoice) -> list[tuple[CreditNote, str]]:
-    """Its credit notes, newest first, with their totals."""
-    notes = credit_note_list(tenant=invoice.tenant).filter(invoice=invoice)
-    return [(note, decimal_text(note.total_nano)) for note in notes[:LINES]]
+def notes_of(invoice: Invoice) -> QuerySet[CreditNote]:
+    """Its credit notes, newest first."""
+    return credit_note_list(tenant=invoice.tenant).filter(invoice=invoice)[:LINES]
 
 
 def _values(request: HttpRequest) -> dict[str, Any]:

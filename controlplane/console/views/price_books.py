@@ -11,7 +11,6 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.billing.invoices.currency import decimal_text, minor_text
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list
 from controlplane.billing.invoices.services import invoice_finalize
 from controlplane.billing.models import PriceBook
@@ -99,11 +98,7 @@ def add(request: HttpRequest, name: str) -> HttpResponse:
 @staff_page
 def invoices(request: HttpRequest) -> HttpResponse:
     """Everybody's invoices, newest first."""
-    found = [
-        (row, decimal_text(row.lines_nano), minor_text(row.due_nano, row.currency))
-        for row in invoice_list(tenant=None)[:SHOWN]
-    ]
-    return render(request, "staff/invoices.html", {"invoices": found})
+    return render(request, "staff/invoices.html", {"invoices": invoice_list(tenant=None)[:SHOWN]})
 
 
 @require_POST

@@ -87,8 +87,13 @@ def _blended(**values: Any) -> dict[str, Any]:
     listed = found.by_list_price
     return {
         "price": found.price,
-        "by_throughput": f"{found.by_throughput:.6f}",
+        "by_throughput": _nano(found.by_throughput),
         "throughput": f"{found.throughput:.3f}",
-        "by_list_price": None if listed is None else f"{listed:.6f}",
+        "by_list_price": None if listed is None else _nano(listed),
         "book_currency": PriceList.load().currency(),
     }
+
+
+def _nano(price: Decimal) -> int:
+    """To a millionth of the currency: a computed price has no last digit."""
+    return round(price * 10**6) * 1000

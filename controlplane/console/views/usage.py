@@ -67,7 +67,6 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "count": found.count,
         "chart": _chart(found, asked, names),
         "limits": limits if any(getattr(limits, name) is not None for name in limits.AMOUNTS) else None,
-        "budget": None if limits.budget_nano is None else f"{limits.budget_nano * Decimal('1e-9'):f}",
     }
     return render(request, "console/usage.html", context, status=422 if error else 200)
 
@@ -181,11 +180,10 @@ def _drill(request: HttpRequest, asked: Question, line: Line) -> str:
 
 def _change(now: UsageRow, before: UsageRow, measure: str) -> str:
     """By how much it changed against the period before; '' where there was nothing, or a price is unknown."""
-    if measure == "price" and (now.unpriced or before.unpriced):
+    amount, was = measured(now, measure), measured(before, measure)
+    if amount is None or not was:
         return ""
-    if not (was := measured(before, measure)):
-        return ""
-    return f"{(measured(now, measure) - was) * 100 / was:+.1f} %"
+    return f"{(amount - was) * 100 / was:+.1f} %"
 
 
 def _chart(found: Explored, asked: Question, names: dict[str, str]) -> dict[str, object]:
@@ -195,11 +193,17 @@ def _chart(found: Explored, asked: Question, names: dict[str, str]) -> dict[str,
         "bucket": asked.bucket,
         "measure": asked.measure,
         "currency": found.currency,
+        "unpriced": _("unpriced"),
         "series": [
             {
                 "name": _("Others") if line is found.others else _title(line, asked, names),
-                "values": [float(measured(row, asked.measure)) for row in line.series],
+                "values": [_drawn(measured(row, asked.measure)) for row in line.series],
             }
             for line in all_lines(found)
         ],
     }
+
+
+def _drawn(amount: Decimal | None) -> float | None:
+    """What has no price has no bar, and is named where the others' amounts are."""
+    return None if amount is None else float(amount)

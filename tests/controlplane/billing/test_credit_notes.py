@@ -267,7 +267,7 @@ def test_by_the_pages(priced: Tenant) -> None:
     ):  # fmt: skip
         page = member.get(path).content.decode()
         assert "ACME-CN000001" in page, path
-        assert "0.060000000" in page, path
+        assert "$0.06<" in page, path
         assert "VAT" in page, path
     assert member.get(f"/t/acme/billing/credit-notes/{note.pk}/csv").status_code == 200
     assert member.get(f"/t/acme/billing/credit-notes/{note.pk}/pdf").status_code == 503

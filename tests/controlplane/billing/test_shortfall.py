@@ -100,7 +100,7 @@ def test_who_uses_nothing_any_more_gets_an_invoice_of_it_alone(bounced: Tenant) 
     assert invoices_draft_due(today=dt.date(2024, 5, 2)) == 0
     document = html(final)
     assert "taken back after its use" in document
-    assert "3.00 USD" in document
+    assert "$3.00" in document
     assert json.loads(invoice_json(final))["shortfall_nano"] == 300 * CENT
     assert invoice_told(final)["shortfall"] == "3.00"
 
@@ -150,6 +150,6 @@ def test_rest_and_pages_tell_it(bounced: Tenant) -> None:
     told = member.get(f"/api/v1/invoices/{found.pk}").json()
     assert (told["shortfall_nano"], told["due_nano"]) == (300 * CENT, 300 * CENT)
     page = member.get(f"/t/acme/billing/invoices/{found.pk}/").content.decode()
-    assert 'data-testid="invoice-shortfall">3.00 USD' in page
+    assert 'data-testid="invoice-shortfall">$3.00' in page
     page = staff.get(f"/staff/invoices/{found.pk}/").content.decode()
-    assert 'data-testid="staff-invoice-shortfall">3.00 USD' in page
+    assert 'data-testid="staff-invoice-shortfall">$3.00' in page

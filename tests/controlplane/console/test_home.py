@@ -16,6 +16,7 @@ from controlplane.billing.invoices.rendering import html
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger.credits import payment_record
 from controlplane.catalog.models import BaseModel
+from controlplane.console.home_figures import HEIGHT
 from controlplane.limits.services import tenant_limits_set
 from controlplane.metering.models import UsageHour, UsageRollup
 from controlplane.metering.requests import ttft_ms_of
@@ -68,6 +69,25 @@ def test_figures_are_those_of_the_range(dev: Client, base: BaseModel, acme: Team
     assert "60.0k" not in page
     month = text_of(dev, "/t/acme/?days=30")
     assert "39.0k" in shown(month, "home-tokens")
+
+
+@pytest.mark.usefixtures("priced")
+def test_a_day_of_which_some_has_no_price_is_no_low_bar(dev: Client, acme: Team) -> None:
+    today = timezone.now().date()
+    priced = text_of(dev, "/t/acme/?days=7")
+    assert "data-unpriced" not in priced
+    assert re.search(rf"<title>{today}: \$[0-9.]+</title>", priced)
+    UsageRollup.objects.create(
+        day=today - dt.timedelta(days=1), tenant="acme", project="default", key_id="k", adapter="", alias="",
+        base_model="unpriced", backend="worker", status="ok", requests=1, prompt_tokens=9, cached_tokens=0,
+        completion_tokens=0,
+    )  # fmt: skip
+    page = text_of(dev, "/t/acme/?days=7")
+    (bar,) = re.findall(r'<rect [^>]*y="([0-9.]+)"[^>]*height="([0-9.]+)"[^>]*data-unpriced><title>', page)
+    assert (float(bar[0]), float(bar[1])) == (0, HEIGHT)
+    assert "and what has no price</title>" in page
+    assert "partly unpriced" in shown(page, "home-spend")
+    assert "and what has no price, on 1 pale bar" in shown(page, "home-spend")
 
 
 def test_today_is_shown_by_the_hour(dev: Client, acme: Team) -> None:

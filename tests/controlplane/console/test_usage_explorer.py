@@ -131,6 +131,25 @@ def test_where_a_price_is_unknown_nothing_is_compared(dev: Client, unpriced: dt.
     assert re.search(r"-[0-9.]+ %", text_of(dev, {"group": "project"})), "tokens are"
 
 
+@pytest.mark.usefixtures("priced")
+def test_what_has_no_price_stands_first_and_is_drawn_as_none(dev: Client) -> None:
+    book(used(500, project="dear"), used(1, project="unknown", base_model="unpriced"))
+    rows = exported(dev, measure="price", group="project")
+    assert [(row["project"], row["price"] == "unpriced") for row in rows[:2]] == [
+        ("unknown", True), ("dear", False),
+    ]  # fmt: skip
+    drawn = chart(text_of(dev, {"measure": "price", "group": "project"}))
+    assert [part["values"][0] is None for part in drawn["series"]] == [True, False]
+    assert drawn["series"][0]["values"][1] == 0, "nothing was used"
+    assert drawn["unpriced"] == "unpriced"
+    answer = dev.get(
+        "/t/acme/usage/export", {**RANGE, "form": "json", "group": "project", "measure": "price"}
+    )
+    told = json.loads(answer.content)
+    assert [(row["price"] is None, row["unpriced"]) for row in told["rows"]] == [(True, True), (False, False)]
+    assert (told["total"]["price"], told["total"]["unpriced"]) == (None, True)
+
+
 def test_what_has_no_adapter_and_no_alias_is_two_filters(dev: Client) -> None:
     book(used(10), used(20, adapter=engine("pirate")), used(40, alias="prod"))
     nothing = {"adapter": "", "alias": "", "none": ["adapter", "alias"], "group": "key"}

@@ -102,13 +102,15 @@ def test_the_measured_saving_is_of_hours_that_were() -> None:
             _hosted("adapter", 3600, hour=hour, adapter=adapter, tenant="acme", tier="placed", deployment="d")
         _hosted("adapter", 3600, hour=hour, adapter="a", tenant="acme", tier="placed", deployment="d2")
         _hosted("adapter", 3600, hour=hour, adapter="z", tenant="acme", tier="stored")
-    _hosted("instance", 3600, instance_type="ml.unknown", deployment="e")
     asked: dict[str, Any] = {"start": DAY, "end": DAY, "dedicated_type": "ml.g5.2xlarge", "region": REGION}
     saving = saving_measured(**asked, tier="placed")
     assert saving.adapter_seconds == 3 * 86_400
     assert saving.percent == "33.33"
-    assert saving.unpriced == ("ml.unknown",)
     assert saving_measured(**asked, tier="stored").percent == "-100.00"
+    _hosted("instance", 3600, instance_type="ml.unknown", deployment="e")
+    unknown = saving_measured(**asked, tier="placed")
+    assert (unknown.unpriced, unknown.percent) == (("ml.unknown",), None)
+    assert unknown.shared_nano == saving.shared_nano
     nothing = asked | {"start": dt.date(2026, 1, 1), "end": dt.date(2026, 1, 1)}
     assert saving_measured(**nothing, tier="placed").percent is None
 

@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.billing.services import price_book_create, price_set
+from controlplane.billing.models import PriceBook
+from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.reports.instance_prices import instance_price_set
 from controlplane.tenants.models import Tenant
@@ -104,6 +105,19 @@ def test_what_is_unpriced_states_no_saving(client: Client, tenant: Tenant) -> No
     found = saving(client, tenant).json()
     assert (found["percent"], found["unpriced"]) == (None, True)
     assert found["paid"] == "2.000000000", "what has a price"
+
+
+@pytest.mark.usefixtures("priced")
+def test_hosting_without_a_price_states_no_saving_either(client: Client, tenant: Tenant) -> None:
+    hosted("acme", "pirate", 3, tier="placed")
+    used("acme", 2000)
+    assert saving(client, tenant, tier="placed").json()["unpriced"] is False
+    hosting_price_set(
+        book=PriceBook.objects.get(), kind="adapter_hour", base_model="other", nano=5,
+        effective_from=dt.date(2026, 1, 1),
+    )  # fmt: skip
+    found = saving(client, tenant, tier="placed").json()
+    assert (found["percent"], found["unpriced"]) == (None, True)
 
 
 @pytest.mark.usefixtures("priced")

@@ -1,0 +1,132 @@
+"""What has no price is told wherever there is an amount that it is not in."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from controlplane.billing.invoices.services import invoice_draft
+from controlplane.billing.models import PriceBook
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.services import hosting_price_set
+from controlplane.billing.unpriced import hosting_unpriced, unbilled_unpriced
+from controlplane.limits.services import tenant_limits_set
+from controlplane.metering.models import HostingHour
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Role
+from controlplane.tenants.services import user_create
+from tests.controlplane.billing.test_invoices import JANUARY, finalized, priced, use
+from worker_engine.protocol import engine_name
+
+__all__ = ["priced"]
+pytestmark = pytest.mark.django_db
+
+
+def today() -> dt.date:
+    return timezone.now().date()
+
+
+def placed(adapter: str, base: str = "tiny", *, day: dt.date | None = None) -> None:
+    """An hour of an adapter on a deployment."""
+    HostingHour.objects.create(
+        tenant="acme", day=day or today(), hour=0, kind="adapter", tier="placed", base_model=base,
+        adapter=engine_name(tenant="acme", adapter=adapter, version=1, sha256="ab" * 32), deployment="d",
+        instance_type="", quantity_seconds=3600,
+    )  # fmt: skip
+
+
+def hour_price(base_model: str, adapter: str = "") -> None:
+    hosting_price_set(
+        book=PriceBook.objects.get(), kind="adapter_hour", effective_from=JANUARY, nano=10,
+        base_model=base_model, adapter=adapter,
+    )  # fmt: skip
+
+
+def clients(tenant: Tenant) -> tuple[Client, Client]:
+    """A billing member and staff."""
+    member, staff = Client(), Client()
+    member.force_login(
+        user_create(email="b@acme.test", password="long-enough-7", tenant=tenant, role=Role.BILLING)
+    )
+    staff.force_login(user_create(email="s@graft.test", password="long-enough-7", is_staff=True))
+    return member, staff
+
+
+def text(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    return answer.content.decode()
+
+
+def test_a_balance_says_that_some_usage_is_not_in_it(priced: Tenant) -> None:
+    member, staff = clients(priced)
+    use(str(today()), 1000)
+    paths = ("/api/v1/billing", "/api/v1/tenants/acme/billing")
+    assert [c.get(path).json()["unpriced"] for c, path in zip((member, staff), paths, strict=True)] == [
+        False,
+        False,
+    ]
+    assert "unpriced" not in text(member, "/t/acme/billing/")
+    assert "unpriced" not in text(staff, "/staff/tenants/acme/")
+    use(str(today()), 1, base="unknown")
+    assert [c.get(path).json()["unpriced"] for c, path in zip((member, staff), paths, strict=True)] == [
+        True,
+        True,
+    ]
+    assert 'data-testid="unbilled-unpriced"' in text(member, "/t/acme/billing/")
+    assert 'data-testid="available-unpriced"' in text(staff, "/staff/tenants/acme/")
+
+
+def test_earlier_months_are_told_by_their_drafts(priced: Tenant) -> None:
+    asked: dict[str, Any] = {"tenant": priced, "today": today(), "prices": PriceList.load()}
+    use("2026-01-05", 100_000)
+    use("2026-01-06", 77, base="unknown")
+    invoice_draft(tenant="acme", month=JANUARY)
+    assert unbilled_unpriced(**asked)
+    invoice = finalized(JANUARY, allow_unpriced=True)
+    assert not unbilled_unpriced(**asked)
+    _, staff = clients(priced)
+    page = text(staff, f"/staff/invoices/{invoice.pk}/")
+    assert "Some usage has no price" in page
+    assert page.count(">unpriced<") == 1, "its line is no zero"
+
+
+def test_a_budget_says_that_what_is_spent_may_be_more(priced: Tenant) -> None:
+    tenant_limits_set(tenant=priced, budget_nano=10**12)
+    member, _ = clients(priced)
+    use(str(today()), 1000)
+    for path in ("/t/acme/billing/", "/t/acme/"):
+        assert 'data-testid="budget-unpriced"' not in text(member, path)
+    use(str(today()), 1, base="unknown")
+    for path in ("/t/acme/billing/", "/t/acme/"):
+        assert 'data-testid="budget-unpriced"' in text(member, path)
+
+
+def test_time_without_a_price_is_found_as_the_books_would(priced: Tenant) -> None:
+    days: dict[str, Any] = {"tenant": "acme", "start": today(), "end": today()}
+    placed("pirate")
+    placed("poet", "other")
+    assert not hosting_unpriced(**days, prices=PriceList.load()), "the operator asks no price for time"
+    hour_price("tiny")
+    assert hosting_unpriced(**days, prices=PriceList.load())
+    hour_price("other", "acme/poet")
+    assert not hosting_unpriced(**days, prices=PriceList.load()), "its own price is enough"
+    placed("another", "other")
+    assert hosting_unpriced(**days, prices=PriceList.load())
+
+
+def test_a_price_for_all_adapters_is_found_without_reading_each(priced: Tenant) -> None:
+    hour_price("tiny")
+    for number in range(50):
+        placed(f"bot-{number}")
+    prices = PriceList.load()
+    with CaptureQueriesContext(connection) as found:
+        assert not hosting_unpriced(tenant="acme", start=today(), end=today(), prices=prices)
+    assert len(found) == 1
+    assert "DISTINCT" in found[0]["sql"]
