@@ -92,12 +92,6 @@ class HostingQuantities:
             found[row["day"]][subject] += int(row["total"])
         return found
 
-    def bases(self, *, tenant: str, start: dt.date, end: dt.date) -> list[tuple[dt.date, str, str]]:
-        """(day, item, base model) of what was there on these days: few, however many adapters."""
-        rows = self._hours(tenant).filter(day__range=(start, end)).order_by()
-        found = rows.values_list("day", "kind", "base_model").distinct()
-        return [(day, _HOSTED[HostingKind(kind)], base) for day, kind, base in found]
-
     def _hours(self, tenant: str) -> QuerySet[HostingHour]:
         hours = HostingHour.objects.filter(tenant=tenant, kind__in=_HOSTED)
         return hours.exclude(Q(kind=HostingKind.ADAPTER) & ~Q(tier="placed"))

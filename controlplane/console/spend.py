@@ -60,5 +60,5 @@ def budget_state(*, limits: ScopeLimits, prices: PriceList) -> BudgetState | Non
     start = now.astimezone(dt.UTC).date()
     start, last = start.replace(day=1) if kind == "month" else start, end.date() - dt.timedelta(days=1)
     spent = spent_nano(tenant=limits.tenant_id, key_id=None, start=start, end=last, prices=prices)
-    unpriced = usage_unpriced(tenant=limits.tenant, start=start, end=last, prices=prices)
+    unpriced = usage_unpriced(tenant=limits.tenant_id, start=start, end=last)
     return BudgetState(name, limits.budget_nano, spent, end, unpriced)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.utils import timezone
-
 from controlplane.adapters.models import AdapterQuota
 from controlplane.adapters.quotas import quota_get, quota_use
 from controlplane.billing.ledger.selectors import balance
 from controlplane.billing.models import TaxKind
-from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.selectors import treatment_list
 from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.console.amounts import nano_shown
@@ -25,15 +22,14 @@ from controlplane.tenants.models import Tenant
 
 def tenant_context(found: Tenant) -> dict[str, Any]:
     """The page's context: books, limits, quota, taxes, deletion."""
-    prices, limits = PriceList.load(), tenant_limits_get(tenant=found)
-    how = balance(tenant=found.pk, currency=prices.currency())
+    how, limits = balance(tenant=found.pk), tenant_limits_get(tenant=found)
     limits_now, quota_now = limits_shown(limits), quota_shown(quota_get(tenant=found))
     return {
         "found": found,
         "deletion": TenantDeletion.objects.filter(pk=found.pk).first(),
         "limits": limits,
         "balance": how,
-        "unpriced": unbilled_unpriced(tenant=found, today=timezone.now().date(), prices=prices),
+        "unpriced": unbilled_unpriced(tenant=found.pk),
         "currency": how.currency,
         "once": uuid.uuid4().hex,
         "treatments": treatment_list(tenant=found.pk),

@@ -18,10 +18,9 @@ from typing import Any, Final
 from django.db import connection
 from django.db.models import Max, QuerySet
 
-from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name
 from controlplane.billing.selectors import hosting_booked_nano
-from controlplane.billing.unpriced import hosting_unpriced
+from controlplane.billing.unpriced import usage_unpriced
 from controlplane.billing.usage_report import usage_report
 from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.report import hosting_hours
@@ -106,8 +105,7 @@ def tenant_saving(
     wanted = dedicated_type or _cheapest(start, region)
     prices = InstancePrices()
     price = price_on(prices, start, wanted, region, field="dedicated_type")
-    book = PriceList.load()
-    report = usage_report(tenant=tenant, start=start, end=end, group_by=(), prices=book)
+    report = usage_report(tenant=tenant, start=start, end=end, group_by=())
     paid = hosting_booked_nano(tenant=tenant.pk, start=start, end=end) + report.priced_nano
     hours = _daily(tenant.pk, start, end, tier)
     days = _seconds_by_day(hours)
@@ -120,7 +118,7 @@ def tenant_saving(
     dedicated = sum(_nano(seconds, at[day]) for day, seconds in days.items())
     return TenantSaving(
         sum(days.values()), dedicated, paid, price.currency, price, tuple(_versions(hours, at)),
-        report.total.unpriced or hosting_unpriced(tenant=tenant.pk, start=start, end=end, prices=book),
+        report.total.unpriced or usage_unpriced(tenant=tenant.pk, start=start, end=end),
     )  # fmt: skip
 
 

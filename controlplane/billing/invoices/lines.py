@@ -11,7 +11,7 @@ from django.db.models.functions import TruncMonth
 
 from controlplane.billing import items
 from controlplane.billing.ledger.journal import month_after
-from controlplane.billing.ledger.posting import wanted
+from controlplane.billing.ledger.posting import lacks_price, wanted
 from controlplane.billing.models import Invoice, InvoiceLine, UsagePosting
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import Subject, quantity_marks
@@ -63,8 +63,7 @@ def _unpriced(invoice: Invoice, prices: PriceList) -> Iterator[InvoiceLine]:
     sums: dict[Subject, int] = defaultdict(int)
     for day in quantity_marks(tenant=invoice.tenant, start=invoice.month, end=end):
         for subject, want in wanted(tenant=invoice.tenant, day=day, prices=prices).items():
-            # A request without tokens costs nothing at any price; with tokens, those are flagged.
-            if want.unit_nano is None and subject.item != items.REQUEST:
+            if lacks_price(subject, want):
                 sums[subject] += want.quantity
     for subject, quantity in sums.items():
         key = {name: getattr(subject, name) for name in UsagePosting.KEY}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
 from rest_framework.request import Request
@@ -16,7 +15,6 @@ from controlplane.billing.invoices.selectors import invoice_get
 from controlplane.billing.ledger.credits import credit_grant, entry_reverse, payment_record
 from controlplane.billing.ledger.selectors import balance, entry_get, entry_list, grant_list
 from controlplane.billing.models import CreditGrant, JournalEntry
-from controlplane.billing.price_list import PriceList
 from controlplane.billing.serializers import (
     BalanceSerializer,
     CreditInput,
@@ -144,7 +142,5 @@ class EntryReversalApi(generics.GenericAPIView[JournalEntry]):
 
 
 def _balance(tenant: Tenant) -> Response:
-    prices = PriceList.load()
-    unpriced = unbilled_unpriced(tenant=tenant, today=timezone.now().date(), prices=prices)
-    found = balance(tenant=tenant.pk, currency=prices.currency())
-    return Response(BalanceSerializer(found, context={"unpriced": unpriced}).data)
+    unpriced = unbilled_unpriced(tenant=tenant.pk)
+    return Response(BalanceSerializer(balance(tenant=tenant.pk), context={"unpriced": unpriced}).data)

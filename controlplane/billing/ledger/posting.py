@@ -71,7 +71,7 @@ def usage_post_held(*, head: LedgerHead, start: dt.date, end: dt.date, prices: P
 
 def _days_changed(tenant: str, start: dt.date, end: dt.date, prices: PriceList) -> list[dt.date]:
     marks = _marks(tenant, start, end, prices)
-    posted = PostedDay.objects.filter(tenant=tenant, day__range=(start, end))
+    posted = PostedDay.objects.filter(tenant=tenant, day__range=(start, end), unpriced__isnull=False)
     known = dict(posted.values_list("day", "mark"))
     return [day for day in sorted({*marks, *known}) if marks.get(day, "") != known.get(day)]
 
@@ -80,9 +80,14 @@ def _days_post(head: LedgerHead, days: list[dt.date], prices: PriceList) -> int:
     # The marks are read before the quantities: what comes in between is seen in the next round. A mark may
     # be too old, which costs a look, and never too new.
     marks = _marks(head.tenant, days[0], days[-1], prices)
-    drafts = [draft for day in days for draft in _day_drafts(head, day, prices)]
+    drafts = list[Draft]()
     for day in days:
-        PostedDay.objects.update_or_create(tenant=head.tenant, day=day, defaults={"mark": marks.get(day, "")})
+        target = wanted(tenant=head.tenant, day=day, prices=prices)
+        drafts += _day_drafts(head, day, target)
+        unpriced = any(lacks_price(subject, want) for subject, want in target.items())
+        PostedDay.objects.update_or_create(
+            tenant=head.tenant, day=day, defaults={"mark": marks.get(day, ""), "unpriced": unpriced}
+        )
     return len(entries_write(head=head, drafts=drafts, currency=prices.currency()))
 
 
@@ -165,14 +170,18 @@ def _marks(tenant: str, start: dt.date, end: dt.date, prices: PriceList) -> dict
     return {day: f"{mark}|{prices.mark(tenant=tenant, day=day)}" for day, mark in used.items()}
 
 
-def _day_drafts(head: LedgerHead, day: dt.date, prices: PriceList) -> Iterator[Draft]:
+def lacks_price(subject: Subject, want: Wanted) -> bool:
+    """It is to be flagged. A request without tokens costs nothing at any price; with tokens, those are."""
+    return want.unit_nano is None and subject.item != items.REQUEST
+
+
+def _day_drafts(head: LedgerHead, day: dt.date, target: Mapping[Subject, Wanted]) -> Iterator[Draft]:
     booked: dict[Subject, list[UsagePosting]] = defaultdict(list)
     standing = UsagePosting.objects.filter(
         tenant=head.tenant, day=day, entry__kind=EntryKind.USAGE, entry__reversal=None
     )
     for posting in standing.select_related("entry").order_by("pk"):
         booked[Subject(*(getattr(posting, name) for name in UsagePosting.KEY))].append(posting)
-    target = wanted(tenant=head.tenant, day=day, prices=prices)
     for subject in sorted({*booked, *target}):
         yield from _drafts(head, day, subject, booked.get(subject, []), target.get(subject, _NOTHING))
 

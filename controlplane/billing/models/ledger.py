@@ -194,6 +194,9 @@ class PostedDay(models.Model):
     tenant = models.CharField(max_length=63)
     day = models.DateField()
     mark = models.CharField(max_length=200, help_text="Of the quantities, and of the prices.")
+    unpriced = models.BooleanField(
+        null=True, help_text="Some of its usage has no price; null: booked by a release that did not say."
+    )
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["tenant", "day"], name="posted_day_once")]

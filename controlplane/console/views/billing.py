@@ -47,7 +47,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     context = {
         "currency": found.currency,
         "balance": found,
-        "unpriced": unbilled_unpriced(tenant=tenant, today=timezone.now().date(), prices=prices),
+        "unpriced": unbilled_unpriced(tenant=tenant.pk),
         "taken_back": found.prepaid < 0,
         "credits": grants_left(tenant=tenant.pk),
         "budget_state": budget_state(limits=limits, prices=prices),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.billing.invoices.services import invoice_draft
-from controlplane.billing.models import PriceBook
-from controlplane.billing.price_list import PriceList
+from controlplane.billing.ledger.posting import usage_post
+from controlplane.billing.models import PostedDay, PriceBook
 from controlplane.billing.services import hosting_price_set
-from controlplane.billing.unpriced import hosting_unpriced, unbilled_unpriced
+from controlplane.billing.unpriced import unbilled_unpriced, usage_unpriced
 from controlplane.limits.services import tenant_limits_set
 from controlplane.metering.models import HostingHour
 from controlplane.tenants.models import Tenant
@@ -48,6 +45,12 @@ def hour_price(base_model: str, adapter: str = "") -> None:
     )  # fmt: skip
 
 
+def booked_unpriced() -> bool:
+    """Once today is booked."""
+    usage_post(tenant="acme", start=today(), end=today())
+    return usage_unpriced(tenant="acme", start=today(), end=today())
+
+
 def clients(tenant: Tenant) -> tuple[Client, Client]:
     """A billing member and staff."""
     member, staff = Client(), Client()
@@ -75,6 +78,7 @@ def test_a_balance_says_that_some_usage_is_not_in_it(priced: Tenant) -> None:
     assert "unpriced" not in text(member, "/t/acme/billing/")
     assert "unpriced" not in text(staff, "/staff/tenants/acme/")
     use(str(today()), 1, base="unknown")
+    assert booked_unpriced()
     assert [c.get(path).json()["unpriced"] for c, path in zip((member, staff), paths, strict=True)] == [
         True,
         True,
@@ -83,14 +87,13 @@ def test_a_balance_says_that_some_usage_is_not_in_it(priced: Tenant) -> None:
     assert 'data-testid="available-unpriced"' in text(staff, "/staff/tenants/acme/")
 
 
-def test_earlier_months_are_told_by_their_drafts(priced: Tenant) -> None:
-    asked: dict[str, Any] = {"tenant": priced, "today": today(), "prices": PriceList.load()}
+def test_what_a_finalized_invoice_left_unpriced_is_no_longer_of_the_balance(priced: Tenant) -> None:
     use("2026-01-05", 100_000)
     use("2026-01-06", 77, base="unknown")
     invoice_draft(tenant="acme", month=JANUARY)
-    assert unbilled_unpriced(**asked)
+    assert unbilled_unpriced(tenant="acme")
     invoice = finalized(JANUARY, allow_unpriced=True)
-    assert not unbilled_unpriced(**asked)
+    assert not unbilled_unpriced(tenant="acme")
     _, staff = clients(priced)
     page = text(staff, f"/staff/invoices/{invoice.pk}/")
     assert "Some usage has no price" in page
@@ -104,29 +107,34 @@ def test_a_budget_says_that_what_is_spent_may_be_more(priced: Tenant) -> None:
     for path in ("/t/acme/billing/", "/t/acme/"):
         assert 'data-testid="budget-unpriced"' not in text(member, path)
     use(str(today()), 1, base="unknown")
+    assert booked_unpriced()
     for path in ("/t/acme/billing/", "/t/acme/"):
         assert 'data-testid="budget-unpriced"' in text(member, path)
 
 
-def test_time_without_a_price_is_found_as_the_books_would(priced: Tenant) -> None:
-    days: dict[str, Any] = {"tenant": "acme", "start": today(), "end": today()}
+def test_time_without_a_price_is_told_as_it_is_booked(priced: Tenant) -> None:
     placed("pirate")
     placed("poet", "other")
-    assert not hosting_unpriced(**days, prices=PriceList.load()), "the operator asks no price for time"
+    assert not booked_unpriced(), "the operator asks no price for time"
     hour_price("tiny")
-    assert hosting_unpriced(**days, prices=PriceList.load())
+    assert booked_unpriced()
     hour_price("other", "acme/poet")
-    assert not hosting_unpriced(**days, prices=PriceList.load()), "its own price is enough"
+    assert not booked_unpriced(), "its own price is enough, also for what was booked before"
     placed("another", "other")
-    assert hosting_unpriced(**days, prices=PriceList.load())
+    assert booked_unpriced()
 
 
-def test_a_price_for_all_adapters_is_found_without_reading_each(priced: Tenant) -> None:
-    hour_price("tiny")
-    for number in range(50):
-        placed(f"bot-{number}")
-    prices = PriceList.load()
-    with CaptureQueriesContext(connection) as found:
-        assert not hosting_unpriced(tenant="acme", start=today(), end=today(), prices=prices)
-    assert len(found) == 1
-    assert "DISTINCT" in found[0]["sql"]
+def test_days_of_a_release_that_did_not_say_are_looked_at_once_more(priced: Tenant) -> None:
+    use(str(today()), 1, base="unknown")
+    assert booked_unpriced()
+    PostedDay.objects.update(unpriced=None)
+    assert not usage_unpriced(tenant="acme", start=today(), end=today())
+    assert booked_unpriced()
+    use(str(today()), 0)
+    usage_post(tenant="acme", start=today(), end=today())
+    assert unbilled_unpriced(tenant="acme")
+
+
+def test_a_request_without_tokens_lacks_no_price(priced: Tenant) -> None:
+    use(str(today()), 0, base="unknown")
+    assert not booked_unpriced()

@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import PriceBook
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.metering.models import HostingHour, UsageRollup
@@ -116,6 +117,7 @@ def test_hosting_without_a_price_states_no_saving_either(client: Client, tenant:
         book=PriceBook.objects.get(), kind="adapter_hour", base_model="other", nano=5,
         effective_from=dt.date(2026, 1, 1),
     )  # fmt: skip
+    usage_post(tenant="acme", start=DAY, end=DAY)
     found = saving(client, tenant, tier="placed").json()
     assert (found["percent"], found["unpriced"]) == (None, True)
 
