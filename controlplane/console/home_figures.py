@@ -41,7 +41,7 @@ class Bar:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Of a range of UTC days. `errors_percent` and the times are None where nothing was asked; `nano` is what
-    it cost as far as it is priced, `unpriced` how many of its days, or hours, used what is not. `ttft` has two
+    it cost as far as it is priced, `unpriced` how many of its times used what is not. `ttft` has two
     bars for each time in which a request was timed, the 95th percentile behind the median; none where none
     was."""
 

@@ -58,3 +58,8 @@ def money_rounded(nano: int, currency: str) -> str:
         return money(nano, currency)
     unit = minor_unit(currency)
     return money((2 * nano + unit) // (2 * unit) * unit, currency)
+
+
+def money_computed(price: Decimal | float, currency: str) -> str:
+    """A price in whole units that was divided, and so has no last digit: to a millionth, in the same form."""
+    return money(round(price * 10**6) * 10 ** (NANO_DIGITS - 6), currency)

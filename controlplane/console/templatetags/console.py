@@ -15,12 +15,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from controlplane.billing.invoices.currency import money, money_rounded
+from controlplane.billing.invoices.currency import money, money_computed, money_rounded
 from controlplane.billing.taxes.selectors import rate_text
 
 register = template.Library()
 register.filter("money", money)
 register.filter("rounded", money_rounded)
+register.filter("computed", money_computed)
 
 _BADGES = {"ready": "ok", "refused": "danger", "validating": "info", "pending": "info"}
 

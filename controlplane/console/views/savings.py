@@ -84,16 +84,10 @@ def _told(saving: Saving) -> dict[str, Any]:
 
 def _blended(**values: Any) -> dict[str, Any]:
     found = blended_prices(day=timezone.now().date(), **values)
-    listed = found.by_list_price
     return {
         "price": found.price,
-        "by_throughput": _nano(found.by_throughput),
+        "by_throughput": found.by_throughput,
         "throughput": f"{found.throughput:.3f}",
-        "by_list_price": None if listed is None else _nano(listed),
+        "by_list_price": found.by_list_price,
         "book_currency": PriceList.load().currency(),
     }
-
-
-def _nano(price: Decimal) -> int:
-    """To a millionth of the currency: a computed price has no last digit."""
-    return round(price * 10**6) * 1000
