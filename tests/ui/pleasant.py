@@ -8,7 +8,7 @@ from pathlib import Path
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
 from controlplane.audit.origin import Actor, Origin, acting
 from controlplane.billing.models import PriceBook
 from controlplane.billing.parties.services import party_set
@@ -20,6 +20,7 @@ from controlplane.optimization.models import ComparisonRun, OptimizationJob, Pro
 from controlplane.sign_up.services import sign_up_begin
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, project_create
+from tests.controlplane.metering.event_log import logged
 from tests.controlplane.optimization.measured import result
 from tests.controlplane.world import OWN, World, world_make
 from worker_engine.protocol import engine_name
@@ -59,6 +60,7 @@ def _furnished(folder: Path) -> World:
         api_key_create(tenant=tenant, name=name, scopes=["inference"])
     ApiKey.objects.filter(tenant=tenant, name="inference").update(name="Chat service")
     _usage(world, base)
+    _requests(world)
     _money()
     PromptSet.objects.update(name="Support questions, March", lines=200, size=48_000)
     OptimizationJob.objects.filter(pk=world.values["optimization"]).update(
@@ -103,6 +105,25 @@ def _usage(world: World, base: BaseModel) -> None:
                 backend="worker", status="ok", requests=scale, prompt_tokens=scale * 210,
                 cached_tokens=scale * 60, completion_tokens=scale * 130,
             )  # fmt: skip
+
+
+def _requests(world: World) -> None:
+    """A week's single requests; of the last minutes what both arms of pirate@prod answered."""
+    now = timezone.now()
+    told = {"key_id": world.values["public_id"], "base_model": "tiny-base"}
+    for ago in range(7):
+        for number in range(20):
+            at = now - dt.timedelta(days=ago, minutes=number + 30)
+            ttft_ms = 70.0 + (number * 37 + ago * 23) % 90
+            logged(OWN, at, number, requested_model="support-bot", ttft_ms=ttft_ms, **told)
+    AliasChange.objects.update(created_at=now - dt.timedelta(minutes=20))
+    for number in range(64):
+        version, sha256 = (3, "cd" * 32) if number % 16 == 5 else (1, "ab" * 32)
+        engine = engine_name(tenant=OWN, adapter="pirate", version=version, sha256=sha256)
+        logged(
+            OWN, now - dt.timedelta(seconds=10 * number), number, requested_model="pirate@prod", alias="prod",
+            adapter=engine, arm=f"v{version}", ttft_ms=60.0 + (number * 37) % 50, **told,
+        )  # fmt: skip
 
 
 def _money() -> None:

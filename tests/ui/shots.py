@@ -7,7 +7,7 @@ import io
 import pytest
 from django.test import Client
 from PIL import Image
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.conftest import ROOT
 from tests.controlplane.world import World
@@ -51,6 +51,11 @@ def test_pictures(look: str, world: World, browser: Browser, server: str) -> Non
             made[opening.client] = context.new_page()
         page = made[opening.client]
         page.goto(opening.path)
+        for part in page.locator("[hx-trigger='revealed']").all():
+            part.scroll_into_view_if_needed()
+        # What a page asks for once it is there.
+        expect(page.locator("[hx-trigger='load'], [hx-trigger='revealed']")).to_have_count(0)
+        page.evaluate("scrollTo(0, 0)")
         whole = Image.open(io.BytesIO(page.screenshot(full_page=True)))
         picture = whole.crop((0, 0, whole.width, min(whole.height, TALLEST)))
         picture.save(FOLDER / f"{name.replace('console:', '')}-{look}.webp", quality=QUALITY)
