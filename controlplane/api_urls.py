@@ -16,24 +16,16 @@ from controlplane.billing.parties import api as parties
 from controlplane.billing.taxes import api as taxes
 from controlplane.catalog import api as catalog
 from controlplane.credentials import api as credentials
-from controlplane.deployments import api as copies
-from controlplane.deployments import deployments_api as deployments
-from controlplane.deployments.phases import api as phases
-from controlplane.deployments.placement import api as placing
-from controlplane.deployments.rollouts import api as turns
-from controlplane.deployments.scaling import api as scaling
 from controlplane.limits import api as limits
 from controlplane.members import api as members
 from controlplane.metering import api as metering
-from controlplane.operations import adapters_seen_api as adapters_seen
 from controlplane.operations import api as operations
-from controlplane.operations import consolidation_api as consolidation
+from controlplane.operations.deployment_urls import DEPLOYMENT_ROUTES
 from controlplane.operations.live_urls import LIVE_ROUTES
 from controlplane.optimization.optimization_urls import OPTIMIZATION_ROUTES
 from controlplane.reports import api as reports
 from controlplane.reports import openai_api, requests_api, savings_api
 from controlplane.rollouts import api as rollouts
-from controlplane.rollouts import sides_api as sides
 from controlplane.tenants.api import keys, me, projects, tenants
 from controlplane.uploads import api as uploads
 from controlplane.webhooks import api as webhooks
@@ -152,89 +144,13 @@ urlpatterns = [
     path("fleet/usage", billing.FleetUsageApi.as_view(), name="fleet-usage"),
     path("tenants", tenants.TenantsApi.as_view(), name="tenants"),
     path("tenants/<str:slug>", tenants.TenantApi.as_view(), name="tenant"),
+    path("tenants/<str:slug>/suspension", tenants.TenantSuspensionApi.as_view(), name="tenant-suspension"),
     path("tenants/<str:slug>/limits", limits.TenantLimitsApi.as_view(), name="tenant-limits"),
     path("tenants/<str:slug>/adapter-quota", lifecycle.TenantQuotaApi.as_view(), name="tenant-adapter-quota"),
     path("tenants/<str:slug>/export", operations.TenantExportApi.as_view(), name="tenant-export"),
     path("tenants/<str:slug>/deletion", operations.TenantDeletionApi.as_view(), name="tenant-deletion"),
     path("users", tenants.UsersApi.as_view(), name="users"),
-    path("copies", copies.CopiesApi.as_view(), name="copies"),
-    path("copies/<str:copy_id>", copies.CopyApi.as_view(), name="copy"),
-    path("targets", deployments.TargetsApi.as_view(), name="targets"),
-    path("targets/<str:target>", deployments.TargetApi.as_view(), name="target"),
-    path("deployments", deployments.DeploymentsApi.as_view(), name="deployments"),
-    path("deployments/<str:deployment>", deployments.DeploymentApi.as_view(), name="deployment"),
-    path(
-        "deployments/<str:deployment>/retry",
-        deployments.DeploymentRetryApi.as_view(),
-        name="deployment-retry",
-    ),
-    path("deployments/<str:deployment>/scaling", scaling.ScalingApi.as_view(), name="deployment-scaling"),
-    path("deployments/<str:deployment>/scale-ups", phases.ScaleUpsApi.as_view(), name="deployment-scale-ups"),
-    path(
-        "deployments/<str:deployment>/prediction",
-        phases.PredictionApi.as_view(),
-        name="deployment-prediction",
-    ),
-    path(
-        "deployments/<str:deployment>/consolidation",
-        consolidation.ConsolidationApi.as_view(),
-        name="deployment-consolidation",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts",
-        turns.DeploymentRolloutsApi.as_view(),
-        name="deployment-rollouts",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>",
-        turns.DeploymentRolloutApi.as_view(),
-        name="deployment-rollout",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/usage",
-        sides.DeploymentRolloutUsageApi.as_view(),
-        name="deployment-rollout-usage",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/pause",
-        turns.DeploymentRolloutPauseApi.as_view(),
-        name="deployment-rollout-pause",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/resume",
-        turns.DeploymentRolloutResumeApi.as_view(),
-        name="deployment-rollout-resume",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/abort",
-        turns.DeploymentRolloutAbortApi.as_view(),
-        name="deployment-rollout-abort",
-    ),
-    path(
-        "deployments/<str:deployment>/adapters",
-        adapters_seen.AdaptersSeenApi.as_view(),
-        name="deployment-adapters",
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules", placing.AdapterRulesApi.as_view(), name="adapter-rules"
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules/<str:engine_name>",
-        placing.AdapterRuleApi.as_view(),
-        name="adapter-rule",
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules/<str:engine_name>/evict",
-        placing.AdapterEvictApi.as_view(),
-        name="adapter-rule-evict",
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules/<str:engine_name>/move",
-        placing.AdapterMoveApi.as_view(),
-        name="adapter-rule-move",
-    ),
-    path("deployments/<str:deployment>/placements", deployments.PlacementsApi.as_view(), name="placements"),
-    path("deployments/<str:deployment>/steps", deployments.StepsApi.as_view(), name="deployment-steps"),
+    *DEPLOYMENT_ROUTES,
     *OPTIMIZATION_ROUTES,
     path("webhooks", webhooks.WebhooksApi.as_view(), name="webhooks"),
     path("webhooks/<str:endpoint_id>", webhooks.WebhookApi.as_view(), name="webhook"),
@@ -256,6 +172,7 @@ urlpatterns = [
     path("fleet/audit", audit.FleetAuditApi.as_view(), name="fleet-audit"),
     path("fleet/audit/export", audit.FleetAuditExportApi.as_view(), name="fleet-audit-export"),
     path("price-books", prices.PriceBooksApi.as_view(), name="price-books"),
+    path("prices-in-force", prices.PricesInForceApi.as_view(), name="prices-in-force"),
     path("price-books/<str:name>", prices.PriceBookApi.as_view(), name="price-book"),
     path("price-books/<str:name>/prices", prices.PricesApi.as_view(), name="prices"),
     path("price-books/<str:name>/hosting-prices", prices.HostingPricesApi.as_view(), name="hosting-prices"),

@@ -10,7 +10,8 @@ GatewayError
 ├── InvalidApiKey           401  unknown, revoked and expired alike
 ├── NotAllowed              403  the key is right, but is held to something else: no retry helps
 │   ├── EndpointNotAllowed  403
-│   └── AddressNotAllowed   403
+│   ├── AddressNotAllowed   403
+│   └── TenantSuspended     403  its operator refuses the tenant's calls until it resumes the tenant
 ├── ModelNotFound           404  unknown and another tenant's alike
 ├── NoSuchRoute             404
 ├── MethodNotAllowed        405
@@ -116,6 +117,10 @@ class EndpointNotAllowed(NotAllowed):
 
 class AddressNotAllowed(NotAllowed):
     code = "ip_not_authorized"
+
+
+class TenantSuspended(NotAllowed):
+    code = "tenant_suspended"
 
 
 class ModelNotFound(GatewayError):

@@ -62,16 +62,19 @@ KEY_PREFIX: Final = "gw"
 
 @dataclass(frozen=True, slots=True)
 class TenantRoute:
-    """A tenant. `cache_salt` is hex and keeps prefix caches apart; `bases` None permits every base."""
+    """A tenant. `cache_salt` is hex and keeps prefix caches apart; `bases` None permits every base; of one
+    that is `suspended` every call is refused."""
 
     name: str
     cache_salt: str
     bases: tuple[str, ...] | None = None
+    suspended: bool = False
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         bases = value.get("bases")
-        return cls(value["name"], value["cache_salt"], None if bases is None else tuple(bases))
+        suspended = bool(value.get("suspended", False))
+        return cls(value["name"], value["cache_salt"], None if bases is None else tuple(bases), suspended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,9 +96,7 @@ class PriceList:
         backend = backend if "backend" in self._varies else ""
         asked = tenant, day, base_model, adapter, backend
         if asked not in self._calls:
-            own = f"{tenant}/{adapter}" if adapter else ""
-            keys = product([base_model], dict.fromkeys((own, "")), dict.fromkeys((backend, "")))
-            row = self._first(_CALL, tenant, day, list(keys))
+            row = self._first(_CALL, tenant, day, _keys(_CALL, tenant, base_model, adapter, backend))
             self._calls[asked] = row if isinstance(row, Price) else None
         return self._calls[asked]
 
@@ -109,10 +107,7 @@ class PriceList:
         if item in _CALL_COLUMNS:
             price = self.call(tenant=tenant, day=day, base_model=base_model, adapter=adapter, backend=backend)
             return None if price is None else call_unit(price, item)
-        own = f"{tenant}/{adapter}" if adapter else ""
-        bases, backends = dict.fromkeys((base_model, "")), dict.fromkeys((backend, ""))
-        keys = [(base, name, by) for name, base, by in product(dict.fromkeys((own, "")), bases, backends)]
-        row = self._first(item, tenant, day, keys)
+        row = self._first(item, tenant, day, _keys(item, tenant, base_model, adapter, backend))
         return row.nano if isinstance(row, HostingPrice) else None
 
     def varies_by(self) -> frozenset[str]:
@@ -148,6 +143,22 @@ class PriceList:
                         whose, _, name = adapter.partition("/")
                         yield (whose or tenant), base, name
 
+    def in_force(
+        self, *, tenant: str, day: dt.date
+    ) -> Iterator[tuple[PriceBook, tuple[str, ...], Price | HostingPrice]]:
+        """(book, items, price) of every price that something of the tenant's is charged by that day; for ""
+        of everyone's book, with what it asks for single tenants' adapters."""
+        for book in self.books(tenant=tenant, day=day):
+            for (book_id, kind, base, adapter, backend), rows in self._rows.items():
+                whose, _, name = adapter.partition("/")
+                if book_id != book.pk or (adapter and tenant and whose != tenant):
+                    continue
+                charged = tenant or whose
+                row = self._first(kind, charged, day, _keys(kind, charged, base, name, backend))
+                # Another one where a price of its own, or of its own book, comes before.
+                if row is not None and any(row is mine for mine in rows):
+                    yield book, (tuple(_CALL_COLUMNS) if kind == _CALL else (kind,)), row
+
     def backends(self) -> set[str]:
         """Backends that some price is for, and ""."""
         return {"", *(backend for *_, backend in self._rows)}
@@ -161,3 +172,11 @@ class PriceList:
                 if reached := bisect_right(rows, day, key=lambda row: row.effective_from):
                     return rows[reached - 1]
         return None
+
+
+def _keys(kind: str, tenant: str, base_model: str, adapter: str, backend: str) -> list[tuple[str, str, str]]:
+    """(base model, adapter, backend) of prices that fit, the closest first; time may have one for all."""
+    own = f"{tenant}/{adapter}" if adapter else ""
+    bases = (base_model,) if kind == _CALL else dict.fromkeys((base_model, ""))
+    fitting = product(dict.fromkeys((own, "")), bases, dict.fromkeys((backend, "")))
+    return [(base, name, by) for name, base, by in fitting]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from controlplane.billing.filters import PriceBookFilter
+from controlplane.billing.in_force import meter_prices, read_day, terms_on
 from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm
+from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import price_book_get, price_book_list, term_get, term_list
 from controlplane.billing.serializers import (
     HostingPriceSerializer,
+    InForceSerializer,
+    PriceBookInput,
     PriceBookSerializer,
     PriceSerializer,
     TermChange,
@@ -38,12 +44,38 @@ class PriceBooksApi(generics.ListAPIView[PriceBook]):
         return price_book_list()
 
     @idempotent()
-    @extend_schema(request=PriceBookSerializer, responses={201: PriceBookSerializer})
+    @extend_schema(request=PriceBookInput, responses={201: PriceBookSerializer})
     def post(self, request: Request) -> Response:
-        data = PriceBookSerializer(data=request.data)
+        """Makes a book; with `starts` in force from that UTC day on. 409 names both books where another one
+        holds on some of these days."""
+        data = PriceBookInput(data=request.data)
         data.is_valid(raise_exception=True)
-        book = price_book_create(**data.validated_data)
+        values: dict[str, Any] = dict(data.validated_data)
+        slug = values.pop("tenant", "")
+        book = price_book_create(tenant=tenant_get(slug=slug) if slug else None, **values)
         return Response(PriceBookSerializer(book).data, status.HTTP_201_CREATED)
+
+
+class PricesInForceApi(APIView):
+    permission_classes = (Staff,)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("day", dt.date, description="A UTC day; today."),
+            OpenApiParameter("tenant", str, description="Whose prices; left out, everyone's."),
+        ],
+        responses=InForceSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """Which book holds when, as seen from a day, and what each meter costs on it."""
+        day = read_day(request.query_params.get("day", ""))
+        slug = request.query_params.get("tenant", "")
+        tenant = tenant_get(slug=slug).pk if slug else ""
+        state = {
+            "day": day, "tenant": tenant, "terms": terms_on(day, tenant=tenant),
+            "prices": meter_prices(PriceList.load(), day=day, tenant=tenant),
+        }  # fmt: skip
+        return Response(InForceSerializer(state).data)
 
 
 class PriceBookApi(ObjectApi[PriceBook]):

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
+from controlplane.billing import items
+from controlplane.billing.in_force import Holding, MeterPrice, When
 from controlplane.billing.ledger.selectors import Balance
 from controlplane.billing.models import (
     CreditGrant,
@@ -67,6 +69,43 @@ class PriceBookSerializer(StrictSerializer, serializers.ModelSerializer[PriceBoo
         model = PriceBook
         fields = ("name", "currency", "is_default", "prices", "hosting_prices", "terms")
         extra_kwargs: ClassVar[dict[str, Any]] = {"name": {"validators": []}}
+
+
+class PriceBookInput(StrictSerializer):
+    name = serializers.CharField(max_length=63)
+    currency = serializers.CharField(max_length=3, default="USD")
+    is_default = serializers.BooleanField(default=False, help_text="Everyone's from today (UTC) on.")
+    starts = serializers.DateField(
+        required=False, allow_null=True, help_text="First UTC day on which it holds; null: no day yet."
+    )
+    tenant = serializers.CharField(
+        max_length=63, required=False, allow_blank=True, help_text="With starts: whose own it is; '' for all."
+    )
+
+
+class HoldingSerializer(serializers.Serializer[Holding]):
+    book = serializers.CharField(source="term.book.name")
+    tenant = serializers.CharField(source="term.tenant", allow_blank=True, help_text="'' for everyone.")
+    starts = serializers.DateField(source="term.starts")
+    ends = serializers.DateField(source="term.ends", allow_null=True)
+    when = serializers.ChoiceField(choices=[when.value for when in When])
+
+
+class MeterPriceSerializer(serializers.Serializer[MeterPrice]):
+    item = serializers.ChoiceField(choices=list(items.PER))
+    base_model = serializers.CharField(allow_blank=True, help_text="'' for all.")
+    adapter = serializers.CharField(allow_blank=True, help_text="`<tenant>/<adapter>`; '' for all.")
+    backend = serializers.CharField(allow_blank=True, help_text="'' for all.")
+    nano = serializers.IntegerField(help_text="Nano-units a token, request or hour.")
+    book = serializers.CharField()
+    since = serializers.DateField()
+
+
+class InForceSerializer(serializers.Serializer[Any]):
+    day = serializers.DateField()
+    tenant = serializers.CharField(allow_blank=True)
+    terms = HoldingSerializer(many=True)
+    prices = MeterPriceSerializer(many=True)
 
 
 class BalanceSerializer(serializers.Serializer[Balance]):

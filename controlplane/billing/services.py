@@ -11,32 +11,52 @@ from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm
 from controlplane.billing.rates import rates_publish
-from controlplane.billing.terms import everyone_switch
+from controlplane.billing.terms import everyone_switch, term_create
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.tenants.models import Tenant
 
 
 @transaction.atomic
-def price_book_create(*, name: str, currency: str = "USD", is_default: bool = False) -> PriceBook:
+def price_book_create(
+    *,
+    name: str,
+    currency: str = "USD",
+    is_default: bool = False,
+    starts: dt.date | None = None,
+    tenant: Tenant | None = None,
+) -> PriceBook:
     """Makes a price book. The first one is everyone's for all days; one made so is everyone's from today
     (UTC) on, and what came before keeps its price.
 
+    Args:
+        starts: a UTC day from which on it holds, for everyone or as the tenant's own; None: it holds when
+            `terms.term_create` says so.
+
     Raises:
-        InvalidInputError: no name, or a currency that is not three capital letters.
+        InvalidInputError: no name, a currency that is not three capital letters, or a tenant, or
+            `is_default`, that does not go with `starts`.
         ConflictError: the name is taken, or it would be everyone's in another currency, or before another
-            book that is planned to be.
+            book that is planned to be, or would hold on days of another book.
     """
+    if tenant is not None and starts is None:
+        raise InvalidInputError("say from which day on it is the tenant's own", field="starts")
+    if is_default and starts is not None:
+        raise InvalidInputError("is_default is from today on: leave it out, or starts", field="starts")
     if not name.strip():
         raise InvalidInputError("a price book needs a name", field="name")
     if re.fullmatch(r"[A-Z]{3}", currency) is None:
         raise InvalidInputError("currency is an ISO 4217 code such as USD", field="currency")
     if PriceBook.objects.filter(name=name.strip()).exists():
         raise ConflictError(f"there is a price book {name.strip()!r} already")
-    is_default = is_default or not PriceBookTerm.objects.filter(tenant="").exists()
+    if starts is None:
+        is_default = is_default or not PriceBookTerm.objects.filter(tenant="").exists()
     book = PriceBook(name=name.strip(), currency=currency)
     book.save()
     if is_default:
         everyone_switch(book=book)
         rates_publish()
+    if starts is not None:
+        term_create(book=book, starts=starts, tenant=tenant)
     audit_record(tenant="", action="price_book.create", target=book, after=snapshot(book))
     return book
 

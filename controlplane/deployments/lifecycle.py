@@ -16,6 +16,7 @@ from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Im
 from controlplane.deployments.containers.options import LmiOptions, worker_options_check
 from controlplane.deployments.desired import requirements_of
 from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.phases.recorder import scale_up_begin, scale_ups_overtake
 from controlplane.deployments.rollouts.ends import rollouts_end_with
 from controlplane.deployments.rollouts.models import ROLLED
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active
@@ -117,6 +118,8 @@ def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
     row.save(update_fields=fields)
     told = ", ".join(f"{field}: {before[field]} -> {getattr(row, field)}" for field in changed)
     step_add(row, "update", row.name, told)
+    if policy is None and "min_copies" in changed and row.target.kind == Target.Kind.LOCAL:
+        _grown_by_hand(row, before=int(before["min_copies"]))
     if policy is not None and "min_copies" in changed:
         base_publish(row.base_model)  # whether requests may be held depends on it
     enqueue(RECONCILE_TASK, deployment_id=row.pk)
@@ -177,6 +180,18 @@ def deployment_locked(deployment: Deployment, *, removing: bool = False) -> Depl
     if row.removed_at is not None or not (removing or row.is_wanted):
         raise ConflictError(f"deployment {row.name} is being removed: make another")
     return row
+
+
+def _grown_by_hand(row: Deployment, *, before: int) -> None:
+    """Without a policy nobody else writes down that there are to be more copies, or fewer."""
+    now = timezone.now()
+    if row.min_copies < before:
+        scale_ups_overtake(deployment=row, at=now)
+        return
+    scale_up_begin(
+        deployment=row, before=before, after=row.min_copies, cause=f"asked for by {actor_name()}",
+        began=now, decided=now,
+    )  # fmt: skip
 
 
 def _told(deployment: Deployment) -> dict[str, Any]:

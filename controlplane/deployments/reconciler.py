@@ -306,9 +306,16 @@ def _times(deployment: Deployment, next_at: datetime, retry_at: datetime | None)
     }
 
 
-def _told(seen: Observation) -> list[dict[str, str]]:
+def _told(seen: Observation) -> list[dict[str, Any]]:
     return [
-        {"kind": item.kind, "name": item.name, "state": item.state.value, "reason": item.reason}
+        {
+            "kind": item.kind,
+            "name": item.name,
+            "state": item.state.value,
+            "reason": item.reason,
+            "has": dict(item.has),
+            "stale": item.stale,
+        }
         for item in seen.resources
         if item.state is not State.ABSENT
     ]

@@ -57,6 +57,13 @@ class ResourceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = serializers.CharField(help_text="starting, ready, changing, failed or leaving.")
     reason = serializers.CharField(allow_blank=True)
+    has = serializers.DictField(
+        child=serializers.CharField(), default=dict,
+        help_text="What was found in it: copies, base, image, instance_type.",
+    )  # fmt: skip
+    stale = serializers.BooleanField(
+        default=False, help_text="It is of another state than the wanted one, such as that before a rollout."
+    )
 
 
 class DeploymentSerializer(serializers.ModelSerializer[Deployment]):

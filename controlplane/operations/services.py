@@ -19,11 +19,11 @@ from controlplane.metering.models import DeadUsageEvent
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletions_due
 from controlplane.routes.selectors import route_paths
-from controlplane.routes.services import route_remove, route_set
+from controlplane.routes.services import route_remove
 from controlplane.tenants.models import ApiKey, Membership, Tenant, User
+from controlplane.tenants.services import tenant_route_publish
 from controlplane.uploads.models import Upload
 from controlplane.uploads.services import upload_discard
-from gateway.wire import TenantRoute
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def tenant_deletion_cancel(*, deletion: TenantDeletion) -> None:
         raise ConflictError(f"tenant {deletion.pk} is deleted for good: the grace time is over")
     tenant.disabled_at = None
     tenant.save(update_fields=["disabled_at"])
-    route_set(path=f"tenants/{tenant.pk}", entry=TenantRoute(tenant.name, tenant.cache_salt))
+    tenant_route_publish(tenant=tenant)
     audit_record(tenant=tenant.pk, action="tenant.enable", target=tenant, before=snapshot(deletion))
 
 

@@ -36,6 +36,7 @@ class ServiceAccountFilter(filters.FilterSet):  # type: ignore[misc]
 
 class TenantFilter(filters.FilterSet):  # type: ignore[misc]
     search = filters.CharFilter("name", "icontains", help_text="Part of the name.")
+    suspended = filters.BooleanFilter("suspended_at", "isnull", exclude=True)
 
 
 class UserFilter(filters.FilterSet):  # type: ignore[misc]

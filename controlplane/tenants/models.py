@@ -23,6 +23,12 @@ class Tenant(models.Model):
     cache_salt = models.CharField(max_length=64, help_text="Hex; keeps prefix caches of tenants apart.")
     created_at = models.DateTimeField(auto_now_add=True)
     disabled_at = models.DateTimeField(null=True, blank=True, help_text="To be deleted; nobody gets in.")
+    suspended_at = models.DateTimeField(
+        null=True, blank=True, help_text="Gateways refuse its calls since then."
+    )
+    suspended_reason = models.CharField(
+        max_length=500, blank=True, default="", db_default="", help_text="Its members read it."
+    )
 
     def __str__(self) -> str:
         return self.id

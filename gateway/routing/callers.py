@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from gateway.addresses import Networks, client_address
-from gateway.errors import AddressNotAllowed, EndpointNotAllowed, InvalidApiKey
+from gateway.errors import AddressNotAllowed, EndpointNotAllowed, InvalidApiKey, TenantSuspended
 from gateway.http import Scope, bearer, header_values
 from gateway.wire import KEY_PREFIX, KeyRoute, RouteTable
 from gateway.wire_keys import KeyScope
@@ -48,6 +48,7 @@ class Door:
 
         Raises:
             InvalidApiKey: unknown, wrong, revoked or expired: the message does not say which.
+            TenantSuspended: the key is right, and its tenant's calls are refused.
             AddressNotAllowed, EndpointNotAllowed: the key is right, but not from there or for this.
         """
         key_id, key = authenticate(table, bearer(scope))
@@ -107,6 +108,7 @@ def authenticate(table: RouteTable, bearer: str) -> tuple[str, KeyRoute]:
 
     Raises:
         InvalidApiKey: unknown, wrong or expired: the message does not say which.
+        TenantSuspended: the key is right, and its tenant's calls are refused.
     """
     prefix, _, rest = bearer.partition("_")
     key_id, _, secret = rest.partition("_")
@@ -121,5 +123,10 @@ def authenticate(table: RouteTable, bearer: str) -> tuple[str, KeyRoute]:
             # OpenAI's own words begin it: litellm knows the refusal by them.
             "Incorrect API key provided, or a revoked or expired one. Send `Authorization: Bearer gw_...` "
             "with a key of your tenant; keys are made in the web UI under Keys."
+        )
+    if table.tenants[key.tenant].suspended:
+        raise TenantSuspended(
+            f"Tenant {key.tenant} of this API key is suspended by its operator: calls are refused until it "
+            "is resumed. Ask your operator; the tenant's pages in the web UI say since when, and why."
         )
     return key_id, key

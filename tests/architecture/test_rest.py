@@ -41,6 +41,8 @@ REPORTS: Final = {
     "fleet": "what copies say at each call",
     "fleet-residency": "what copies say at each call",
     "health-checks": "two rows in Redis, read as cheaply as their tag would be made",
+    "deployment-state": "what was seen last, and how much time has passed, at each call",
+    "prices-in-force": "computed of the prices at each call",
     "health-parts": "what every part says at each call",
     "queues": "what Redis says at each call",
     "optimization-presets": "computed of what the query states",

@@ -9,6 +9,7 @@ DEPLOYMENT_ROUTES: dict[str, dict[str, str]] = {
     "deployments": {"get": STAFF, "post": STAFF},
     "deployment": {"get": STAFF, "patch": STAFF, "delete": STAFF},
     "deployment-retry": {"post": STAFF},
+    "deployment-state": {"get": STAFF},
     "deployment-scaling": {"get": STAFF, "put": STAFF, "delete": STAFF},
     "deployment-scale-ups": {"get": STAFF},
     "deployment-prediction": {"get": STAFF},

@@ -6,6 +6,7 @@ from tests.controlplane.world import OWN, World
 
 STAFF_PAGES = {
     "staff-tenants": "get", "staff-tenant": "get", "staff-export": "get", "staff-delete": "post",
+    "staff-suspend": "post", "staff-resume": "post",
     "staff-cancel": "post", "staff-base-models": "get", "staff-base-model": "get",
     "staff-base-digests": "get", "staff-base-variants": "post", "staff-base-copies": "post",
     "staff-fleet": "get", "staff-fleet-status": "get", "staff-fleet-copy": "get",

@@ -103,6 +103,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "tenant-limits": {"get": STAFF, "put": STAFF},
     "tenant-adapter-quota": {"get": STAFF, "put": STAFF},
     "tenant-export": {"get": STAFF},
+    "tenant-suspension": {"get": STAFF, "post": STAFF, "delete": STAFF},
     "tenant-deletion": {"get": STAFF, "post": STAFF, "delete": STAFF},
     "users": {"get": STAFF, "post": STAFF},
     "copies": {"get": STAFF, "post": STAFF},

@@ -15,8 +15,9 @@ import httpx
 import openai
 import pytest
 
+from demo.credentials import OPERATOR
 from demo.effects import ADAPTERS
-from tests.walk.product import Product, TenantAccess, Tokens
+from tests.walk.product import Product, TenantAccess, Tokens, logged_in
 from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
@@ -217,13 +218,39 @@ def test_a_revoked_key_is_dead_within_a_second(product: Product) -> None:
         assert time.monotonic() < deadline, "a revoked key must be refused within 1 s"
 
 
+def test_a_suspended_tenant_is_refused_within_a_second_and_served_again(product: Product) -> None:
+    tenant, other = product.tenants[:2]
+    with logged_in(product, OPERATOR, product.operator_password) as staff:
+        path = f"/api/v1/tenants/{tenant.name}/suspension"
+        assert staff.post(path, json={"reason": "an invoice is overdue"}).status_code == 201
+        try:
+            _refused(product, tenant)
+            with product.openai(other) as client:
+                assert client.models.list().data
+        finally:
+            assert staff.delete(path).status_code == 204
+    _eventually_accepted(product, tenant)
+
+
+def _refused(product: Product, tenant: TenantAccess) -> None:
+    deadline = time.monotonic() + 1.0
+    while True:
+        try:
+            with product.openai(tenant) as client:
+                client.models.list()
+        except openai.PermissionDeniedError as error:
+            if error.code == "tenant_suspended":
+                return
+        assert time.monotonic() < deadline, "a suspended tenant must be refused within 1 s"
+
+
 def _eventually_accepted(product: Product, tenant: TenantAccess) -> None:
     deadline = time.monotonic() + 1.0
     while True:
         try:
             with product.openai(tenant) as client:
                 client.models.list()
-        except openai.AuthenticationError:
+        except (openai.AuthenticationError, openai.PermissionDeniedError):
             assert time.monotonic() < deadline, "a new key must work within 1 s"
         else:
             return

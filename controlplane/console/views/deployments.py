@@ -17,6 +17,7 @@ from controlplane.console.deployment_form import FIELDS, OPTIONS, desired_values
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.scaling_form import form_values, policy_values
+from controlplane.deployments.compared import compared
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family
 from controlplane.deployments.lifecycle import (
     deployment_create,
@@ -25,8 +26,9 @@ from controlplane.deployments.lifecycle import (
     deployment_update,
 )
 from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.phases.forecast import forecast_of
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list, warnings_of
-from controlplane.deployments.phases.timeline import phase_names, timelines
+from controlplane.deployments.phases.timeline import phase_names, predicted, timelines
 from controlplane.deployments.placement.selectors import rule_list
 from controlplane.deployments.rollouts.selectors import deployment_rollout_active, deployment_rollout_list
 from controlplane.deployments.scaling.policy import Metric, Release, Routing
@@ -199,11 +201,14 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
     rolling = deployment_rollout_active(deployment=deployment)
     rules = list(rule_list(deployment=deployment)[:_SHOWN])
     placing = any(rule.status not in (rule.Status.READY, rule.Status.FAILED) for rule in rules)
+    forecast = forecast_of(deployment)
     return {
         "policy": policy,
         "warnings": warnings_of(deployment),
         "asked_copies": copies,
-        "predictions": predictions_of(deployment, copies=copies),
+        "predictions": predicted(predictions_of(deployment, copies=copies)),
+        "forecast": forecast,
+        "compared": compared(deployment),
         "phases": phase_names(),
         "timelines": timelines(list(scale_up_list(deployment=deployment)[:_SCALE_UPS])),
         "scaling": row if policy else None,
@@ -213,7 +218,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "scaling_routings": list(Routing),
         "scaling_releases": list(Release),
         "deployment": deployment,
-        "busy": not deployment.is_settled or rolling is not None or placing,
+        "busy": not deployment.is_settled or rolling is not None or placing or forecast is not None,
         "tone": _TONES.get(Deployment.Status(deployment.status), "info"),
         "steps": step_list(deployment=deployment)[:_SHOWN],
         "placements": placements[:_SHOWN],

@@ -11,44 +11,72 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from controlplane.billing.in_force import meter_prices, read_day, terms_on
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list
 from controlplane.billing.invoices.services import invoice_finalize
 from controlplane.billing.models import PriceBook
+from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import (
     hosting_price_list,
     price_book_get,
     price_book_list,
     price_list,
+    term_get,
     term_list,
 )
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
-from controlplane.billing.terms import term_create
+from controlplane.billing.terms import term_create, term_end
 from controlplane.console.entered import entered
 from controlplane.console.pages import field_errors, staff_page
+from controlplane.console.price_timeline import lanes, readable
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.tenants.selectors import tenant_get
 
 SHOWN: Final = 200
+_BOOK: Final = ("name", "currency", "tenant", "starts")
 _TOKENS: Final = ("input_nano", "cached_input_nano", "output_nano", "request_nano")
 
 
 @require_http_methods(["GET", "POST"])
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
-    """Every book, and the form that makes one."""
-    values = {name: request.POST.get(name, "").strip() for name in ("name", "currency")}
+    """Which book holds when and what meters cost on a day; every book, and the form that makes one."""
+    values = {name: request.POST.get(name, "").strip() for name in _BOOK}
     errors: dict[str, str] = {}
     if request.method == "POST":
         try:
             book = price_book_create(
-                name=entered(request, "name", most=63), currency=values["currency"] or "USD"
-            )
+                name=entered(request, "name", most=63), currency=values["currency"] or "USD",
+                starts=_day(request, "starts") if values["starts"] else None,
+                tenant=tenant_get(slug=values["tenant"]) if values["tenant"] else None,
+            )  # fmt: skip
+        except NotFoundError as error:
+            errors = {"tenant": str(error)}
         except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="name")
+            errors = field_errors(error, conflict_field="form")
         else:
             return redirect("console:staff-price-book", name=book.name)
-    context = {"books": price_book_list(), "values": values, "errors": errors}
+    context = {"books": price_book_list(), "values": values, "errors": errors, **_in_force(request)}
     return render(request, "staff/price_books.html", context, status=422 if errors else 200)
+
+
+def _in_force(request: HttpRequest) -> dict[str, Any]:
+    """As of the day and the tenant that the address asks for; of a wrong one today's, and what is wrong."""
+    asked = {name: request.GET.get(name, "").strip() for name in ("day", "tenant")}
+    try:
+        day, tenant = read_day(asked["day"]), tenant_get(slug=asked["tenant"]).pk if asked["tenant"] else ""
+    except ControlPlaneError as error:
+        day, tenant, wrong = read_day(""), "", str(error)
+    else:
+        wrong = ""
+    prices = PriceList.load()
+    costs = meter_prices(prices, day=day, tenant=tenant)
+    holdings = terms_on(day, tenant=tenant)
+    return {
+        "day": day, "asked": asked, "wrong": wrong, "currency": prices.currency(), "first": dt.date.min,
+        "lanes": lanes(holdings, day=day)[:SHOWN], "costs": readable(costs[:SHOWN]), "shown": SHOWN,
+        "more": max(0, len(costs) - SHOWN),
+    }  # fmt: skip
 
 
 @require_GET
@@ -69,7 +97,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @staff_page
 def add(request: HttpRequest, name: str) -> HttpResponse:
-    """Adds a price of calls, one of time, or days on which the book holds."""
+    """Adds a price of calls, one of time, or days on which the book holds; or says when those end."""
     book = price_book_get(name=name)
     try:
         match request.POST.get("what"):
@@ -85,12 +113,15 @@ def add(request: HttpRequest, name: str) -> HttpResponse:
                 ends = _day(request, "ends") if request.POST.get("ends") else None
                 tenant = tenant_get(slug=slug) if slug else None
                 term_create(book=book, tenant=tenant, starts=_day(request, "starts"), ends=ends)
+            case "end":
+                term = term_get(book=book, term_id=_whole(request.POST.get("term", "")) or 0)
+                term_end(term=term, ends=_day(request, "ends") if request.POST.get("ends") else None)
             case _:
-                raise InvalidInputError(_("say what to add: price, hosting or term"), field="what")
+                raise InvalidInputError(_("say what to add: price, hosting, term or end"), field="what")
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, _("Added."))
+        messages.success(request, _("Saved."))
     return redirect("console:staff-price-book", name=name)
 
 
@@ -129,10 +160,13 @@ def _subject(request: HttpRequest) -> dict[str, str]:
 
 
 def _nano(request: HttpRequest, name: str) -> int:
-    text = request.POST.get(name, "").strip() or "0"
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+    if (value := _whole(request.POST.get(name, "").strip() or "0")) is None:
         raise InvalidInputError(_("%(name)s is a whole number of nano-units") % {"name": name}, field=name)
-    return int(text)
+    return value
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _day(request: HttpRequest, name: str) -> dt.date:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import Any, Final
+from typing import Final
 
 from django.contrib import messages
 from django.db import transaction
-from django.db.models import Q, Sum
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -20,12 +19,11 @@ from controlplane.console.entered import entered
 from controlplane.console.once import booked_once
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.paging import page_of, searched
-from controlplane.console.staff_tenant import tenant_context
+from controlplane.console.staff_tenant import USE_DAYS, tenant_context, tenant_rows
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.http.streaming import streamed
 from controlplane.limits.services import prepaid_stop_set
 from controlplane.members.services import invitation_create
-from controlplane.metering.models import UsageRollup
 from controlplane.operations.export import export_pieces
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletion_get
@@ -33,11 +31,9 @@ from controlplane.operations.services import tenant_deletion_cancel, tenant_dele
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.selectors import tenant_get, tenant_list
-from controlplane.tenants.services import tenant_create
+from controlplane.tenants.services import tenant_create, tenant_resume, tenant_suspend
 
 SHOWN: Final = 100
-_DAYS: Final = 30
-"""Of usage that the list shows."""
 _MOST: Final = (("name", "name", 200), ("owner", "email", 254))
 """Input, the field of its error, characters."""
 
@@ -62,24 +58,10 @@ def tenants(request: HttpRequest) -> HttpResponse:
         rows = rows.filter(Q(pk__icontains=search) | Q(name__icontains=search))
     page = page_of(request, rows)
     context = {
-        "page": page, "found": _with_use(page.rows), "search": search, "days": _DAYS,
+        "page": page, "found": tenant_rows(page.rows), "search": search, "days": USE_DAYS,
         "deletions": TenantDeletion.objects.all()[:SHOWN], "values": values, "errors": errors,
     }  # fmt: skip
     return render(request, "staff/tenants.html", context, status=422 if errors else 200)
-
-
-def _with_use(found: list[Tenant]) -> list[dict[str, Any]]:
-    """Each with its sums of the last days: one query for all of a page."""
-    today = dt.datetime.now(dt.UTC).date()
-    sums = UsageRollup.objects.filter(
-        tenant__in=[tenant.pk for tenant in found], day__gt=today - dt.timedelta(days=_DAYS)
-    ).values("tenant")
-    told = sums.annotate(
-        asked=Sum("requests"), tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
-        failed=Sum("requests", filter=Q(status="error")),
-    )  # fmt: skip
-    use = {row["tenant"]: row for row in told}
-    return [{"tenant": tenant, "use": use.get(tenant.pk)} for tenant in found]
 
 
 @transaction.atomic
@@ -151,6 +133,34 @@ def export(request: HttpRequest, slug: str) -> HttpResponseBase:
     response = streamed(request, pieces, content_type="application/x-tar", file_name=f"{slug}.tar")
     response["Content-Encoding"] = "identity"
     return response
+
+
+@require_POST
+@staff_page
+def suspend(request: HttpRequest, slug: str) -> HttpResponse:
+    """Has its calls refused."""
+    found = tenant_get(slug=slug)
+    try:
+        tenant_suspend(tenant=found, reason=request.POST.get("reason", ""))
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("Calls of %(tenant)s are refused.") % {"tenant": slug})
+    return redirect("console:staff-tenant", slug=slug)
+
+
+@require_POST
+@staff_page
+def resume(request: HttpRequest, slug: str) -> HttpResponse:
+    """Has its calls taken again."""
+    found = tenant_get(slug=slug)
+    try:
+        tenant_resume(tenant=found)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("Calls of %(tenant)s are taken again.") % {"tenant": slug})
+    return redirect("console:staff-tenant", slug=slug)
 
 
 @require_POST

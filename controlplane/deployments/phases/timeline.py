@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from controlplane.deployments.phases.models import ScaleUp
-from controlplane.deployments.phases.prediction import PHASES
+from controlplane.deployments.phases.prediction import PHASES, Prediction
 
 WIDTH: Final = 1000
 """Of the drawing, in its own units."""
@@ -47,16 +48,33 @@ class Timeline:
 
 def timeline(row: ScaleUp, *, longest: float) -> Timeline:
     """Bars of one scale by `longest` seconds, so that rows below each other compare."""
-    known = [(name, seconds) for name, seconds in row.phases_in_order.items() if seconds]
+    bars = bars_of(row.phases_in_order, longest=longest)
+    label = bars_label(bars) or _("it goes on")
+    return Timeline(row, bars, label, sum(bar.seconds for bar in bars))
+
+
+def bars_of(phases: Mapping[str, float], *, longest: float) -> tuple[Bar, ...]:
+    """Phases that take time, one after the other, of one scale by `longest` seconds."""
     bars, x = [], 0.0
-    for name, seconds in known:
+    for name, seconds in phases.items():
+        if not seconds:
+            continue
         width = WIDTH * seconds / longest if longest else 0.0
         bars.append(Bar(name, str(_NAMES[name]), seconds, round(x, 2), round(width, 2)))
         x += width
-    told = ", ".join(f"{bar.name} {bar.seconds:.1f} s" for bar in bars)
-    total = sum(seconds for _, seconds in known)
-    label = told or _("it goes on")
-    return Timeline(row, tuple(bars), label, total)
+    return tuple(bars)
+
+
+def bars_label(bars: Iterable[Bar]) -> str:
+    """The same in words."""
+    return ", ".join(f"{bar.name} {bar.seconds:.1f} s" for bar in bars)
+
+
+def predicted(predictions: list[Prediction]) -> list[tuple[Prediction, tuple[Bar, ...], str]]:
+    """Each with its bars, to one scale, and with what they show in words."""
+    longest = max((item.seconds for item in predictions), default=0.0)
+    drawn = ((item, bars_of(item.phases, longest=longest)) for item in predictions)
+    return [(item, bars, bars_label(bars)) for item, bars in drawn]
 
 
 def phase_names() -> list[tuple[str, str]]:

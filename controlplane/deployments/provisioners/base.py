@@ -142,12 +142,20 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One thing in the target that is this deployment's."""
+    """One thing in the target that is this deployment's.
+
+    Attributes:
+        has: what was found in it, in the desired state's words: copies, base (checkpoint, or the name that it
+            serves under), image, instance_type.
+        stale: it is of another state than the desired one.
+    """
 
     kind: str
     name: str
     state: State
     reason: str = ""
+    has: Mapping[str, str] = field(default_factory=dict)
+    stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)

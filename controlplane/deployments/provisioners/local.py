@@ -120,10 +120,7 @@ class LocalProvisioner:
         whole = not missing and len(copies) == len(ready)
         failed = "" if starting else "; ".join(self._died(number) for number in self._dead(copies))
         return Observation(
-            resources=tuple(
-                Resource("worker", f"{copy.name} {copy.url} (process {copy.process.pid})", copy.state)
-                for copy in copies
-            ),
+            resources=tuple(self._resource(copy) for copy in copies),
             places=tuple(self._place(copy) for copy in [*serving, *silent]),
             waiting=waiting,
             complete=whole,
@@ -161,6 +158,12 @@ class LocalProvisioner:
 
     def close(self) -> None:
         self._http.close()
+
+    def _resource(self, copy: WorkerCopy) -> Resource:
+        return Resource(
+            "worker", f"{copy.name} {copy.url} (process {copy.process.pid})", copy.state,
+            has={"base": copy.process.option("--model") or ""}, stale=copy.digest != self._digest,
+        )  # fmt: skip
 
     def _place(self, copy: WorkerCopy) -> Place:
         share = self._share if copy.digest == self._digest else None

@@ -100,7 +100,12 @@ class OpenAIHttpProvisioner:
         return Observation(
             resources=tuple(
                 Resource(
-                    "server", server.url, State.READY if server in there else State.STARTING, server.reason
+                    "server",
+                    server.url,
+                    State.READY if server in there else State.STARTING,
+                    server.reason,
+                    has={"base": self._desired.served_name} if server in there else {},
+                    stale=server in others,
                 )
                 for server in [*fresh, *others]
             ),

@@ -18,14 +18,15 @@ from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.permissions import Staff
 from controlplane.tenants.roles import Role
 from controlplane.tenants.selectors import tenant_get, tenant_list, user_list
-from controlplane.tenants.services import tenant_create, user_create
+from controlplane.tenants.services import tenant_create, tenant_resume, tenant_suspend, user_create
+from controlplane.tenants.services.suspension import LONGEST_REASON
 
 
 class TenantSerializer(StrictSerializer, serializers.ModelSerializer[Tenant]):
     class Meta:
         model = Tenant
-        fields = ("id", "name", "created_at")
-        read_only_fields = ("created_at",)
+        fields = ("id", "name", "created_at", "suspended_at")
+        read_only_fields = ("created_at", "suspended_at")
         # The service tells a taken id apart (409) from a malformed one (400).
         extra_kwargs: ClassVar[dict[str, Any]] = {"id": {"validators": []}}
 
@@ -57,6 +58,50 @@ class TenantApi(ObjectApi[Tenant]):
     @conditional()
     def get(self, request: Request, slug: str) -> Response:
         return Response(TenantSerializer(self.get_object()).data)
+
+
+class SuspensionSerializer(serializers.ModelSerializer[Tenant]):
+    tenant = serializers.CharField(source="id")
+    reason = serializers.CharField(source="suspended_reason")
+
+    class Meta:
+        model = Tenant
+        fields = ("tenant", "suspended_at", "reason")
+
+
+class SuspensionInput(StrictSerializer):
+    reason = serializers.CharField(
+        max_length=LONGEST_REASON, help_text="The tenant's members read it on each of their pages."
+    )
+
+
+class TenantSuspensionApi(ObjectApi[Tenant]):
+    permission_classes = (Staff,)
+    serializer_class = SuspensionSerializer
+
+    def get_object(self) -> Tenant:
+        return tenant_get(slug=self.kwargs["slug"])
+
+    @conditional()
+    def get(self, request: Request, slug: str) -> Response:
+        """Since when its calls are refused, and why; null and "" while they are not."""
+        return Response(SuspensionSerializer(self.get_object()).data)
+
+    @idempotent()
+    @extend_schema(request=SuspensionInput, responses={201: SuspensionSerializer})
+    def post(self, request: Request, slug: str) -> Response:
+        """Has gateways refuse every call of the tenant, within a second. Nothing of it is taken away."""
+        data = SuspensionInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        tenant = tenant_suspend(tenant=self.get_object(), reason=data.validated_data["reason"])
+        return Response(SuspensionSerializer(tenant).data, status.HTTP_201_CREATED)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, slug: str) -> Response:
+        """Has its calls taken again."""
+        tenant_resume(tenant=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class MembershipSerializer(serializers.ModelSerializer[Membership]):

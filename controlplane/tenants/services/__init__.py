@@ -18,6 +18,7 @@ from controlplane.tenants.services.projects import (
     service_account_disable,
     service_account_set_role,
 )
+from controlplane.tenants.services.suspension import tenant_resume, tenant_route_publish, tenant_suspend
 from controlplane.tenants.services.tenants import tenant_create, user_create, user_end_sessions
 
 __all__ = [
@@ -36,6 +37,9 @@ __all__ = [
     "service_account_disable",
     "service_account_set_role",
     "tenant_create",
+    "tenant_resume",
+    "tenant_route_publish",
+    "tenant_suspend",
     "user_create",
     "user_end_sessions",
 ]

@@ -15,10 +15,9 @@ from controlplane.audit.selectors import chain_get
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.routes.services import route_set
 from controlplane.tenants.models import Membership, Project, Tenant, User
 from controlplane.tenants.roles import Role
-from gateway.wire import TenantRoute
+from controlplane.tenants.services.suspension import tenant_route_publish
 from worker_engine.protocol import SLUG_PATTERN
 
 
@@ -47,7 +46,7 @@ def tenant_create(*, slug: str, name: str) -> Tenant:
     except IntegrityError:  # another one at the same moment, which committed first
         raise taken from None
     Project.objects.create(tenant=tenant, slug=Project.DEFAULT, name=Project.DEFAULT.title())
-    route_set(path=f"tenants/{slug}", entry=TenantRoute(tenant.name, tenant.cache_salt))
+    tenant_route_publish(tenant=tenant)
     audit_record(tenant=slug, action="tenant.create", target=tenant, after=snapshot(tenant))
     return tenant
 

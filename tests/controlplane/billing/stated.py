@@ -12,6 +12,7 @@ BILLING_ROUTES: dict[str, dict[str, str]] = {
     "price-books": {"get": STAFF, "post": STAFF},
     "price-book": {"get": STAFF},
     "prices": {"post": STAFF},
+    "prices-in-force": {"get": STAFF},
     "hosting-prices": {"post": STAFF},
     "price-book-terms": {"get": STAFF, "post": STAFF},
     "price-book-term": {"get": STAFF, "patch": STAFF},

@@ -19,7 +19,13 @@ from controlplane.routes.publisher import RoutePublisher
 from controlplane.routes.selectors import route_table
 from controlplane.routes.services import route_publish_now, route_remove, route_renumber, route_set
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.services import api_key_create, api_key_revoke, tenant_create
+from controlplane.tenants.services import (
+    api_key_create,
+    api_key_revoke,
+    tenant_create,
+    tenant_resume,
+    tenant_suspend,
+)
 from gateway.wire import (
     ROUTES_DELTAS,
     ROUTES_SEEN,
@@ -102,6 +108,15 @@ def test_a_key_is_in_force_and_revoked_within_a_second(reader: Reader) -> None:
     assert reader.table.keys[api_key.pk].secret_sha256 == api_key.secret_sha256
     api_key_revoke(api_key=api_key)
     reader.wait(lambda table: api_key.pk not in table.keys)
+    assert reader.table == route_table()
+
+
+def test_a_tenant_is_suspended_and_resumed_within_a_second(reader: Reader) -> None:
+    tenant = tenant_create(slug="acme", name="Acme")
+    tenant_suspend(tenant=tenant, reason="an invoice is overdue")
+    reader.wait(lambda table: "acme" in table.tenants and table.tenants["acme"].suspended)
+    tenant_resume(tenant=tenant)
+    reader.wait(lambda table: not table.tenants["acme"].suspended)
     assert reader.table == route_table()
 
 

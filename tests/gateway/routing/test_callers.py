@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from gateway.addresses import Networks
-from gateway.errors import AddressNotAllowed, EndpointNotAllowed, InvalidApiKey, ModelNotFound, render
+from gateway.errors import (
+    AddressNotAllowed,
+    EndpointNotAllowed,
+    InvalidApiKey,
+    ModelNotFound,
+    TenantSuspended,
+    render,
+)
 from gateway.routing import Caller, Door, authenticate, callable_models, fallbacks, resolve
 from gateway.wire import KeyRoute, RouteTable
 from gateway.wire_keys import KeyScope, OldSecret
@@ -43,6 +50,18 @@ def enter(
 
 def test_a_key_without_a_scope_opens_all() -> None:
     assert enter(TABLE) == Caller("k1", "acme", "p1")
+
+
+def test_a_suspended_tenants_right_key_is_told_so_and_a_wrong_one_nothing() -> None:
+    tenants = {**TABLE.tenants, "acme": replace(TABLE.tenants["acme"], suspended=True)}
+    table = replace(TABLE, tenants=tenants)
+    with pytest.raises(TenantSuspended, match="acme of this API key is suspended by its operator") as caught:
+        enter(table)
+    status, body = render(caught.value)[:2]
+    assert status == 403
+    assert b'"tenant_suspended"' in body
+    with pytest.raises(InvalidApiKey):
+        authenticate(table, f"{ACME}wrong")
 
 
 def test_endpoints() -> None:

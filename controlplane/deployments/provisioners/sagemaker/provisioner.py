@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Self
 
+from controlplane.deployments.containers.images import DEFAULT_IMAGE
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -253,14 +254,27 @@ class SageMakerProvisioner:
         return {ref.name: PlacedAdapter(self._names.base, state) for ref in self._desired.adapters}
 
     def _resources(self, seen: Seen) -> tuple[Resource, ...]:
+        endpoint, base, desired = seen.endpoint, seen.base, self._desired
+        # Names follow from content, and only ours are looked at: a name in force is what it has.
+        config, model = seen.config_in_force, seen.model_in_force
+        named = {"image": desired.image or DEFAULT_IMAGE, "base": desired.checkpoint}
+        if model != self._specs.model_name:
+            named = dict.fromkeys(named, f"as {model} has it")
+        instances = desired.instance_type if config == self._specs.config_name else f"as {config} has it"
         single = [
-            Resource(kind, item.name, item.state, item.reason)
-            for kind, item in (("endpoint", seen.endpoint), ("base component", seen.base))
-            if item.state is not State.ABSENT
-        ]
+            Resource(
+                "endpoint", endpoint.name, endpoint.state, endpoint.reason,
+                has={"instance_type": instances}, stale=bool(self._config_difference(seen)),
+            ),
+            Resource(
+                "base component", base.name, base.state, base.reason,
+                has={"copies": str(seen.copies[1]), **named}, stale=bool(self._base.difference(seen)),
+            ),
+        ]  # fmt: skip
+        single = [item for item in single if item.state is not State.ABSENT]
         parts = [Resource("endpoint configuration", name, State.READY) for name in sorted(seen.configs)]
         parts += [Resource("model", name, State.READY) for name in sorted(seen.models)]
-        return tuple(single + parts)
+        return (*single, *parts)
 
     def _waiting(self, seen: Seen) -> str:
         slow = (State.STARTING, State.CHANGING, State.LEAVING)

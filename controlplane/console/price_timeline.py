@@ -1,0 +1,65 @@
+"""Price books by date, for a template to draw: a year before and a year after the day that is looked at."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.billing import items
+from controlplane.billing.in_force import Holding, MeterPrice
+
+WIDTH: Final = 1000
+"""Of the drawing, in its own units; the day stands in its middle."""
+_YEAR: Final = 365
+_SCALES: Final = {
+    items.INPUT: 10**6, items.CACHED_INPUT: 10**6, items.OUTPUT: 10**6, items.REQUEST: 10**3,
+}  # fmt: skip
+"""Of what so many cost a person can read the price; hours one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A book's term, as far as it lies within the drawing."""
+
+    holding: Holding
+    x: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """All terms of one tenant, or of everyone (""), those outside of the drawing too."""
+
+    whose: str
+    spans: tuple[Span, ...]
+    holdings: tuple[Holding, ...]
+
+
+def lanes(holdings: Iterable[Holding], *, day: dt.date) -> list[Lane]:
+    """By whose they are, in the order of `holdings`."""
+    by_whose: dict[str, list[Holding]] = {}
+    for holding in holdings:
+        by_whose.setdefault(holding.term.tenant, []).append(holding)
+    return [
+        Lane(whose, tuple(span for item in found if (span := _span(item, day)) is not None), tuple(found))
+        for whose, found in by_whose.items()
+    ]
+
+
+def _span(holding: Holding, day: dt.date) -> Span | None:
+    # Days of years 1 and 9999 have no neighbours: numbers have.
+    first = day.toordinal() - _YEAR
+    starts = max(holding.term.starts.toordinal(), first)
+    last = first + 2 * _YEAR
+    ends = last if holding.term.ends is None else min(holding.term.ends.toordinal() + 1, last)
+    if ends <= starts:
+        return None
+    scale = WIDTH / (2 * _YEAR)
+    return Span(holding, round((starts - first) * scale, 2), round((ends - starts) * scale, 2))
+
+
+def readable(prices: Iterable[MeterPrice]) -> list[tuple[MeterPrice, int]]:
+    """Each with the nano-units of a million tokens, a thousand requests or one hour."""
+    return [(price, price.nano * _SCALES.get(price.item, 1)) for price in prices]

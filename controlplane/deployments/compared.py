@@ -1,0 +1,123 @@
+"""A deployment's desired state and what was seen of it last, side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from django.utils import timezone
+
+from controlplane.deployments.containers.images import DEFAULT_IMAGE
+from controlplane.deployments.models import Deployment, Placement, Target
+from controlplane.deployments.provisioners.base import State
+from controlplane.deployments.rollouts.states import copies_state, state_values
+from controlplane.deployments.scaling.selectors import copies_in_force, scaling_of
+
+_COPY_KINDS: Final = ("worker", "server")
+_UNPLACED: Final = (Deployment.Hosting.ON_DEMAND, Deployment.Hosting.FUSED)
+"""Ways of hosting that keep no adapter in place."""
+
+
+class Verdict(StrEnum):
+    """How what was seen stands to what is wanted."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    UNKNOWN = "unknown"
+    """It was not looked at yet, or its target does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One thing of a deployment: `what` is copies, base, image, instance_type, adapters or generation;
+    `seen` is "" where nothing was seen of it."""
+
+    what: str
+    wanted: str
+    seen: str
+    verdict: Verdict
+
+
+def compared(deployment: Deployment) -> list[Compared]:
+    """Each thing that may differ. Of a deployment that is being removed: what is left of it."""
+    placed = [] if deployment.hosting in _UNPLACED else [_adapters(deployment)]
+    if not deployment.is_wanted:
+        return [_copies(deployment), *placed]
+    told = [_copies(deployment), _told(deployment, "base", _base(deployment))]
+    if deployment.target.kind == Target.Kind.SAGEMAKER:
+        told.append(_told(deployment, "image", deployment.image or DEFAULT_IMAGE))
+        told.append(_told(deployment, "instance_type", deployment.instance_type))
+    return [*told, *placed, _generation(deployment)]
+
+
+def _copies(deployment: Deployment) -> Compared:
+    least, most = _bounds(deployment)
+    wanted = str(least) if least == most else f"{least} to {most}"
+    if deployment.observed_at is None:
+        return Compared("copies", wanted, "", Verdict.UNKNOWN)
+    count, stale = _running(deployment.resources)
+    seen = f"{count}, {stale} of them of another state" if stale else str(count)
+    same = least <= count <= most and not stale
+    return Compared("copies", wanted, seen, Verdict.SAME if same else Verdict.DIFFERS)
+
+
+def _bounds(deployment: Deployment) -> tuple[int, int]:
+    """(fewest, most) copies that are to be there now."""
+    if not deployment.is_wanted:
+        return 0, 0
+    if deployment.target.kind == Target.Kind.OPENAI_HTTP:
+        servers = len(deployment.urls or deployment.target.urls)
+        return servers, servers
+    least, most = copies_in_force(deployment, scaling_of(deployment), timezone.now())
+    # On a host as many run as are wanted; SageMaker's autoscaler chooses between the two.
+    return (least, least) if deployment.target.kind == Target.Kind.LOCAL else (least, most)
+
+
+def _running(resources: list[dict[str, Any]]) -> tuple[int, int]:
+    """Copies that serve, and how many of them are not of the desired state."""
+    count = stale = 0
+    for item in resources:
+        copies = int(item.get("has", {}).get("copies", 0))
+        if item["kind"] in _COPY_KINDS:
+            copies = int(item["state"] == State.READY)
+        count += copies
+        stale += copies if item.get("stale") else 0
+    return count, stale
+
+
+def _base(deployment: Deployment) -> str:
+    """As its copies tell it: the name that they serve under, or where their weights are from."""
+    if deployment.target.kind == Target.Kind.OPENAI_HTTP:
+        return deployment.base_model.served_name
+    state = copies_state(deployment.base_model, state_values(deployment), strict=False)
+    return str(state["checkpoint"])
+
+
+def _told(deployment: Deployment, what: str, wanted: str) -> Compared:
+    """By what all resources that tell it have."""
+    found = (item.get("has", {}).get(what, "") for item in deployment.resources)
+    seen = list(dict.fromkeys(value for value in found if value))
+    verdict = Verdict.UNKNOWN if not seen else Verdict.SAME if seen == [wanted] else Verdict.DIFFERS
+    return Compared(what, wanted, ", ".join(seen), verdict)
+
+
+def _adapters(deployment: Deployment) -> Compared:
+    rows = Placement.objects.filter(deployment=deployment)
+    coming = Counter(rows.filter(leaves_at=None).values_list("status", flat=True))
+    leaving = rows.exclude(leaves_at=None).count()
+    wanted, ready = coming.total() if deployment.is_wanted else 0, coming[Placement.Status.READY]
+    failed = coming[Placement.Status.FAILED]
+    told = [str(ready), *([f"{failed} failed"] if failed else []), *([f"{leaving} leave"] if leaving else [])]
+    if deployment.observed_at is None:
+        return Compared("adapters", str(wanted), "", Verdict.UNKNOWN)
+    same = ready == wanted and not leaving
+    return Compared("adapters", str(wanted), ", ".join(told), Verdict.SAME if same else Verdict.DIFFERS)
+
+
+def _generation(deployment: Deployment) -> Compared:
+    """Whether the newest change of the desired state is in force, whole."""
+    wanted, seen = deployment.generation, deployment.observed_generation
+    verdict = Verdict.SAME if wanted == seen else Verdict.DIFFERS if seen else Verdict.UNKNOWN
+    return Compared("generation", str(wanted), str(seen) if seen else "", verdict)

@@ -1,0 +1,73 @@
+"""Where a growth that goes on stands: its phases as they are expected, and the time that has passed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from controlplane.deployments.containers.caching import image_is_cached
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.phases.models import ScaleUp
+from controlplane.deployments.phases.prediction import Prediction
+from controlplane.deployments.phases.selectors import predictions_of, scale_up_list
+from controlplane.deployments.phases.timeline import WIDTH, Bar, bars_label, bars_of
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A growth that goes on, against what was expected of it.
+
+    Attributes:
+        elapsed: seconds since the first sign of the need.
+        bars: of the expected phases; `now`: where the time stands, in WIDTH's units. One scale for both.
+    """
+
+    row: ScaleUp
+    prediction: Prediction
+    elapsed: float
+    bars: tuple[Bar, ...]
+    now: float
+
+    @property
+    def left(self) -> float:
+        """Seconds until its copies are expected to serve; 0 once it is late."""
+        return max(0.0, self.prediction.seconds - self.elapsed)
+
+    @property
+    def late(self) -> float:
+        """Seconds that it takes longer than expected, so far."""
+        return max(0.0, self.elapsed - self.prediction.seconds)
+
+    @property
+    def phase(self) -> Bar | None:
+        """The one that it is expected to be in; None once it is late."""
+        return next((bar for bar in self.bars if self.now < bar.x + bar.width), None)
+
+    @property
+    def label(self) -> str:
+        """The bars in words."""
+        return bars_label(self.bars)
+
+
+def forecast_of(deployment: Deployment, *, now: dt.datetime | None = None) -> Forecast | None:
+    """Of the growth that goes on; None where none does, or nothing is known of how long one takes."""
+    row = scale_up_list(deployment=deployment).filter(ended_at=None).first()
+    expected = None if row is None else _expected(deployment, row)
+    if row is None or expected is None:
+        return None
+    elapsed = max(0.0, ((now or timezone.now()) - row.began_at).total_seconds())
+    longest = max(elapsed, expected.seconds)
+    at = WIDTH * elapsed / longest if longest else 0.0
+    bars = bars_of(expected.phases, longest=longest)
+    return Forecast(row, expected, elapsed, bars, round(at, 2))
+
+
+def _expected(deployment: Deployment, row: ScaleUp) -> Prediction | None:
+    """Of SageMaker it is not known here whether running instances have room: the slower case is told."""
+    cases = predictions_of(deployment, copies=max(1, row.copies_after - row.copies_before))
+    if deployment.target.kind == Target.Kind.SAGEMAKER and deployment.image:
+        cached = image_is_cached(deployment.image, family=deployment.image_family)
+        cases = [item for item in cases if item.cached == cached]
+    return max(cases, key=lambda item: item.seconds, default=None)
