@@ -27,6 +27,8 @@ from django.test import Client  # noqa: E402
 from django.test.utils import CaptureQueriesContext  # noqa: E402
 from django.urls import URLPattern, URLResolver, reverse  # noqa: E402
 
+from controlplane import urls as urls  # noqa: E402  # with all views, as the web process loads them
+from controlplane.collector import heap_freeze  # noqa: E402
 from controlplane.console.urls import urlpatterns  # noqa: E402
 
 Names = Mapping[str, str]
@@ -93,6 +95,7 @@ def main() -> None:
     logging.disable(logging.ERROR)
     asked = json.loads(arguments.asked.read_text())
     clients = {whose: client_with(session) for whose, session in asked["sessions"].items()}
+    heap_freeze()
     pages, refused = pages_of(clients, addresses(asked["names"]))
     taken: dict[str, dict[str, Any]] = defaultdict(lambda: {"wall": [], "cpu": [], "queries": 0})
     for name, (client, path) in pages.items():

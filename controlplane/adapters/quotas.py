@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Count, Sum
 
 from controlplane.adapters.models import Adapter, AdapterQuota, AdapterVersion
 from controlplane.audit.services import audit_record
@@ -36,11 +36,8 @@ def quota_use(*, tenant: Tenant) -> QuotaUse:
     versions = AdapterVersion.objects.filter(adapter__tenant=tenant).exclude(
         status=AdapterVersion.Status.REFUSED
     )
-    return QuotaUse(
-        Adapter.objects.filter(tenant=tenant).count(),
-        versions.count(),
-        versions.aggregate(total=Sum("size_bytes"))["total"] or 0,
-    )
+    kept = versions.aggregate(count=Count("pk"), total=Sum("size_bytes"))
+    return QuotaUse(Adapter.objects.filter(tenant=tenant).count(), kept["count"], kept["total"] or 0)
 
 
 @transaction.atomic

@@ -186,7 +186,8 @@ def call_nano(rollup: UsageRollup | UsageHour | SummedUse, price: Price) -> int:
     return calls_nano([call_units(price)], *([value] for value in of))[0]
 
 
-@lru_cache(maxsize=10_000)
+# More than a tenant has: of a report that goes through more than are kept, in their order, none is found.
+@lru_cache(maxsize=50_000)
 def adapter_name(engine_name: str) -> str:
     """The adapter that an engine name is a version of."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,7 +14,7 @@ from typing import Any, Final
 from django.db.models import Q
 
 from controlplane.billing.price_list import PriceList
-from controlplane.billing.usage_report import UsageRow, usage_report
+from controlplane.billing.usage_report import UsageReport, UsageRow, usage_report
 from controlplane.errors import InvalidInputError
 from controlplane.metering.requests import adapter_is
 from controlplane.tenants.models import Tenant
@@ -102,8 +103,8 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
     then = {**now, "start": asked.start - length, "end": asked.end - length}
     groups = usage_report(**now, group_by=(asked.group,), only=only)
     by_time = usage_report(**now, group_by=(asked.bucket,), only=only)
-    ranked = sorted(groups.rows, key=lambda row: _rank(row, asked))
-    top, rest = ranked[:TOP], ranked[TOP:]
+    ranked = _largest_first(groups, asked.measure)
+    top, rest = [groups.row(place) for place in ranked[:TOP]], ranked[TOP:]
     values = [row.group[asked.group] for row in top]
     theirs = only & _is(tenant.pk, asked.group, values)
     over_time = usage_report(**now, group_by=(asked.bucket, asked.group), only=theirs)
@@ -123,7 +124,7 @@ def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Expl
             _less(totals.get(time, _NONE), [line.series[at] for line in lines])
             for at, time in enumerate(times)
         )
-        others = Line("", _sum(rest), _less(before_all, [line.before for line in lines]), series)
+        others = Line("", groups.together(rest), _less(before_all, [line.before for line in lines]), series)
     return Explored(
         groups.currency, times, lines, others, len(rest), groups.total, before_all, asked.start - length
     )
@@ -140,10 +141,20 @@ def measured(row: UsageRow, measure: str) -> Decimal | None:
             return Decimal(row.prompt_tokens + row.completion_tokens)
 
 
-def _rank(row: UsageRow, asked: Question) -> tuple[bool, Decimal, str]:
-    """The largest first, before them what may be larger than it is known to be."""
-    amount = measured(row, asked.measure)
-    return amount is not None, -(amount or Decimal(0)), row.group[asked.group]
+def _largest_first(groups: UsageReport, measure: str) -> list[int]:
+    """Places of the groups, which are in order by name; where two are as large that order stays. What may be
+    larger than it is known to be is before all others."""
+    amounts: list[float]
+    match measure:
+        case "requests":
+            amounts = [*groups.requests]
+        case "price":
+            priced = zip(groups.nano, groups.unpriced, strict=True)
+            amounts = [math.inf if unpriced else nano for nano, unpriced in priced]
+        case _:
+            tokens = zip(groups.prompt_tokens, groups.completion_tokens, strict=True)
+            amounts = [prompt + completion for prompt, completion in tokens]
+    return sorted(range(len(amounts)), key=amounts.__getitem__, reverse=True)
 
 
 _NONE: Final = UsageRow({}, 0, 0, 0, 0, "0.000000000")

@@ -106,6 +106,15 @@ class UsageReport:
             for group, amounts in zip(groups, sums, strict=True)
         )
 
+    def row(self, place: int) -> UsageRow:
+        """One group, by its place in the columns."""
+        group = {name: texts[place] for name, texts in zip(self.group_by, self.groups, strict=True)}
+        return _row(group, *(amounts[place] for amounts in self._sums))
+
+    def together(self, places: Sequence[int]) -> UsageRow:
+        """The sum of the groups at these places."""
+        return _row({}, *(sum(map(amounts.__getitem__, places)) for amounts in self._sums))
+
     @property
     def total(self) -> UsageRow:
         return _row({}, *map(sum, self._sums))

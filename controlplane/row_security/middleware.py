@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 
+from django.db import connection
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase, StreamingHttpResponse
 
 from controlplane.row_security.scope import EVERYTHING, Scope, scope_set, scoped
+
+_WRITING: Final = ("/accounts/", "/api/")
+"""Where a GET may write as well: the identity provider's way back logs in, an API key is noted as used."""
 
 
 class RowScopeMiddleware:
@@ -17,7 +23,7 @@ class RowScopeMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        with scoped(Scope()) as scope:
+        with scoped(Scope()) as scope, _reading(request):
             user = getattr(request, "user", None)
             if request.path_info.startswith("/admin/") and getattr(user, "is_staff", False):
                 scope_set(tenant=EVERYTHING)
@@ -29,6 +35,15 @@ class RowScopeMiddleware:
                 _within_later(scope, body) if isinstance(body, AsyncIterator) else _within(scope, iter(body))
             )
         return response
+
+
+def _reading(request: HttpRequest) -> AbstractContextManager[None]:
+    """What is read for a GET is one transaction on PostgreSQL, where a scope is to be stated in each."""
+    reads = request.method in ("GET", "HEAD") and not request.path_info.startswith(_WRITING)
+    if reads and hasattr(connection, "one_transaction"):
+        only: AbstractContextManager[None] = connection.one_transaction()
+        return only
+    return nullcontext()
 
 
 def _within(scope: Scope, pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from django.db.models.functions import Left
 from django.utils import timezone
 
 from controlplane.adapters.models import AdapterVersion
@@ -150,10 +151,15 @@ def _names(base: BaseModel, memories: Iterable[Memory], everything: bool) -> set
     held: set[str] = set()
     for memory in memories:
         held |= set(memory.adapters) | memory.disk
-    rows = AdapterVersion.objects.filter(
+    versions = AdapterVersion.objects.filter(
         adapter__base_model=base, adapter__deleted_at=None, deleted_at=None, status="ready", sha256__gt=""
-    ).values_list("adapter__tenant_id", "adapter__name", "number", "sha256")
+    )
+    if not everything:
+        # An engine name ends with its digest. Tens of thousands of versions lie nowhere.
+        versions = versions.annotate(sha12=Left("sha256", _SHA12))
+        versions = versions.filter(sha12__in={key[-_SHA12:] for key in held})
     known, digests = set[str](), set[str]()
+    rows = versions.values_list("adapter__tenant_id", "adapter__name", "number", "sha256")
     for tenant, adapter, version, sha256 in rows:
         name = engine_name(tenant=tenant, adapter=adapter, version=version, sha256=sha256)
         digests.add(sha256[:_SHA12])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from django.db import transaction
@@ -22,6 +23,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._reading: ExitStack | None = None
         self.execute_wrappers.append(self._in_transaction)
 
     def _set_autocommit(self, autocommit: bool) -> None:
@@ -35,11 +37,28 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.connection is not None and not self.needs_rollback:
             self.connection.execute(_STATE, (scope.tenant, scope.user, scope.key))
 
+    @contextmanager
+    def one_transaction(self) -> Iterator[None]:
+        """Statements inside share the transaction that the first of them begins, for requests that only read.
+
+        A transaction for each statement is four ways to the server instead of one: a page's 27 statements
+        made 81, and 27 beginnings and ends beside them.
+        """
+        with ExitStack() as stack:
+            self._reading = stack
+            try:
+                yield
+            finally:
+                self._reading = None
+
     def _in_transaction(
         self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
         """A statement outside of any transaction gets one of its own, where its scope can be stated."""
         if current_scope() is None or self.in_atomic_block or not self.get_autocommit():
+            return execute(sql, params, many, context)
+        if self._reading is not None:
+            self._reading.enter_context(transaction.atomic(using=self.alias))
             return execute(sql, params, many, context)
         with transaction.atomic(using=self.alias):
             return execute(sql, params, many, context)

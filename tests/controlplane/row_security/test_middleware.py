@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from django.db import connection
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
@@ -37,6 +38,26 @@ def test_a_request_begins_with_no_ones_rows_and_leaves_nothing() -> None:
     assert isinstance(response, HttpResponse)
     assert response.content == b""
     assert told() == b"none"
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL is told of a scope")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("method", "transactions"), [("GET", 1), ("HEAD", 1), ("POST", 2)])
+def test_what_a_get_reads_is_one_transaction(method: str, transactions: int) -> None:
+    begun = set()
+
+    def view(request: HttpRequest) -> HttpResponseBase:
+        for _ in range(2):
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT transaction_timestamp()")
+                begun.update(cursor.fetchone())
+        return HttpResponse()
+
+    request = HttpRequest()
+    request.method = method
+    RowScopeMiddleware(view)(request)
+    assert len(begun) == transactions
+    assert not connection.in_atomic_block
 
 
 def test_staff_pages_meet_everything() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import DatabaseError, connection, connections
 
 from controlplane.row_security.scope import Scope, scoped
 
@@ -57,3 +57,37 @@ def test_a_request_that_broke_off_leaves_no_transaction(pooled: Any) -> None:
     with scoped(Scope()):
         assert told(pooled) == (first, "")
     assert pooled.get_autocommit()
+
+
+def test_a_request_that_reads_is_one_transaction_from_its_first_statement_on(pooled: Any) -> None:
+    with scoped(Scope(tenant="acme")) as scope, pooled.one_transaction():
+        assert not pooled.in_atomic_block
+        begun = [stated(pooled), stated(pooled)]
+        scope.tenant = "globex"
+        pooled.state_scope()
+        begun.append(stated(pooled))
+    assert not pooled.in_atomic_block
+    assert [tenant for tenant, _ in begun] == ["acme", "acme", "globex"]
+    assert len({at for _, at in begun}) == 1
+    with scoped(Scope()):
+        assert stated(pooled)[1] > begun[0][1]
+
+
+def stated(wrapper: Any) -> tuple[str, Any]:
+    """The tenant, and when the transaction began."""
+    with wrapper.cursor() as cursor:
+        cursor.execute("SELECT current_setting('graftwork.tenant', true), transaction_timestamp()")
+        tenant, at = cursor.fetchone()
+    return tenant, at
+
+
+def test_what_fails_while_it_is_read_leaves_no_transaction(pooled: Any) -> None:
+    with scoped(Scope(tenant="acme")), pooled.one_transaction():
+        stated(pooled)
+        with pooled.cursor() as cursor, pytest.raises(DatabaseError):
+            cursor.execute("SELECT 1 / 0")
+        with pytest.raises(DatabaseError):
+            stated(pooled)
+    assert not pooled.in_atomic_block
+    with scoped(Scope()):
+        assert stated(pooled)[0] == ""
