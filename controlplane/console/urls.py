@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
 from controlplane.console import pages
@@ -52,7 +51,7 @@ from controlplane.console.views import (
     versions,
     webhooks,
 )
-from controlplane.console.views.login import Login
+from controlplane.console.views.login import Login, Logout
 
 app_name = "console"
 
@@ -150,7 +149,7 @@ tenant_urls = [
 urlpatterns = [
     path("", pages.entry, name="entry"),
     path("login", Login.as_view(), name="login"),
-    path("logout", LogoutView.as_view(), name="logout"),
+    path("logout", Logout.as_view(), name="logout"),
     path("sign-up", sign_up.begin, name="sign-up"),
     path("sign-up/<str:token>", sign_up.confirm, name="sign-up-confirm"),
     path("invitations/<str:token>", invitations.accept, name="invitation"),

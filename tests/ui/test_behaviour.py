@@ -19,7 +19,11 @@ from tests.ui.filled import SCRIPT
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
-LISTS = ("home", "adapters", "keys", "projects", "service-accounts", "members", "usage", "billing", "audit")
+LISTS = (
+    "home", "adapters", "adapter-register", "source-credentials", "playground", "keys", "projects",
+    "service-accounts", "members", "usage", "requests", "savings", "hosting", "webhooks", "billing", "audit",
+)  # fmt: skip
+"""Pages that both tenants have: those that are about no single thing."""
 HOSTILE = ("home", "keys", "projects", "webhooks", "billing")
 HOSTILE_TO_STAFF = (
     "staff-tenants",
@@ -120,6 +124,33 @@ def test_an_ended_session_says_so_and_leads_back(visit: Visit, newcomer: Client)
     page.get_by_test_id("login-submit").click()
     page.wait_for_url(f"**/t/{OWN}/projects/?search=x")
     assert not Project.objects.filter(slug="late").exists()
+
+
+def test_a_page_that_asks_again_by_itself_leads_to_the_login_when_its_session_ends(
+    visit: Visit, newcomer: Client
+) -> None:
+    path = f"/t/{OWN}/adapters/pirate/aliases/prod/"
+    page = visit(newcomer, path)
+    expect(page.get_by_test_id("rollout")).to_be_visible()
+    Session.objects.filter(pk=newcomer.session.session_key).delete()
+    # Its next look, within five seconds.
+    page.wait_for_url("**/login?next=**")
+    expect(page.get_by_test_id("toasts")).to_contain_text("Your session has ended")
+    page.get_by_test_id("login-email").fill(f"{Role.OWNER}@{OWN}.test")
+    page.get_by_test_id("login-password").fill(PASSWORD)
+    page.get_by_test_id("login-submit").click()
+    page.wait_for_url(f"**{path}")
+    expect(page.get_by_test_id("rollout")).to_be_visible()
+
+
+def test_whoever_goes_back_after_logging_out_sees_no_page_of_before(visit: Visit, newcomer: Client) -> None:
+    page = visit(newcomer, f"/t/{OWN}/members/")
+    expect(page.locator("main")).to_contain_text(f"@{OWN}.test")
+    page.get_by_test_id("logout").click()
+    page.wait_for_url("**/login")
+    page.go_back()
+    page.wait_for_url("**/login?next=**")
+    assert f"@{OWN}.test" not in page.content()
 
 
 def test_who_comes_for_the_first_time_is_told_of_no_session(visit: Visit) -> None:

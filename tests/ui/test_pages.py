@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 from django.test import Client
-from django.urls import NoReverseMatch, reverse
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from controlplane.console.urls import tenant_urls
-from controlplane.tenants.roles import Role
-from tests.controlplane.open_pages import ANYONE, ONESELF
-from tests.controlplane.staff_pages import STAFF_PAGES as STAFF_ADDRESSES
-from tests.controlplane.world import OWN, World
+from tests.controlplane.world import World
 from tests.ui import pages
 from tests.ui.checks import DESK, STILL, accessible, dialogs, fits, operable, protected, weight
 from tests.ui.conftest import WAIT_MS, log_in
@@ -75,39 +69,3 @@ def test_a_page(
         for complaint in check(page)
     ]  # fmt: skip
     assert complaints + visitor.watch.faults == []
-
-
-def test_every_page_is_in_the_list(world: World) -> None:
-    owner = world.people[OWN, Role.OWNER]
-    missing = [
-        name
-        for name in (str(pattern.name) for pattern in tenant_urls)
-        if name not in pages.TENANT_PAGES and is_page(owner, pages.tenant_path(world, name))
-    ]
-    missing += [
-        name
-        for name in STAFF_ADDRESSES
-        if name not in pages.STAFF_PAGES and is_page(world.staff, pages.staff_path(world, name))
-    ]
-    missing += [name for name in ONESELF - set(pages.ACCOUNT_PAGES) if is_page(owner, reverse(name))]
-    known = {path for name, path in open_addresses() if name in pages.OPEN_PAGES}  # login has two names
-    missing += [
-        name
-        for name, path in open_addresses()
-        if name not in pages.OPEN_PAGES and path not in known and is_page(world.nobody, path)
-    ]
-    assert missing == [], "add them to tests/ui/pages.py"
-
-
-def is_page(client: Client, path: str) -> bool:
-    """Whether it answers a GET with a whole page; fragments, files, actions and ways on are none."""
-    response = client.get(path)
-    return response.status_code == 200 and b"<html" in getattr(response, "content", b"")
-
-
-def open_addresses() -> Iterator[tuple[str, str]]:
-    """Name and path of every page that is for anyone, and names nothing."""
-    for name in sorted(ANYONE):
-        for space in ("", "console:"):
-            with suppress(NoReverseMatch):
-                yield f"{space}{name}", reverse(f"{space}{name}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from allauth.account.views import LoginView
 from allauth.socialaccount.providers.openid_connect import views as openid_connect
+from django.contrib.auth.views import LogoutView
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
@@ -34,6 +35,15 @@ class Login(LoginView):  # type: ignore[misc]
             # Uncounted attempts would be unbounded ones.
             logger.warning("nobody can log in: attempts cannot be counted: %s", error)
             return render(request, "account/unavailable.html", status=503)
+
+
+class Logout(LogoutView):
+    """Django's, which also has the browser forget the pages: whoever comes next cannot go back to them."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = super().dispatch(request, *args, **kwargs)
+        response["Clear-Site-Data"] = '"cache"'
+        return response
 
 
 @never_cache
