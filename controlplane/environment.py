@@ -12,11 +12,13 @@ from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from controlplane.errors import SettingsError
+from controlplane.languages import SOURCE, languages
 from controlplane.open_endpoints import OpenEndpoints
 from gateway.addresses import Networks
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VAR: Final = ROOT / "var"
+LOCALES: Final = ROOT / "controlplane" / "locale"
 SIGN_UP_OFF: Final = "off"
 SIGN_UP_OPEN: Final = "open"
 
@@ -61,6 +63,7 @@ class Environment:
         email_url: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://user:password@host:port`, or
             `file:///abs/folder`; "" writes e-mails to the log.
         email_from: who e-mails are from.
+        language: of e-mails, and of pages for who asks for none that there is; code, as `en`.
         oidc_issuer: OpenID Connect provider that people may log in by; "" for none.
         oidc_client_id, oidc_client_secret: what it knows us by.
         oidc_name: what the button calls it.
@@ -110,6 +113,7 @@ class Environment:
     hub_endpoint: str
     email_url: str = field(repr=False)
     email_from: str
+    language: str
     oidc_issuer: str
     oidc_client_id: str
     oidc_client_secret: str = field(repr=False)
@@ -151,6 +155,7 @@ class Environment:
             sealing_keys=(*_sealing_keys(env), secret_key),
             email_url=_url(env, "EMAIL_URL", "", ("smtp", "smtp+tls", "smtps", "file")),
             email_from=env.get("GRAFTWORK_EMAIL_FROM", "") or "Graftwork <graftwork@localhost>",
+            language=_language(env.get("GRAFTWORK_LANGUAGE", "") or SOURCE),
             oidc_issuer=_url(env, "OIDC_ISSUER", "", ("http", "https")).rstrip("/"),
             oidc_client_id=_needed_with(env, "OIDC_CLIENT_ID", "OIDC_ISSUER"),
             oidc_client_secret=_needed_with(env, "OIDC_CLIENT_SECRET", "OIDC_ISSUER"),
@@ -231,6 +236,15 @@ class Environment:
             "EMAIL_USE_SSL": parts.scheme == "smtps",
             "EMAIL_TIMEOUT": 20,
         }
+
+
+def _language(code: str) -> str:
+    if code not in (known := languages(LOCALES)):
+        raise SettingsError(
+            f"GRAFTWORK_LANGUAGE is {code!r}, of which {LOCALES} has no compiled catalogue; there are"
+            f" {', '.join(known)}"
+        )
+    return code
 
 
 def _sqlite(path: Path) -> dict[str, Any]:

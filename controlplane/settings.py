@@ -8,7 +8,8 @@ from typing import Any
 from celery.schedules import crontab, schedule
 
 from controlplane import task_queues
-from controlplane.environment import ROOT, VAR, Environment
+from controlplane.environment import LOCALES, ROOT, VAR, Environment
+from controlplane.languages import languages
 
 GRAFTWORK = Environment.from_env(os.environ)
 
@@ -74,6 +75,7 @@ MIDDLEWARE = [
     "controlplane.console.csp.ContentSecurityPolicyMiddleware",
     "controlplane.audit.origin.AuditOriginMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "controlplane.console.nul.FormNulMiddleware",
@@ -157,7 +159,8 @@ SOCIALACCOUNT_PROVIDERS = {
 globals().update(GRAFTWORK.email())
 DEFAULT_FROM_EMAIL = GRAFTWORK.email_from
 
-LANGUAGE_CODE, TIME_ZONE, USE_TZ, USE_I18N = "en-us", "UTC", True, False
+LANGUAGE_CODE, TIME_ZONE, USE_TZ = GRAFTWORK.language, "UTC", True
+LANGUAGES, LOCALE_PATHS = list(languages(LOCALES).items()), [LOCALES]
 # Whitenoise serves straight from the finders: there is no collectstatic step that could be forgotten.
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [ROOT / "static"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class AuditRecord(models.Model):
@@ -15,11 +16,11 @@ class AuditRecord(models.Model):
     class Kind(models.TextChoices):
         """Who acted."""
 
-        USER = "user"
-        KEY = "key"
-        STAFF = "staff"
-        SYSTEM = "system"
-        ANONYMOUS = "anonymous"
+        USER = "user", _("User")
+        KEY = "key", _("Key")
+        STAFF = "staff", _("Staff")
+        SYSTEM = "system", _("System")
+        ANONYMOUS = "anonymous", _("Anonymous")
 
     tenant = models.CharField(max_length=63, blank=True, help_text="Whose log; '' for the platform's own.")
     number = models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db import transaction
 from django.db.models import F
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
@@ -20,6 +19,7 @@ from controlplane.billing.models import BudgetNotice
 from controlplane.billing.price_list import PriceList
 from controlplane.limits.models import ScopeLimits
 from controlplane.mail_server import MailServer, Outcome
+from controlplane.mail_texts import mail_texts
 from controlplane.queue import enqueue
 from controlplane.tenants.models import Membership, Tenant
 from controlplane.tenants.roles import GRANTS, Permission
@@ -133,9 +133,7 @@ def _messages(notice: BudgetNotice, notified: list[int]) -> Iterator[tuple[int, 
         "key": notice.scope.partition(":")[2] if notice.scope.startswith("key:") else "",
         "page": f"{settings.GRAFTWORK.web_url}{page}",
     }
-    # In one line: a line break in a tenant's name would begin another header.
-    subject = " ".join(render_to_string(f"billing/{name}_subject.txt", context).split())
-    body = render_to_string(f"billing/{name}.txt", context)
+    subject, body = mail_texts(f"billing/{name}", context)
     members = Membership.objects.filter(tenant=tenant, role__in=_TOLD, user__is_active=True)
     people = members.exclude(user__in=notified).order_by("user__email").values_list("user_id", "user__email")
     for user_id, email in people:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class BaseModel(models.Model):
     """A checkpoint that adapters are trained on, with what is needed to validate them without it."""
 
     class Digest(models.TextChoices):
-        PENDING = "pending"
-        RUNNING = "running"
-        DONE = "done"
-        FAILED = "failed"
+        PENDING = "pending", _("Pending")
+        RUNNING = "running", _("Running")
+        DONE = "done", _("Done")
+        FAILED = "failed", _("Failed")
 
     name = models.CharField(max_length=63, unique=True)
     served_name = models.CharField(max_length=200, help_text="What the copies call it.")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
 from controlplane.deployments.models import Target
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.preset_runs import preset_run
@@ -19,24 +22,33 @@ FIELDS: Final = (
     "packed", "prompts", "variant", "account", "instance_type", "degree", "weights", "accept_eula",
 )  # fmt: skip
 PRESETS: Final = {
-    Preset.LOWEST_COST.value: ("Lowest cost", "the smallest weights: more streams on the same machine"),
-    Preset.LOWEST_LATENCY.value: ("Lowest latency", "small weights, and several tokens at a time"),
-    Preset.BALANCED.value: ("Balanced", "weights as they are, several tokens at a time"),
-    OWN: ("Your own", "techniques one by one"),
+    Preset.LOWEST_COST.value: (
+        gettext_lazy("Lowest cost"),
+        gettext_lazy("the smallest weights: more streams on the same machine"),
+    ),
+    Preset.LOWEST_LATENCY.value: (
+        gettext_lazy("Lowest latency"),
+        gettext_lazy("small weights, and several tokens at a time"),
+    ),
+    Preset.BALANCED.value: (
+        gettext_lazy("Balanced"),
+        gettext_lazy("weights as they are, several tokens at a time"),
+    ),
+    OWN: (gettext_lazy("Your own"), gettext_lazy("techniques one by one")),
 }
 _QUANTIZATIONS: Final = {
-    Quantization.NONE: "as they are",
-    Quantization.INT8: "int8, weights and activations",
-    Quantization.AWQ_G128: "AWQ int4, groups of 128 (calibrated)",
-    Quantization.AWQ_G64: "AWQ int4, groups of 64 (calibrated)",
-    Quantization.RTN_G128: "int4 by rounding, groups of 128",
+    Quantization.NONE: gettext_lazy("as they are"),
+    Quantization.INT8: gettext_lazy("int8, weights and activations"),
+    Quantization.AWQ_G128: gettext_lazy("AWQ int4, groups of 128 (calibrated)"),
+    Quantization.AWQ_G64: gettext_lazy("AWQ int4, groups of 64 (calibrated)"),
+    Quantization.RTN_G128: gettext_lazy("int4 by rounding, groups of 128"),
     Quantization.FP8: "FP8",
 }
 _DRAFTING: Final = {
-    Drafting.NONE: "none",
-    Drafting.NGRAM: "n-grams of the prompt and the answer",
-    Drafting.DRAFT: "a draft model",
-    Drafting.EAGLE: "EAGLE heads",
+    Drafting.NONE: gettext_lazy("none"),
+    Drafting.NGRAM: gettext_lazy("n-grams of the prompt and the answer"),
+    Drafting.DRAFT: gettext_lazy("a draft model"),
+    Drafting.EAGLE: gettext_lazy("EAGLE heads"),
 }
 
 
@@ -111,6 +123,6 @@ def recipe_asked(values: Mapping[str, str]) -> Recipe:
         recipe.tensor_parallel.presharded
     ):
         raise InvalidInputError(
-            "choose a technique: as it is, the result would be the base itself", field="recipe"
+            _("choose a technique: as it is, the result would be the base itself"), field="recipe"
         )
     return recipe

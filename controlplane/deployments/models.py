@@ -6,6 +6,7 @@ import secrets
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.phases.models import ScaleUp as ScaleUp
@@ -67,26 +68,26 @@ class Deployment(models.Model):
     class Hosting(models.TextChoices):
         """How adapters come to the copies."""
 
-        COMPONENTS = "components", "an inference component each"
-        PRELOADED = "preloaded", "all in one archive"
-        FUSED = "fused", "none: merged into the weights"
-        ON_DEMAND = "on_demand", "by the request that needs one"
-        API = "api", "by the server's own routes"
+        COMPONENTS = "components", _("an inference component each")
+        PRELOADED = "preloaded", _("all in one archive")
+        FUSED = "fused", _("none: merged into the weights")
+        ON_DEMAND = "on_demand", _("by the request that needs one")
+        API = "api", _("by the server's own routes")
 
     class Scope(models.TextChoices):
         """Which versions of tenants' adapters are placed."""
 
-        ALL = "all", "every ready version"
-        NAMED = "named", "those that a name or alias means"
+        ALL = "all", _("every ready version")
+        NAMED = "named", _("those that a name or alias means")
 
     class Status(models.TextChoices):
-        PENDING = "pending"
-        WORKING = "working"
-        SERVING = "serving"
-        DEGRADED = "degraded"
-        FAILED = "failed"
-        REMOVING = "removing"
-        REMOVED = "removed"
+        PENDING = "pending", _("Pending")
+        WORKING = "working", _("Working")
+        SERVING = "serving", _("Serving")
+        DEGRADED = "degraded", _("Degraded")
+        FAILED = "failed", _("Failed")
+        REMOVING = "removing", _("Removing")
+        REMOVED = "removed", _("Removed")
 
     name = models.CharField(max_length=36)
     target = models.ForeignKey(Target, models.PROTECT, related_name="deployments")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.template.loader import render_to_string
 from django.urls import reverse
 
 from controlplane.mail_server import MailServer, Outcome
+from controlplane.mail_texts import mail_texts
 from controlplane.members.selectors import invitation_token
 from controlplane.members.services import invitation_claim, invitation_sent
 
@@ -23,9 +23,7 @@ def invitation_send(*, invitation_id: int, server: MailServer) -> bool:
         return False
     path = reverse("console:invitation", args=(invitation_token(invitation),))
     context = {"invitation": invitation, "url": f"{settings.GRAFTWORK.web_url}{path}"}
-    # In one line: a line break in a tenant's name would begin another header.
-    subject = " ".join(render_to_string("members/invitation_subject.txt", context).split())
-    body = render_to_string("members/invitation.txt", context)
+    subject, body = mail_texts("members/invitation", context)
     if server.send(EmailMessage(subject, body, None, [invitation.email])) is not Outcome.SENT:
         return False
     invitation_sent(invitation=invitation)

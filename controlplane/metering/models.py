@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.tenants.models import ServiceAccount
 
@@ -174,12 +175,12 @@ class UsageSource(models.Model):
 class HostingKind(models.TextChoices):
     """What is counted while it is there, and what `quantity` is of it."""
 
-    COPY = "copy", "copies of a base model that gateways may call"
-    GPU = "gpu", "accelerators that a deployment holds"
-    INSTANCE = "instance", "machines of an endpoint"
-    ADAPTER = "adapter", "adapter versions, in a tier"
-    STORAGE = "storage", "bytes of adapters' files"
-    OPTIMIZATION = "optimization", "machines of an optimization job"
+    COPY = "copy", _("copies of a base model that gateways may call")
+    GPU = "gpu", _("accelerators that a deployment holds")
+    INSTANCE = "instance", _("machines of an endpoint")
+    ADAPTER = "adapter", _("adapter versions, in a tier")
+    STORAGE = "storage", _("bytes of adapters' files")
+    OPTIMIZATION = "optimization", _("machines of an optimization job")
 
 
 class _Hosted(models.Model):

@@ -6,19 +6,20 @@ from typing import ClassVar
 
 from django.db import models
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.deployments.models import Target
 
 
 class Status(models.TextChoices):
-    QUEUED = "queued"
-    WAITING = "waiting", "waiting for room"
-    RUNNING = "running"
-    CANCELLING = "cancelling"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
+    QUEUED = "queued", _("Queued")
+    WAITING = "waiting", _("waiting for room")
+    RUNNING = "running", _("Running")
+    CANCELLING = "cancelling", _("Cancelling")
+    DONE = "done", _("Done")
+    FAILED = "failed", _("Failed")
+    CANCELLED = "cancelled", _("Cancelled")
 
 
 OPEN = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.CANCELLING)
@@ -202,8 +203,8 @@ class Assessment(Work):
     KIND = "assessment"
 
     class Subject(models.TextChoices):
-        BENCHMARK = "benchmark", "of a deployment's endpoint"
-        RECOMMENDATION = "recommendation", "of instance types and settings for a base"
+        BENCHMARK = "benchmark", _("of a deployment's endpoint")
+        RECOMMENDATION = "recommendation", _("of instance types and settings for a base")
 
     class Metric(models.TextChoices):
         """What a recommendation is to be best by, in SageMaker's words."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.adapters.models import Adapter, AdapterVersion
 
@@ -11,12 +12,12 @@ class Rollout(models.Model):
     """One version's way from a few of an alias's callers to all of them, or back to none."""
 
     class Status(models.TextChoices):
-        RUNNING = "running"
-        PAUSED = "paused"
-        PROMOTED = "promoted"
-        ROLLED_BACK = "rolled_back"
-        ABORTED = "aborted"
-        SUPERSEDED = "superseded"
+        RUNNING = "running", _("Running")
+        PAUSED = "paused", _("Paused")
+        PROMOTED = "promoted", _("Promoted")
+        ROLLED_BACK = "rolled_back", _("Rolled Back")
+        ABORTED = "aborted", _("Aborted")
+        SUPERSEDED = "superseded", _("Superseded")
 
     ACTIVE = (Status.RUNNING, Status.PAUSED)
 
@@ -70,14 +71,14 @@ class RolloutDecision(models.Model):
     """What was decided and by whom, with the figures that led to it. Rows are only ever added."""
 
     class Kind(models.TextChoices):
-        START = "start"
-        ADVANCE = "advance"
-        PROMOTE = "promote"
-        ROLL_BACK = "roll_back"
-        PAUSE = "pause"
-        RESUME = "resume"
-        ABORT = "abort"
-        SUPERSEDE = "supersede"
+        START = "start", _("Start")
+        ADVANCE = "advance", _("Advance")
+        PROMOTE = "promote", _("Promote")
+        ROLL_BACK = "roll_back", _("Roll Back")
+        PAUSE = "pause", _("Pause")
+        RESUME = "resume", _("Resume")
+        ABORT = "abort", _("Abort")
+        SUPERSEDE = "supersede", _("Supersede")
 
     rollout = models.ForeignKey(Rollout, models.CASCADE, related_name="decisions")
     kind = models.CharField(max_length=10, choices=Kind.choices)

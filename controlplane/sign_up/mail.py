@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.template.loader import render_to_string
 from django.urls import reverse
 
 from controlplane.mail_server import MailServer, Outcome
+from controlplane.mail_texts import mail_texts
 from controlplane.sign_up.selectors import sign_up_token
 from controlplane.sign_up.services import sign_up_claim, sign_up_sent
 from controlplane.tenants.models import User
@@ -32,8 +32,7 @@ def sign_up_send(*, sign_up_id: int, server: MailServer) -> bool:
         "login": f"{web}{reverse('console:login')}",
         "reset": f"{web}{reverse('account_reset_password')}",
     }
-    subject = " ".join(render_to_string("sign_up/confirm_subject.txt", context).split())
-    body = render_to_string("sign_up/confirm.txt", context)
+    subject, body = mail_texts("sign_up/confirm", context)
     if server.send(EmailMessage(subject, body, None, [sign_up.email])) is Outcome.LATER:
         return False
     # What is refused for good would be refused again.

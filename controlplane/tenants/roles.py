@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class Permission(StrEnum):
@@ -38,11 +39,11 @@ class Permission(StrEnum):
 class Role(models.TextChoices):
     """A member's place in a tenant, and what a service account may do."""
 
-    OWNER = "owner"
-    ADMIN = "admin"
-    ENGINEER = "engineer"
-    BILLING = "billing"
-    VIEWER = "viewer"
+    OWNER = "owner", _("Owner")
+    ADMIN = "admin", _("Admin")
+    ENGINEER = "engineer", _("Engineer")
+    BILLING = "billing", _("Billing")
+    VIEWER = "viewer", _("Viewer")
 
 
 _VIEWER: Final = frozenset(

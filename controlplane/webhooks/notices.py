@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db.models import F
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.mail_server import MailServer, Outcome
+from controlplane.mail_texts import mail_texts
 from controlplane.tenants.models import Membership
 from controlplane.tenants.roles import GRANTS, Permission
 from controlplane.webhooks.models import WebhookEndpoint
@@ -78,9 +78,7 @@ def _messages(endpoint: WebhookEndpoint, notified: list[int]) -> Iterator[tuple[
     parts = urlsplit(endpoint.url)
     host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     context = {"endpoint": endpoint, "host": host, "page": f"{settings.GRAFTWORK.web_url}{page}"}
-    # In one line: a line break in a tenant's name would begin another header.
-    subject = " ".join(render_to_string("webhooks/disabled_subject.txt", context).split())
-    body = render_to_string("webhooks/disabled.txt", context)
+    subject, body = mail_texts("webhooks/disabled", context)
     members = Membership.objects.filter(tenant=endpoint.tenant, role__in=_TOLD, user__is_active=True)
     people = members.exclude(user__in=notified).order_by("user__email").values_list("user_id", "user__email")
     for user_id, email in people:

@@ -1,7 +1,8 @@
-"""Templates: nothing inline that the content policy refuses, and every text can be translated."""
+"""Templates: nothing inline that the content policy refuses; every text, also of mails, can be translated."""
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -17,27 +18,38 @@ DOCUMENTS = {
     "billing/parties.html": "a document, in the language of its law",
 }
 """Templates that stand apart from the pages -> why."""
-NAMES = {"Hugging Face", "Top P"}
-"""What is called so in every language."""
+NAMES = {
+    "Hugging Face", "Top P", "Graftwork", "SageMaker", "LangChain", "curl", "openai", "auto", "required",
+    "none",
+}  # fmt: skip
+"""What is called so in every language: names, and values of OpenAI's API."""
 PAGES = sorted(
     path
     for path in TEMPLATES.rglob("*.html")
     if str(path.relative_to(TEMPLATES)) not in DOCUMENTS
 )  # fmt: skip
+MAILS = sorted(TEMPLATES.rglob("*.txt"))
+"""An e-mail's subject and its body each."""
 
 _TRANSLATED = re.compile(r"{%\s*blocktrans(?:late)?\b.*?{%\s*endblocktrans(?:late)?\s*%}", re.DOTALL)
 _SILENT = re.compile(r"{#.*?#}|<!--.*?-->|<(svg|code|script)\b.*?</\1>", re.DOTALL)
 _CODE = re.compile(r"{%.*?%}|{{.*?}}", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z][a-z]{3,}")
 _SENTENCE = re.compile(r"(?<![\w.])[A-Za-z]{2,} [A-Za-z]{2,}")
 _LOGOUT = """method="post" action="{% url 'console:logout' %}\""""
 _SPOKEN = re.compile(r'\b(?:aria-label|title|placeholder|alt)="([^"]*)"')
 
 
 def untranslated(text: str) -> list[str]:
-    """Texts of two words and more that stand outside of `{% translate %}` and `{% blocktranslate %}`."""
+    """Texts outside of `{% translate %}` and `{% blocktranslate %}`: of attributes two words and more, for an
+    example of what to enter is one; of what is read each word."""
     text = _CODE.sub("\0", _SILENT.sub("", _TRANSLATED.sub("", text)))
-    texts = [*_SPOKEN.findall(text), *re.split(r"[\n\0]", re.sub(r"<[^>]*>", "\n", text))]
-    return [said.strip() for said in texts if said.strip() not in NAMES and _SENTENCE.search(said)]
+    read = re.split(r"[\n\0]", html.unescape(re.sub(r"<[^>]*>", "\n", text)))
+    texts = [said.strip() for said in [*_SPOKEN.findall(text), *read]]
+    found = [said for said in texts if said not in NAMES and _SENTENCE.search(said)]
+    left = [said for said in read if said.strip() not in {*found, *NAMES}]
+    words = [word.strip(".,:;()·…") for said in left for word in said.split()]
+    return found + [word for word in words if _WORD.fullmatch(word) and word not in NAMES]
 
 
 def inline(text: str) -> list[str]:
@@ -61,11 +73,27 @@ def test_a_template_is_ready_for_translation_and_policy(path: Path) -> None:
         assert 'lang="{{ language }}"' in tag
 
 
+@pytest.mark.parametrize("path", MAILS, ids=lambda path: str(path.relative_to(TEMPLATES)))
+def test_a_mail_is_ready_for_translation(path: Path) -> None:
+    assert unmarked_words(path.read_text()) == []
+    subject = path.name.endswith("_subject.txt")
+    other = path.name.replace("_subject", "") if subject else path.name.replace(".txt", "_subject.txt")
+    assert path.with_name(other) in MAILS
+
+
+def unmarked_words(mail: str) -> list[str]:
+    """What a mail says outside of what `makemessages` finds, to the last word."""
+    return re.findall(r"\w{2,}", _CODE.sub(" ", _TRANSLATED.sub(" ", mail)))
+
+
 def test_the_rules_find_what_they_forbid() -> None:
+    assert unmarked_words('{% translate "Go on" %}: {{ url }} {% if x %}UTC{% endif %}') == ["UTC"]
+    assert len(MAILS) >= 10
     assert untranslated('<p>Hello there {{ name }}</p><a title="Go on">{% translate "Hello you" %}</a>') == [
         "Go on",
         "Hello there",
     ]
+    assert untranslated("<dt>Quantity:</dt><dd>{{ n }} README.md UTC</dd>") == ["Quantity"]
     for tag in (
         '<a onclick="x()">',
         '<p style="color: red">',

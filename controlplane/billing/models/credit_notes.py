@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.billing.models.documents import StoredPdf
 from controlplane.billing.models.invoices import Invoice, InvoiceLine
@@ -18,12 +19,12 @@ class CreditNote(PartiesNamed):
     """
 
     class Reason(models.TextChoices):
-        DUPLICATED_CHARGE = "duplicated_charge"
-        PRODUCT_UNSATISFACTORY = "product_unsatisfactory"
-        ORDER_CHANGE = "order_change"
-        ORDER_CANCELLATION = "order_cancellation"
-        FRAUDULENT_CHARGE = "fraudulent_charge"
-        OTHER = "other"
+        DUPLICATED_CHARGE = "duplicated_charge", _("Duplicated Charge")
+        PRODUCT_UNSATISFACTORY = "product_unsatisfactory", _("Product Unsatisfactory")
+        ORDER_CHANGE = "order_change", _("Order Change")
+        ORDER_CANCELLATION = "order_cancellation", _("Order Cancellation")
+        FRAUDULENT_CHARGE = "fraudulent_charge", _("Fraudulent Charge")
+        OTHER = "other", _("Other")
 
     class PostPayment(models.TextChoices):
         BALANCE = "balance"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class TaxKind(models.TextChoices):
     """Whether tax is added, and why it is not."""
 
-    TAXED = "taxed"
-    REVERSE_CHARGE = "reverse_charge"
+    TAXED = "taxed", _("Taxed")
+    REVERSE_CHARGE = "reverse_charge", _("Reverse Charge")
     """The customer owes the tax: none is added, and the document says so."""
-    EXEMPT = "exempt"
+    EXEMPT = "exempt", _("Exempt")
     """No tax is owed: the document says why."""
 
 

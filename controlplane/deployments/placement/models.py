@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class AdapterRule(models.Model):
@@ -20,12 +21,12 @@ class AdapterRule(models.Model):
     """
 
     class Status(models.TextChoices):
-        WAITING = "waiting", "waits for a copy"
-        LOADING = "loading"
-        READY = "ready"
-        MOVING = "moving"
-        LEAVING = "leaving"
-        FAILED = "failed"
+        WAITING = "waiting", _("waits for a copy")
+        LOADING = "loading", _("Loading")
+        READY = "ready", _("Ready")
+        MOVING = "moving", _("Moving")
+        LEAVING = "leaving", _("Leaving")
+        FAILED = "failed", _("Failed")
 
     deployment = models.ForeignKey("deployments.Deployment", models.CASCADE, related_name="adapter_rules")
     engine_name = models.CharField(max_length=200)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 ROLLED: Final = ("variant", "urls", "image", "image_family", "options", "environment", "compute")
 """Fields of a deployment that say what a copy is: their change replaces copies."""
@@ -15,17 +16,17 @@ class DeploymentRollout(models.Model):
     taken back, what it came from."""
 
     class Strategy(models.TextChoices):
-        ROLLING = "rolling", "some copies at a time"
-        BLUE_GREEN = "blue_green", "a whole new set, then the switch"
-        CANARY = "canary", "exact shares of callers for a few new copies, then the switch"
+        ROLLING = "rolling", _("some copies at a time")
+        BLUE_GREEN = "blue_green", _("a whole new set, then the switch")
+        CANARY = "canary", _("exact shares of callers for a few new copies, then the switch")
 
     class Status(models.TextChoices):
-        RUNNING = "running"
-        PAUSED = "paused"
-        ROLLING_BACK = "rolling_back"
-        COMPLETED = "completed"
-        ROLLED_BACK = "rolled_back"
-        ABORTED = "aborted"
+        RUNNING = "running", _("Running")
+        PAUSED = "paused", _("Paused")
+        ROLLING_BACK = "rolling_back", _("Rolling Back")
+        COMPLETED = "completed", _("Completed")
+        ROLLED_BACK = "rolled_back", _("Rolled Back")
+        ABORTED = "aborted", _("Aborted")
 
     ACTIVE = (Status.RUNNING, Status.PAUSED, Status.ROLLING_BACK)
 
