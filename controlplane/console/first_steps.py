@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.adapters.models import Adapter
 from controlplane.adapters.selectors import adapter_callable, adapter_list
 from controlplane.catalog.selectors import base_model_list
 from controlplane.metering.models import UsageRollup
@@ -34,7 +33,8 @@ class FirstSteps:
 
 def first_steps_of(tenant: Tenant) -> FirstSteps:
     """What the tenant has now."""
-    ready: Adapter | None = adapter_callable(tenant=tenant).first()
+    callables = adapter_callable(tenant=tenant).prefetch_related(None)
+    ready: str | None = callables.values_list("name", flat=True).first()
     registered = ready is not None or adapter_list(tenant=tenant).exists()
     base = None if ready else base_model_list().first()
     return FirstSteps(
@@ -43,7 +43,7 @@ def first_steps_of(tenant: Tenant) -> FirstSteps:
         ready is not None,
         # Sums outlive events; one row is enough.
         UsageRollup.objects.filter(tenant=tenant.pk).exists(),
-        ready.name if ready else base.name if base else "",
+        ready or (base.name if base else ""),
     )
 
 

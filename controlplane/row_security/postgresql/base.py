@@ -13,9 +13,13 @@ from controlplane.row_security.scope import Scope, current_scope
 
 _STATE: Final = (
     "SELECT set_config('graftwork.tenant', %s, true), set_config('graftwork.user', %s, true),"
-    " set_config('graftwork.key', %s, true)"
+    " set_config('graftwork.key', %s, true), set_config('jit', 'off', true)"
 )
-"""SET LOCAL, which takes no parameters: it ends with the transaction, whoever has the connection next."""
+"""SET LOCAL, which takes no parameters: it ends with the transaction, whoever has the connection next.
+
+The policies' subqueries look so dear to the planner that it compiles what they filter: of 170 ms that
+counting 20,000 versions took, 64 were the compiler's.
+"""
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
