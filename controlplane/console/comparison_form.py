@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.traces import rows_of_file
@@ -20,9 +21,9 @@ _FIELDS: Final = (
     "input", "output", "adapters", "scorer", "right",
 )  # fmt: skip
 SCORERS: Final = (
-    ("exact", "if it is the line's expected one"),
-    ("regex", "if a regular expression is found in it"),
-    ("json_schema", "if a JSON schema takes it"),
+    ("exact", gettext_lazy("if it is the line's expected one")),
+    ("regex", gettext_lazy("if a regular expression is found in it")),
+    ("json_schema", gettext_lazy("if a JSON schema takes it")),
 )
 _LONGEST: Final = {"adapters": 6000, "right": 20_000}
 _SPEED: Final = re.compile(r"\d{1,4}(\.\d{1,3})?", re.ASCII)

@@ -18,7 +18,7 @@ EXEMPT = {
     "comparison_charts.py": "names of a comparison's figures, as it stores them",
     "model_card.py": "HTML's own words",
     "templatetags/console.py": "an icon's markup",
-    "views/comparisons.py": "an arm's name, stored as others that people choose",
+    "comparison_form.py": "an arm's name, stored as others that people choose",
 }
 """Below `CONSOLE` -> why what looks like a sentence there is none that a page translates."""
 UNSEEN = {"NotFoundError", "Http404"}
