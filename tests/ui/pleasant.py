@@ -10,16 +10,19 @@ from django.utils import timezone
 
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
 from controlplane.audit.origin import Actor, Origin, acting
+from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import PriceBook
 from controlplane.billing.parties.services import party_set
-from controlplane.billing.services import price_set
+from controlplane.billing.services import price_book_create, price_set
+from controlplane.billing.terms import term_create, term_end
 from controlplane.catalog.models import BaseModel
-from controlplane.metering.models import UsageRollup
+from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.operations.models import TenantDeletion
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
+from controlplane.reports.instance_prices import instance_price_set
 from controlplane.sign_up.services import sign_up_begin
 from controlplane.tenants.models import ApiKey, Tenant
-from controlplane.tenants.services import api_key_create, project_create
+from controlplane.tenants.services import api_key_create, project_create, tenant_create, tenant_suspend
 from tests.controlplane.metering.event_log import logged
 from tests.controlplane.optimization.measured import result
 from tests.controlplane.world import OWN, World, world_make
@@ -62,6 +65,11 @@ def _furnished(folder: Path) -> World:
     _usage(world, base)
     _requests(world)
     _money()
+    _hosted()
+    _price_books()
+    usage_post(tenant=OWN, start=timezone.now().date() - dt.timedelta(days=29), end=timezone.now().date())
+    behind = tenant_create(slug="initech", name="Initech")
+    tenant_suspend(tenant=behind, reason="Two invoices are overdue: INITECH-000004 and INITECH-000005")
     PromptSet.objects.update(name="Support questions, March", lines=200, size=48_000)
     OptimizationJob.objects.filter(pk=world.values["optimization"]).update(
         status="running", phase="checkpoint", percent=41.5, eta_seconds=95, started_at=timezone.now(),
@@ -124,6 +132,46 @@ def _requests(world: World) -> None:
             OWN, now - dt.timedelta(seconds=10 * number), number, requested_model="pirate@prod", alias="prod",
             adapter=engine, arm=f"v{version}", ttft_ms=60.0 + (number * 37) % 50, **told,
         )  # fmt: skip
+
+
+def _hosted() -> None:
+    """A month of four adapters beside each other, and of the machine that they shared."""
+    today = timezone.now().date()
+    for machine, nano in (("ml.g6.2xlarge", 1_527_000_000), ("ml.g6.12xlarge", 7_190_000_000)):
+        instance_price_set(
+            instance_type=machine, region="eu-central-1", effective_from=today - dt.timedelta(days=400),
+            hour_nano=nano, source="Our contract of this year",
+        )  # fmt: skip
+    names = ("pirate", "support-bot", "contract-review", "tone-of-voice", "triage-de", "ticket-router")
+    rows = [
+        HostingHour(day=today - dt.timedelta(days=ago), hour=hour, quantity_seconds=3600, **what)
+        for ago in range(30)
+        for hour in range(24)
+        for what in (
+            {"kind": "instance", "instance_type": "ml.g6.12xlarge", "deployment": "tiny-workers"},
+            *(
+                {
+                    "kind": "adapter", "tenant": OWN, "base_model": "tiny-base", "tier": tier,
+                    "adapter": engine_name(tenant=OWN, adapter=name, version=1, sha256="ab" * 32),
+                }
+                for name in names
+                for tier in ("stored", "placed")
+            ),
+        )
+    ]  # fmt: skip
+    HostingHour.objects.bulk_create(rows, batch_size=1000)
+
+
+def _price_books() -> None:
+    """Everyone's next year's, and a tenant's own that has ended."""
+    today = timezone.now().date()
+    standard = PriceBook.objects.get(name="standard")
+    term_end(term=standard.terms.get(tenant=""), ends=today + dt.timedelta(days=120))
+    price_book_create(name="next-year", starts=today + dt.timedelta(days=121))
+    term_create(
+        book=price_book_create(name="globex-pilot"), tenant=Tenant.objects.get(pk=OWN),
+        starts=today - dt.timedelta(days=300), ends=today - dt.timedelta(days=90),
+    )  # fmt: skip
 
 
 def _money() -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
+from pytest_django.plugin import DjangoDbBlocker
 
 from tests.conftest import ROOT
 from tests.controlplane.world import World
 from tests.ui import pages
+from tests.ui.alive import fleet_alive, signs_give, traffic_add
 from tests.ui.checks import DESK, PHONE, STILL
 from tests.ui.conftest import WAIT_MS, log_in
 
@@ -22,22 +28,39 @@ SHOWN = (
     "members", "webhooks", "audit", "requests", "savings", "staff-fleet", "staff-health", "staff-queues",
     "staff-tenants", "staff-tenant", "staff-base-model",
     "staff-deployments", "staff-deployment", "staff-deployment-adapters", "staff-optimizations",
-    "staff-optimization", "staff-comparison", "staff-price-book", "staff-invoices", "staff-savings",
+    "staff-optimization", "staff-comparison", "staff-price-books", "staff-price-book",
+    "staff-invoices", "staff-savings",
     "console:login", "console:sign-up", "console:sign-up-confirm",
 )  # fmt: skip
+QUERIES = {
+    "staff-savings": "?form=measured&dedicated_type=ml.g6.2xlarge&region=eu-central-1&tier=stored"
+    "&start={start}&end={end}",
+}  # fmt: skip
+"""Pages that say something only when they are asked: what they are asked here."""
 QUALITY = 82
 LOOKS = {"light": (DESK, "light"), "dark": (DESK, "dark"), "phone": (PHONE, "light")}
 TALLEST = 2400
 """Pixels of a picture's height at most: a long list shows its beginning."""
 
 
+@pytest.fixture(scope="module")
+def living(world: World, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """The world with workers that run, and a rollout and a growth under way."""
+    with ExitStack() as stack:
+        with django_db_blocker.unblock():
+            found = fleet_alive(world, stack)
+        yield found
+
+
 @pytest.mark.parametrize("look", LOOKS)
-def test_pictures(look: str, world: World, browser: Browser, server: str) -> None:
+def test_pictures(look: str, living: World, browser: Browser, server: str) -> None:
     size, scheme = LOOKS[look]
     FOLDER.mkdir(exist_ok=True)
     made: dict[Client | None, Page] = {}
+    traffic_add(living)
     for name in SHOWN:
-        opening = pages.opening(world, name)
+        opening = pages.opening(living, name)
+        signs_give()
         if opening.client not in made:
             context = browser.new_context(
                 base_url=server,
@@ -50,7 +73,7 @@ def test_pictures(look: str, world: World, browser: Browser, server: str) -> Non
             log_in(context, opening.client, server)
             made[opening.client] = context.new_page()
         page = made[opening.client]
-        page.goto(opening.path)
+        page.goto(opening.path + _asked(name))
         for part in page.locator("[hx-trigger='revealed']").all():
             part.scroll_into_view_if_needed()
         # What a page asks for once it is there.
@@ -61,3 +84,8 @@ def test_pictures(look: str, world: World, browser: Browser, server: str) -> Non
         picture.save(FOLDER / f"{name.replace('console:', '')}-{look}.webp", quality=QUALITY)
     for page in made.values():
         page.context.close()
+
+
+def _asked(name: str) -> str:
+    today = timezone.now().date()
+    return QUERIES.get(name, "").format(start=today - dt.timedelta(days=29), end=today)
