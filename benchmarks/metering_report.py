@@ -101,7 +101,7 @@ def ask(key: str) -> list[Any]:
             answer = client.get("/api/v1/usage", {"start": str(_FROM), "end": str(_TO), "group_by": group})
             taken = time.perf_counter() - begun
             assert answer.status_code == 200, answer.content
-            # The answer's own `json` would keep its rows until the collector's last round, within another's time.
+            # The answer's own `json` would keep its rows until the collector's last round, in another's time.
             told = json.loads(answer.content)
             assert told["total"]["requests"] == EVENTS, told["total"]
             assert not told["total"]["unpriced"], told["total"]

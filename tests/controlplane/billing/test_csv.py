@@ -27,4 +27,6 @@ def test_each_value_stands_under_its_name() -> None:
 
 def test_an_error_is_one_line() -> None:
     errors = {"errors": [{"code": "invalid", "detail": "=1+1 is no day", "attr": "start"}]}
-    assert UsageCsvRenderer().render(errors).decode() == "code,detail,attr\r\ninvalid,'=1+1 is no day,start\r\n"
+    assert (
+        UsageCsvRenderer().render(errors).decode() == "code,detail,attr\r\ninvalid,'=1+1 is no day,start\r\n"
+    )

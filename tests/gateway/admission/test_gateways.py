@@ -3,7 +3,7 @@
 What is above a limit is judged only from what is certain. A request was admitted between its sending and its
 answer, so those that began and ended within a window's length were admitted in it. A place is held for longer
 than the backend works. How much of a limit is reached depends on how busy the machine is, and on how many
-requests it is good for: each reserves more tokens than it uses, and one that does not fit leaves a part of the
+requests it is good for: each reserves more tokens than it uses, and one that does not fit leaves part of the
 limit free. Alone on the machine, ask for 95 % by `GRAFTWORK_TEST_REACHED=0.95 GRAFTWORK_TEST_REQUESTS=240`.
 """
 
