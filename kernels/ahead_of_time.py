@@ -100,11 +100,15 @@ def _resources(cubin: bytes) -> tuple[int, int]:
 
 def each(only: str, capabilities: Sequence[int], *, in_turn: bool) -> list[tuple[str, int]]:
     """(variant's name, capability) to compile: all of `capabilities`, or one that is its turn."""
-    names = [one.name for one in variants() if only in one.name]
+    found = [one for one in variants() if only in one.name]
     if not in_turn:
-        return [(name, capability) for name in names for capability in capabilities]
-    # Kernels come in threes: their places move on by one more each time.
-    return [(name, capabilities[(n + n // 3) % len(capabilities)]) for n, name in enumerate(names)]
+        return [(one.name, each) for one in found for each in capabilities if each >= one.least]
+    jobs = []
+    for n, one in enumerate(found):
+        # Kernels come in threes: their places move on by one more each time.
+        turn = capabilities[(n + n // 3) % len(capabilities)]
+        jobs.append((one.name, turn if turn >= one.least else max(capabilities)))
+    return jobs
 
 
 def compile_all(jobs: Sequence[tuple[str, int]]) -> Iterator[Compiled]:

@@ -18,6 +18,7 @@ class Variant:
         constants: value of each constexpr.
         aligned: arguments that are multiples of 16 (pointers: bytes).
         warps, stages: as launched.
+        least: compute capability that it needs at least.
         pdl_from: compute capability from which the constexpr PDL is true; none if the kernel has no PDL.
     """
 
@@ -29,3 +30,4 @@ class Variant:
     warps: int = 4
     stages: int = 3
     pdl_from: int | None = None
+    least: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from functools import cache
 from typing import Final
 
@@ -13,6 +14,7 @@ from kernels.self_check import ModelShapes, verify
 from worker_engine.config import PAGE_SIZE
 from worker_engine.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.models import FAMILIES
+from worker_engine.quantization_config import Scheme
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +60,19 @@ def shapes_of(model: ModelConfig, dtype: torch.dtype) -> ModelShapes:
         page_size=PAGE_SIZE,
         dtype=str(dtype),
         groups=_groups(model),
+        fp8=any(scheme.coding == "e4m3" for scheme in _schemes(model)),
+        mxfp4=any(scheme.coding == "e2m1" for scheme in _schemes(model)),
     )
 
 
+def _schemes(model: ModelConfig) -> Collection[Scheme]:
+    return () if model.quantization is None else model.quantization.targets.values()
+
+
 def _groups(model: ModelConfig) -> tuple[tuple[int, bool], ...]:
-    schemes = () if model.quantization is None else model.quantization.targets.values()
-    return tuple(sorted({(scheme.group, not scheme.symmetric) for scheme in schemes if scheme.bits == 4}))
+    schemes = [scheme for scheme in _schemes(model) if scheme.bits == 4 and scheme.coding == "whole"]
+    found = {(scheme.group, not scheme.symmetric) for scheme in schemes}
+    return tuple(sorted(found))
 
 
 @cache

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from worker_engine.config_fields import Fields
 
-Form = Literal["pack-quantized", "int-quantized", "awq"]
-"""How codes lie in the file; the first two are compressed-tensors'."""
+if TYPE_CHECKING:  # what reads configurations does without torch
+    from kernels.quantization.weight import Coding
+
+CompressedForm = Literal["pack-quantized", "int-quantized", "float-quantized", "mxfp4-pack-quantized"]
+Form = CompressedForm | Literal["awq"]
+"""How codes lie in the file; the first are compressed-tensors'."""
+_COMPRESSED: Final[tuple[CompressedForm, ...]] = get_args(CompressedForm)
 
 GROUPS: Final = (32, 64, 128)
 _IGNORED: Final = {
@@ -24,6 +29,10 @@ _IGNORED: Final = {
     ),
 }  # fmt: skip
 """Fields that may stand there; which of them change the result is asked below."""
+_MXFP4_WEIGHTS: Final = {
+    "num_bits": 4, "strategy": "group", "group_size": 32, "symmetric": True, "scale_dtype": "torch.uint8",
+}  # fmt: skip
+_FP8_INPUTS: Final = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
 _WEIGHT_FIELDS: Final = (
     "actorder", "block_structure", "dynamic", "group_size", "num_bits", "observer", "observer_kwargs",
     "scale_dtype", "strategy", "symmetric", "type", "zp_dtype",
@@ -41,6 +50,7 @@ class Scheme:
     bits: int
     group: int
     symmetric: bool
+    coding: Coding = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +100,10 @@ def _awq(section: Fields) -> Quantization:
 
 
 def _compressed(section: Fields) -> Quantization:
-    form = section.text("format")
-    if form not in ("pack-quantized", "int-quantized"):
-        raise section.error("format", f"{form!r} is not served, only 'pack-quantized' and 'int-quantized'")
+    named = section.text("format")
+    form = next((one for one in _COMPRESSED if one == named), None)
+    if form is None:
+        raise section.error("format", f"{named!r} is not served, only {', '.join(_COMPRESSED)}")
     section.must_be_absent("kv_cache_scheme", "keys and values are kept as the model computes them")
     section.must_be_absent("transform_config", "weights are taken as they are")
     if (sparsity := section.section("sparsity_config")) is not None:
@@ -107,11 +118,24 @@ def _compressed(section: Fields) -> Quantization:
             raise groups.error(name, "must be an object that is not empty")
         group.only("format", "input_activations", "output_activations", "targets", "weights")
         group.must_be("format", form)
-        for activations in ("input_activations", "output_activations"):
-            group.must_be_absent(activations, "only weights are quantized here")
+        _activations(group, form)
         for target in _targets(group):
             targets[target] = _scheme(group, form)
-    return Quantization("int-quantized" if form == "int-quantized" else "pack-quantized", targets)
+    return Quantization(form, targets)
+
+
+def _activations(group: Fields, form: CompressedForm) -> None:
+    """Those of FP8 are rounded where they are multiplied, each row by itself; others are not."""
+    group.must_be_absent("output_activations", "only inputs and weights are quantized here")
+    if form != "float-quantized":
+        group.must_be_absent("input_activations", "only weights are quantized here")
+        return
+    inputs = group.section("input_activations")
+    if inputs is None:
+        raise group.error("input_activations", "is missing: FP8 weights are served with inputs in FP8")
+    inputs.only(*_WEIGHT_FIELDS)
+    for name, expected in _FP8_INPUTS.items():
+        inputs.must_be(name, expected)
 
 
 def _targets(group: Fields) -> tuple[str, ...]:
@@ -127,27 +151,32 @@ def _targets(group: Fields) -> tuple[str, ...]:
     return targets
 
 
-def _scheme(group: Fields, form: str) -> Scheme:
+def _scheme(group: Fields, form: CompressedForm) -> Scheme:
     weights = group.section("weights")
     if weights is None:
         raise group.error("weights", "is missing")
     weights.only(*_WEIGHT_FIELDS)
-    weights.must_be("type", "int")
+    floats = form in ("float-quantized", "mxfp4-pack-quantized")
+    weights.must_be("type", "float" if floats else "int")
     weights.must_be("dynamic", False)
     if weights.text("actorder", "static") not in ("static", "weight"):
         raise weights.error("actorder", "is not served: inputs lie in their own order")
     bits, strategy = weights.whole("num_bits"), weights.text("strategy")
     symmetric = weights.flag("symmetric", True)
+    if form == "mxfp4-pack-quantized":
+        for field, expected in _MXFP4_WEIGHTS.items():
+            weights.must_be(field, expected)
+        return Scheme(4, 32, symmetric=True, coding="e2m1")
     if (bits, strategy) == (8, "channel"):
         if not symmetric:
             raise weights.error("symmetric", "false is not served with num_bits 8")
-        return Scheme(8, 0, symmetric=True)
+        return Scheme(8, 0, symmetric=True, coding="e4m3" if form == "float-quantized" else "whole")
     if (bits, strategy, form) == (4, "group", "pack-quantized"):
         return Scheme(4, _group_size(weights), symmetric)
     raise weights.error(
         "num_bits",
         f"{bits} with strategy {strategy!r} in {form!r} is not served, only 4 with 'group' in "
-        "'pack-quantized' and 8 with 'channel'",
+        "'pack-quantized', and 8 with 'channel'",
     )
 
 

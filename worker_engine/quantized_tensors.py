@@ -9,17 +9,26 @@ from typing import Final
 import torch
 
 from kernels.quantization import QuantizedWeight
-from kernels.quantization.formats import unpack_awq, unpack_columns, unpack_rows
+from kernels.quantization.formats import (
+    unpack_awq,
+    unpack_columns,
+    unpack_e8m0,
+    unpack_mxfp4,
+    unpack_rows,
+)
 from worker_engine.errors import CheckpointError
 from worker_engine.quantization_config import Form, Quantization, Scheme
 
 _MARKS: Final[Mapping[Form, str]] = {
-    "pack-quantized": ".weight_packed", "int-quantized": ".weight_scale", "awq": ".qweight",
+    "pack-quantized": ".weight_packed", "int-quantized": ".weight_scale", "float-quantized": ".weight_scale",
+    "mxfp4-pack-quantized": ".weight_packed", "awq": ".qweight",
 }  # fmt: skip
 """What a quantized module has, and no other."""
 _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
     "pack-quantized": (".weight_packed", ".weight_scale", ".weight_shape", ".weight_zero_point"),
     "int-quantized": (".weight", ".weight_scale"),
+    "float-quantized": (".weight", ".weight_scale"),
+    "mxfp4-pack-quantized": (".weight_packed", ".weight_scale"),
     "awq": (".qweight", ".qzeros", ".scales"),
 }
 _WEIGHT: Final = ".weight"
@@ -102,7 +111,14 @@ class QuantizedTensors:
             return QuantizedWeight(codes, scales, zeros, 4)
         if parts.module + ".weight_g_idx" in self._names:
             raise CheckpointError(f"tensor {parts.module}.weight_g_idx: inputs out of order are not served")
+        if self._form == "mxfp4-pack-quantized":
+            codes = unpack_mxfp4(parts.get(".weight_packed", (out, inner // 2), torch.uint8))
+            exponents = parts.get(".weight_scale", (out, groups), torch.uint8)
+            return QuantizedWeight(codes, unpack_e8m0(exponents), None, 4, "e2m1")
         scales = parts.get(".weight_scale", (out, groups), *_SCALES)
+        if self._form == "float-quantized":
+            codes = parts.get(".weight", shape, torch.float8_e4m3fn)
+            return QuantizedWeight(codes, scales, None, 8, "e4m3")
         if self._form == "int-quantized":
             return QuantizedWeight(parts.get(".weight", shape, torch.int8), scales, None, scheme.bits)
         width = -(-inner * scheme.bits // 32)
@@ -122,11 +138,14 @@ class QuantizedTensors:
 
     def _shape(self, name: str, stored: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         module = name.removesuffix(_WEIGHT)
-        if self._form == "int-quantized":
+        if self._form in ("int-quantized", "float-quantized"):
             return stored.get(name, ())
         if self._form == "awq":
             packed = stored[f"{module}.qweight"]
             return (8 * packed[1], packed[0]) if len(packed) == 2 else ()
+        if self._form == "mxfp4-pack-quantized":
+            packed = stored[f"{module}.weight_packed"]
+            return (packed[0], 2 * packed[1]) if len(packed) == 2 else ()
         shape = self._read(f"{module}.weight_shape")
         if shape.shape != (2,) or shape.dtype not in (torch.int64, torch.int32):
             raise CheckpointError(f"tensor {module}.weight_shape must hold two whole numbers")

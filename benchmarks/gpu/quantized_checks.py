@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -13,12 +13,15 @@ from benchmarks.gpu.task import Bench, Row, Task
 from benchmarks.gpu.verdict import DTYPES, failed, implementation, poisoned, verdict
 from kernels.quantization import (
     DeviceMatrix,
-    NativeMatrix,
+    Fp8Matrix,
+    Matrix,
     QuantizedWeight,
     linear,
     prepare,
     reference,
 )
+from kernels.quantization.fp8_matrix import CAPABILITY
+from kernels.quantization.weight import Coding
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,11 @@ class QuantizedCheck:
     group: int
     zeros: bool
     dtype: str
+    coding: Coding = "whole"
 
     @property
     def key(self) -> str:
-        kind = "zeros" if self.zeros else "symmetric"
+        kind = self.coding if self.coding != "whole" else "zeros" if self.zeros else "symmetric"
         shape = f"{self.rows}x{self.inner}x{self.out}"
         return f"quantization.{kind}.{self.group}.{shape}.{self.dtype}"
 
@@ -56,32 +60,50 @@ def tasks(quick: bool, device: str) -> list[Task]:
         for shape in (QUICK if quick else SHAPES)
         for zeros in (False, True)
     ]
+    for coding in codings(device):
+        checks += [
+            replace(check, zeros=False, coding=coding, group=32 if coding == "e2m1" else 0)
+            for check in checks
+            if check.zeros
+        ]
     return [
         Task(check.key, {"op": "quantization", **asdict(check)}, partial(run, check=check))
         for check in checks
     ]
 
 
+def codings(device: str) -> tuple[Coding, ...]:
+    """Of floats, those whose kernels this device has; a CPU has none."""
+    if implementation(device) == "cpu path":
+        return ()
+    if device == "cuda" and torch.cuda.get_device_capability() < CAPABILITY:
+        return ("e2m1",)
+    return ("e2m1", "e4m3")
+
+
 def run(bench: Bench, check: QuantizedCheck) -> Row:
     """Twice on poisoned memory, with a bias and a residual: right, and the same bits."""
     device, dtype = bench.device, DTYPES[check.dtype]
-    weight = random_quantized(check.out, check.inner, check.group, zeros=check.zeros, device=device)
+    weight = random_quantized(
+        check.out, check.inner, check.group, zeros=check.zeros, coding=check.coding, device=device
+    )
     x = torch.randn(check.rows, check.inner, device=device).to(dtype)
     bias = torch.randn(check.out, device=device).to(dtype)
     residual = torch.randn(check.rows, check.out, device=device).to(dtype)
     matrix = laid_out(weight, dtype, device)
     with poisoned():
         first, second = (linear(x, matrix, bias, residual) for _ in range(2))
-    exact = reference.linear(x.double(), weight, bias, residual)
-    row = verdict(first, exact, reference.linear(x, weight, bias, residual))
+    specified = reference.fp8_linear if check.coding == "e4m3" else reference.linear
+    exact = specified(x.double(), weight, bias, residual)
+    row = verdict(first, exact, specified(x, weight, bias, residual))
     row |= {"implementation": implementation(device)}
     return row if torch.equal(first, second) else row | failed("two runs over the same inputs differ")
 
 
-def laid_out(
-    weight: QuantizedWeight, dtype: torch.dtype, device: torch.device
-) -> QuantizedWeight | DeviceMatrix | NativeMatrix:
+def laid_out(weight: QuantizedWeight, dtype: torch.dtype, device: torch.device) -> QuantizedWeight | Matrix:
     """As the device's implementation takes it; where a CPU has no loops for it, as it is."""
     if implementation(device) != "cpu path":
+        if weight.coding == "e4m3":
+            return Fp8Matrix.of(weight, device)
         return DeviceMatrix.of(weight, device)
     return prepare(weight, dtype, device) or weight

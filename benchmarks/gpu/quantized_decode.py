@@ -45,14 +45,23 @@ class Decode:
 
 def config_of(form: Form) -> dict[str, Any]:
     """config.json's quantization_config of such weights, as compressed-tensors writes it."""
-    weights = {
-        "num_bits": 4, "type": "int", "strategy": "group", "group_size": form.group, "dynamic": False,
-        "symmetric": not form.zeros,
-    }  # fmt: skip
-    group = {"targets": ["Linear"], "weights": weights}
+    kind = "int" if form.coding == "whole" else "float"
+    group: dict[str, Any] = {"targets": ["Linear"]}
+    if form.coding == "e4m3":
+        shared = {"num_bits": 8, "type": kind, "symmetric": True}
+        group["weights"] = shared | {"strategy": "channel", "dynamic": False}
+        group["input_activations"] = shared | {"strategy": "token", "dynamic": True}
+    else:
+        group["weights"] = {
+            "num_bits": 4, "type": kind, "strategy": "group", "group_size": form.group, "dynamic": False,
+            "symmetric": not form.zeros,
+        }  # fmt: skip
+    named = {"whole": "pack-quantized", "e4m3": "float-quantized", "e2m1": "mxfp4-pack-quantized"}
     return {
-        "quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": group}
-    }  # fmt: skip
+        "quant_method": "compressed-tensors",
+        "format": named[form.coding],
+        "config_groups": {"group_0": group},
+    }
 
 
 _latest: dict[str, tuple[Engine, ModelConfig]] = {}

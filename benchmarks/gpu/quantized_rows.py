@@ -17,7 +17,10 @@ from benchmarks.gpu.random_model import random_quantized
 from benchmarks.gpu.shapes import Layer
 from benchmarks.gpu.task import Bench, Row
 from benchmarks.gpu.timing import Call, Timing, time_calls
-from kernels.quantization import QuantizedWeight
+from kernels.quantization import DeviceMatrix, Fp8Matrix, QuantizedWeight, reference
+from kernels.quantization import linear as quantized_linear
+from kernels.quantization.fp8_matrix import CAPABILITY
+from kernels.quantization.weight import Coding
 
 SAME: Final = 0.02
 """Relative difference of two right results: of 16 bits with weights that were rounded to them in one."""
@@ -25,18 +28,33 @@ SAME: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How weights are quantized. `group` inputs share a scale."""
+    """How weights are quantized. `group` inputs share a scale, 0 for all of a channel."""
 
     name: str
     group: int
     zeros: bool = False
+    coding: Coding = "whole"
 
     def draw(self, out: int, inner: int, device: torch.device) -> QuantizedWeight:
-        return random_quantized(out, inner, self.group, zeros=self.zeros, device=device)
+        return random_quantized(out, inner, self.group, zeros=self.zeros, coding=self.coding, device=device)
 
 
-FORMS: Final = (Form("int4_g128", 128), Form("awq_g128", 128, zeros=True), Form("int4_g32", 32))
-QUICK_FORMS: Final = (Form("int4_g32", 32), Form("awq_g32", 32, zeros=True))
+FORMS: Final = (
+    Form("int4_g128", 128), Form("awq_g128", 128, zeros=True), Form("fp8", 0, coding="e4m3"),
+    Form("mxfp4", 32, coding="e2m1"), Form("int4_g32", 32),
+)  # fmt: skip
+QUICK_FORMS: Final = (
+    Form("int4_g32", 32), Form("awq_g32", 32, zeros=True), Form("fp8", 0, coding="e4m3"),
+    Form("mxfp4", 32, coding="e2m1"),
+)  # fmt: skip
+
+
+def forms(quick: bool, device: str) -> tuple[Form, ...]:
+    """Those whose kernels this device has."""
+    every = QUICK_FORMS if quick else FORMS
+    if device != "cuda" or torch.cuda.get_device_capability() >= CAPABILITY:
+        return every
+    return tuple(form for form in every if form.coding != "e4m3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +62,30 @@ class Pair:
     """One layer's weights twice, on inputs of its own.
 
     Attributes:
-        ours: the product with the quantized weights; theirs: with the same ones made whole.
+        ours: the product with the quantized weights. theirs: with the same ones made whole.
+        specified: what ours is to be.
         weight_bytes: of the quantized ones.
     """
 
     ours: Call
     theirs: Call
+    specified: Call
     weight_bytes: int
 
 
 def pair(form: Form, layer: Layer, x: torch.Tensor) -> Pair:
     """The weights lie where x does; whole ones in x's dtype."""
-    from kernels.quantization import gpu
-
     weight = form.draw(sum(layer.widths), layer.inner, x.device)
-    matrix = gpu.DeviceMatrix.of(weight, x.device)
-    whole = weight.dequantize().to(x.dtype)
-    return Pair(partial(gpu.linear, x, matrix), partial(linear, x, whole), matrix.nbytes)
+    fp8 = form.coding == "e4m3"
+    matrix = Fp8Matrix.of(weight, x.device) if fp8 else DeviceMatrix.of(weight, x.device)
+    theirs = partial(linear, x, weight.dequantize().to(x.dtype))
+    # Inputs of FP8 products are rounded, too.
+    specified = partial(_fp8_product, x, matrix) if isinstance(matrix, Fp8Matrix) else theirs
+    return Pair(partial(quantized_linear, x, matrix), theirs, specified, matrix.nbytes)
+
+
+def _fp8_product(x: torch.Tensor, matrix: Fp8Matrix) -> torch.Tensor:
+    return reference.fp8_linear(x, matrix.weight())
 
 
 def one_layer(bench: Bench, form: Form, layer: Layer, rows: int) -> Row:
@@ -101,9 +126,9 @@ def _work(weight_bytes: int, layer: Layer, rows: int) -> Work:
 
 
 def _timed(bench: Bench, pairs: Sequence[Pair], work: Work) -> Row:
-    difference = _difference(pairs[0].ours, pairs[0].theirs)
+    difference = _difference(pairs[0].ours, pairs[0].specified)
     if not difference <= SAME:
-        return {"passed": False, "reason": f"differs by {difference:.3g} from the product with whole weights"}
+        return {"passed": False, "reason": f"differs by {difference:.3g} from what is specified"}
     groups = [[one.ours for one in pairs], [one.theirs for one in pairs]]
     ours, theirs = time_calls(groups, bench.device, rounds=3 if bench.quick else 20)
     return against_ceilings(bench, ours, work) | _beside(ours, theirs) | {"difference": difference}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import string
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from kernels.capture import Captures
 from kernels.lora import LoraPair
 from kernels.quantization import QuantizedWeight, multiplies
+from kernels.quantization.quantize import to_e4m3
+from kernels.quantization.weight import Coding
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
@@ -69,11 +72,12 @@ class RandomCheckpoint:
         """Other weights each time: what is packed of them is kept nowhere, whatever `packed_in` says.
 
         Raises:
-            ValueError: a quantized shape of other than 4 bits, for which no weights are drawn.
+            ValueError: a shape quantized to 8 bits of whole numbers, for which no weights are drawn.
         """
         self._quantization = quantization
-        if quantization is not None and any(one.bits != 4 for one in quantization.targets.values()):
-            raise ValueError("random quantized weights have 4 bits: change quantization_config of the shape")
+        schemes = () if quantization is None else quantization.targets.values()
+        if any((one.bits, one.coding) == (8, "whole") for one in schemes):
+            raise ValueError("random weights are no int8: change quantization_config of the shape")
         self.dtype, self.device = dtype, device
         self.packed: Final = PackedWeights(None)
 
@@ -108,17 +112,27 @@ class RandomCheckpoint:
         scheme = self.scheme(name)
         if scheme is None:
             raise ValueError(f"tensor {name} is not quantized")
-        return random_quantized(out, inner, scheme.group, zeros=not scheme.symmetric, device=self.device)
+        return random_quantized(
+            out, inner, scheme.group, zeros=not scheme.symmetric, coding=scheme.coding, device=self.device
+        )
 
     def refuse_unused(self, ignored: Sequence[str]) -> None:
         return None
 
 
 def random_quantized(
-    out: int, inner: int, group: int, *, zeros: bool, device: torch.device
+    out: int, inner: int, group: int, *, zeros: bool, device: torch.device, coding: Coding = "whole"
 ) -> QuantizedWeight:
-    """4 bits. Without zeros codes count from 8, with them from 0 to 15; weights' variance is near 1/in."""
+    """4 bits, or E4M3. Without zeros codes count from 8, with them from 0; the variance is near 1/in."""
+    if coding == "e4m3":
+        return to_e4m3(torch.randn(out, inner, device=device).mul_(inner**-0.5))
     lines = (out, inner // group)
+    if coding == "e2m1":
+        codes = torch.randint(0, 16, (out, inner), dtype=torch.uint8, device=device)
+        # 2.8 is what codes alone spread.
+        scale = 2.0 ** round(math.log2(inner**-0.5 / 2.8))
+        scales = torch.full(lines, scale, dtype=torch.bfloat16, device=device)
+        return QuantizedWeight(codes, scales, None, 4, "e2m1")
     spread = 4.6 if not zeros else 6.5  # of codes alone; of codes less a zero that is drawn as well
     scales = (torch.rand(lines, device=device) + 0.5) * (inner**-0.5 / spread)
     return QuantizedWeight(
@@ -215,7 +229,7 @@ class StepBytes:
         if model.quantization is not None:
             # All modules alike, as `RandomCheckpoint` draws them: a scale of 16 bits, perhaps a zero of 8.
             (scheme,) = model.quantization.targets.values()
-            bits = scheme.bits + (16 if scheme.symmetric else 24) / scheme.group
+            bits = scheme.bits + ((16 if scheme.symmetric else 24) / scheme.group if scheme.group else 0)
             linear = round(linear * bits / (8 * element_size))
         rest = 2 * model.num_layers * model.hidden_size + model.hidden_size * (model.vocab_size + 1)
         kv = 2 * model.num_layers * model.num_kv_heads * model.head_dim

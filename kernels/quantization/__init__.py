@@ -14,10 +14,16 @@ from kernels import selection
 from kernels.native.matrix import NativeMatrix
 from kernels.quantization import cpu, reference
 from kernels.quantization.device_matrix import GROUPS, DeviceMatrix
+from kernels.quantization.fp8_matrix import Fp8Matrix
 from kernels.quantization.weight import QuantizedWeight
 
-__all__ = ["GROUPS", "DeviceMatrix", "NativeMatrix", "QuantizedWeight", "linear", "multiplies", "prepare"]
+__all__ = [
+    "GROUPS", "DeviceMatrix", "Fp8Matrix", "Matrix", "NativeMatrix", "QuantizedWeight", "linear",
+    "multiplies", "prepare",
+]  # fmt: skip
 
+Matrix = NativeMatrix | DeviceMatrix | Fp8Matrix
+"""Weights that are laid out for what multiplies them."""
 CPU: Final = torch.device("cpu")
 
 
@@ -26,22 +32,22 @@ def multiplies(dtype: torch.dtype, device: torch.device) -> bool:
     return selection.runs_on("quantization", device) or (device.type == "cpu" and cpu.multiplies(dtype))
 
 
-def prepare(
-    weight: QuantizedWeight, dtype: torch.dtype, device: torch.device = CPU
-) -> NativeMatrix | DeviceMatrix | None:
+def prepare(weight: QuantizedWeight, dtype: torch.dtype, device: torch.device = CPU) -> Matrix | None:
     """Laid out for products with x of `dtype` there; None where only whole weights are multiplied."""
     if selection.runs_on("quantization", device):
+        if Fp8Matrix.serves(weight, device):
+            return Fp8Matrix.of(weight, device)
         return DeviceMatrix.of(weight, device) if DeviceMatrix.serves(weight) else None
     return cpu.to_native(weight) if device.type == "cpu" and cpu.serves(weight, dtype) else None
 
 
 def linear(
     x: torch.Tensor,
-    weight: NativeMatrix | DeviceMatrix | QuantizedWeight,
+    weight: Matrix | QuantizedWeight,
     bias: torch.Tensor | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`x W^T + bias + residual`, rounded once.
+    """`x W^T + bias + residual`, rounded once; x itself is rounded to 8 bits beforehand for an `Fp8Matrix`.
 
     Args:
         x: [rows, in], last dimension contiguous; bf16 for a `NativeMatrix`.
@@ -59,6 +65,10 @@ def linear(
         from kernels.quantization import gpu
 
         return gpu.linear(x, weight, bias, residual)
+    if isinstance(weight, Fp8Matrix):
+        from kernels.quantization import fp8
+
+        return fp8.linear(x, weight, bias, residual)
     if x.dim() != 2 or x.shape[1] != weight.shape[1]:
         raise ValueError(f"x has shape {list(x.shape)}; expected [rows, {weight.shape[1]}]")
     return reference.linear(x, weight, bias, residual)

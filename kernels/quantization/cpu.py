@@ -26,7 +26,7 @@ def multiplies(dtype: torch.dtype) -> bool:
 
 def serves(weight: QuantizedWeight, dtype: torch.dtype) -> bool:
     """Whether the native loops multiply x of `dtype` with this weight as it is."""
-    if not multiplies(dtype):
+    if not multiplies(dtype) or weight.coding != "whole":
         return False
     whole = 8 if weight.bits == 4 else 2
     return weight.group % whole == 0 and (weight.bits == 4 or weight.zeros is None)

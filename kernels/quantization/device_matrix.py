@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from kernels.quantization.weight import QuantizedWeight
+from kernels.quantization.weight import Coding, QuantizedWeight
 
 GROUPS: Final = (32, 64, 128)
 """Inputs that share a scale, of 4 bits; of 8 bits all of a channel's do."""
@@ -20,12 +20,14 @@ class DeviceMatrix:
 
     Attributes:
         codes: int32 [in / 8, out], the n-th nibble from below of input 8 i + n. scales: [groups, out].
-        zeros: uint8 [groups, out], or None where each is 8.
+        zeros: uint8 [groups, out], or None where each is 8, and of floats.
+        floats: whether codes are E2M1's.
     """
 
     codes: torch.Tensor
     scales: torch.Tensor
     zeros: torch.Tensor | None
+    floats: bool = False
 
     @staticmethod
     def serves(weight: QuantizedWeight) -> bool:
@@ -46,7 +48,7 @@ class DeviceMatrix:
         for place in range(_NIBBLES):
             words |= parts[:, place].int() << (4 * place)
         zeros = None if weight.zeros is None else weight.zeros.to(device).T.contiguous()
-        return cls(words, weight.scales.to(device).T.contiguous(), zeros)
+        return cls(words, weight.scales.to(device).T.contiguous(), zeros, weight.coding == "e2m1")
 
     @property
     def inner(self) -> int:
@@ -70,4 +72,5 @@ class DeviceMatrix:
         nibbles = (self.codes[:, None, :] >> shifts[None, :, None]) & 15
         codes = nibbles.to(torch.uint8).flatten(0, 1).T.contiguous()
         zeros = None if self.zeros is None else self.zeros.T.contiguous()
-        return QuantizedWeight(codes, self.scales.T.contiguous(), zeros, 4)
+        coding: Coding = "e2m1" if self.floats else "whole"
+        return QuantizedWeight(codes, self.scales.T.contiguous(), zeros, 4, coding)

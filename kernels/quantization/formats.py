@@ -3,6 +3,10 @@
 compressed-tensors (`pack-quantized`): int32 along a row, the first number in the lowest bits, each shifted by
 half its range so that none is negative; zeros of 4 bits are packed along the outputs. AutoAWQ (`gemm`): int32
 along the *outputs* of the transposed matrix, eight of them in the order 0, 2, 4, 6, 1, 3, 5, 7.
+
+MXFP4 (OCP Microscaling; gpt-oss' `blocks` and `scales`, compressed-tensors' `mxfp4-pack-quantized`): uint8
+along a row, the first of two codes in the lower half, and a power of two for each 32 inputs as uint8, shifted
+by 127.
 """
 
 from __future__ import annotations
@@ -57,3 +61,28 @@ def pack_awq(codes: torch.Tensor) -> torch.Tensor:
     """What `unpack_awq` takes apart; the outputs are a multiple of 8."""
     rows = codes.T.contiguous()
     return pack_rows(rows.view(rows.shape[0], -1, 8)[..., list(AWQ_ORDER)].flatten(1), 4)
+
+
+def unpack_mxfp4(packed: torch.Tensor) -> torch.Tensor:
+    """uint8 [..., n] -> codes uint8 0 to 15 [..., 2 n]; of gpt-oss' blocks [..., groups, 16], too."""
+    return torch.stack((packed & 15, packed >> 4), -1).flatten(-2)
+
+
+def pack_mxfp4(codes: torch.Tensor) -> torch.Tensor:
+    """What `unpack_mxfp4` takes apart; an even number of codes."""
+    pairs = codes.view(*codes.shape[:-1], -1, 2)
+    packed: torch.Tensor = pairs[..., 0] | (pairs[..., 1] << 4)
+    return packed
+
+
+def unpack_e8m0(exponents: torch.Tensor) -> torch.Tensor:
+    """uint8 -> bf16 2^(n - 127), exactly: bf16's exponent is that byte. 0 is subnormal, 255 is NaN."""
+    bits = exponents.to(torch.int16) << 7
+    bits = bits.masked_fill_(exponents == 0, 0x40).masked_fill_(exponents == 255, 0x7FC0)
+    return bits.view(torch.bfloat16)
+
+
+def pack_e8m0(scales: torch.Tensor) -> torch.Tensor:
+    """What `unpack_e8m0` takes apart: bf16 powers of two from 2^-127 to 2^127, and NaN."""
+    exponents = (scales.view(torch.int16) >> 7) & 255
+    return exponents.to(torch.uint8)

@@ -47,7 +47,7 @@ def linear(
     Raises:
         ValueError: arguments that do not fit.
     """
-    _demand(x, matrix, bias, residual)
+    demand(x, matrix.inner, matrix.columns, bias, residual)
     rows, columns = x.shape[0], matrix.columns
     out = x.new_empty((rows, columns))
     if rows == 0:
@@ -63,7 +63,7 @@ def linear(
     layer = (matrix.codes, matrix.scales, matrix.codes if matrix.zeros is None else matrix.zeros)
     constants = {
         "INNER": matrix.inner, "COLUMNS": columns, "GROUP": matrix.group, "EACH": units // parts,
-        "ZEROS": matrix.zeros is not None, "BIAS": alone and bias is not None,
+        "ZEROS": matrix.zeros is not None, "FLOATS": matrix.floats, "BIAS": alone and bias is not None,
         "RESIDUAL": alone and residual is not None, "BLOCK_N": BLOCK_N,
     }  # fmt: skip
     if rows == 1:
@@ -74,17 +74,30 @@ def linear(
             x, x.stride(0), *layer, *added, target, rows, BLOCK_M=block, WIDE=exact, **constants
         )
     if not alone:
-        combine_kernel[(triton.cdiv(rows * columns, COMBINED),)](
-            target, *added, out, rows, COLUMNS=columns, PARTS=parts, BIAS=bias is not None,
-            RESIDUAL=residual is not None, BLOCK=COMBINED,
-        )  # fmt: skip
+        combine(target, out, bias, residual)
     return out
 
 
-def _demand(
-    x: torch.Tensor, matrix: DeviceMatrix, bias: torch.Tensor | None, residual: torch.Tensor | None
+def combine(
+    sums: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None, residual: torch.Tensor | None
 ) -> None:
-    inner, columns = matrix.inner, matrix.columns
+    """Adds up sums float32 [parts, rows, columns] into out [rows, columns], with bias and residual."""
+    rows, columns = out.shape
+    combine_kernel[(triton.cdiv(rows * columns, COMBINED),)](
+        sums, out if bias is None else bias, out if residual is None else residual, out, rows,
+        COLUMNS=columns, PARTS=sums.shape[0], BIAS=bias is not None, RESIDUAL=residual is not None,
+        BLOCK=COMBINED,
+    )  # fmt: skip
+
+
+def demand(
+    x: torch.Tensor,
+    inner: int,
+    columns: int,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+) -> None:
+    """Raises ValueError for arguments that would be read past their end."""
     if x.dim() != 2 or x.shape[1] != inner or x.stride(1) != 1:
         raise ValueError(
             f"x has shape {list(x.shape)} and strides {x.stride()}; expected [rows, {inner}], the last "

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import torch
 
-from kernels.quantization.weight import QuantizedWeight
+from kernels.quantization.reference import LARGEST_E4M3
+from kernels.quantization.weight import E2M1, QuantizedWeight
 
 LEAST_SCALE: Final = 2.0**-60
 """Of a group of noughts: it must be a number that bf16 has, and whose inverse float32 has."""
+MXFP4_GROUP: Final = 32
 
 
 def round_to_nearest(
@@ -59,3 +62,34 @@ def grid(
 
 def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return scales.clamp_(min=LEAST_SCALE).to(dtype).float()
+
+
+def to_e4m3(plain: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> QuantizedWeight:
+    """float32 [out, in] to the nearest of E4M3's numbers, each channel's largest to 448 of its scale."""
+    scales = _rounded(plain.abs().amax(1, keepdim=True) / LARGEST_E4M3, dtype)
+    codes = (plain / scales).clamp_(-LARGEST_E4M3, LARGEST_E4M3).to(torch.float8_e4m3fn)
+    return QuantizedWeight(codes, scales.to(dtype), None, 8, "e4m3")
+
+
+def to_mxfp4(plain: torch.Tensor) -> QuantizedWeight:
+    """float32 [out, in], in a multiple of 32, as OCP's Microscaling specification says.
+
+    A group's scale is the power of two that brings its largest number to E2M1's last binade; what is beyond 6
+    there becomes 6.
+    """
+    out = plain.shape[0]
+    grouped = plain.view(out, -1, MXFP4_GROUP)
+    _, exponents = torch.frexp(grouped.abs().amax(2))  # the largest number is 2^(exponent - 1) at least
+    scales = torch.exp2((exponents - 3).clamp(-127, 127).float())
+    ratios = (grouped / scales[..., None]).view_as(plain)
+    return QuantizedWeight(_to_e2m1(ratios), scales.bfloat16(), None, 4, "e2m1")
+
+
+def _to_e2m1(values: torch.Tensor) -> torch.Tensor:
+    """Codes of the nearest of E2M1's numbers; between two, of the one whose last bit is 0."""
+    sizes = values.abs()
+    codes = torch.zeros_like(values, dtype=torch.uint8)
+    for lower, (here, above) in enumerate(pairwise(E2M1)):
+        middle = (here + above) / 2
+        codes += sizes > middle if lower % 2 == 0 else sizes >= middle
+    return codes | (values.signbit().to(torch.uint8) << 3)

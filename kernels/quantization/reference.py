@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 
 from kernels.quantization.weight import QuantizedWeight
+
+LARGEST_E4M3: Final = 448.0
 
 
 def linear(
@@ -18,3 +22,23 @@ def linear(
     if bias is not None:
         y = y + bias.to(x.dtype)
     return y if residual is None else y + residual.to(x.dtype)
+
+
+def quantize_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """x [rows, in] -> codes float8_e4m3fn [rows, in], scales float32 [rows]: its largest becomes 448."""
+    wide = x.float()
+    most = wide.abs().amax(1)
+    scales = torch.where(most > 0, most / LARGEST_E4M3, torch.ones_like(most))
+    return (wide / scales[:, None]).to(torch.float8_e4m3fn), scales
+
+
+def fp8_linear(
+    x: torch.Tensor,
+    weight: QuantizedWeight,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """As `linear` of weights in E4M3, each row of x rounded to E4M3 beforehand by `quantize_rows`."""
+    codes, scales = quantize_rows(x)
+    rounded = codes.to(x.dtype) * scales[:, None].to(x.dtype)
+    return linear(rounded, weight, bias, residual)

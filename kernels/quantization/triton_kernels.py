@@ -1,4 +1,4 @@
-"""W4A16: codes are widened in registers, scales and zeros enter by group, sums are float32.
+"""W4A16: codes are widened in registers, scales and zeros enter by group, sums are float32. MXFP4 likewise.
 
 Where a layer has too few blocks of columns to fill a GPU, its inputs are dealt out to several programs, whose
 sums `combine_kernel` adds up in their order: the same bits each time.
@@ -12,6 +12,13 @@ import triton.language as tl
 TWO_TO_23: tl.constexpr = tl.constexpr(8388608.0)
 """The float32 whose mantissa's lowest bit counts 1: a code or-ed into its bits is added to it."""
 BITS_OF_IT: tl.constexpr = tl.constexpr(0x4B000000)
+
+
+@triton.jit
+def _of_e2m1(codes):
+    """int32 0 to 15 -> float32: sign, exponent and mantissa in float16's places are 2^14 times too small."""
+    bits = ((codes & 7) << 9) | ((codes & 8) << 12)
+    return bits.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32) * 16384.0
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -30,6 +37,7 @@ def w4a16_kernel(
     GROUP: tl.constexpr,
     EACH: tl.constexpr,
     ZEROS: tl.constexpr,
+    FLOATS: tl.constexpr,
     BIAS: tl.constexpr,
     RESIDUAL: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -55,17 +63,18 @@ def w4a16_kernel(
         at = (group * (GROUP // 8) + words)[:, None] * COLUMNS + columns[None, :]
         packed = tl.load(codes + at, mask=inside[None, :], other=0)
         spread = (packed[:, None, :] >> shifts) & 15
-        whole = tl.reshape(spread, (GROUP, BLOCK_N)).to(tl.float32)
-        if ZEROS:
+        if FLOATS:
+            whole = _of_e2m1(tl.reshape(spread, (GROUP, BLOCK_N)))
+        elif ZEROS:
             own = tl.load(zeros + group * COLUMNS + columns, mask=inside, other=0)
-            whole -= own.to(tl.float32)[None, :]
+            whole = tl.reshape(spread, (GROUP, BLOCK_N)).to(tl.float32) - own.to(tl.float32)[None, :]
         else:
-            whole -= 8
+            whole = tl.reshape(spread, (GROUP, BLOCK_N)).to(tl.float32) - 8
         given = tl.load(source + group * GROUP + inputs[None, :], mask=live[:, None], other=0.0)
         if WIDE:
             sums = tl.dot(given.to(tl.float32), whole, input_precision="ieee")
         else:
-            # Whole numbers from -15 to 15: x's dtype holds them exactly.
+            # Whole numbers from -15 to 15, or E2M1's: x's dtype holds them exactly.
             sums = tl.dot(given, whole.to(given.dtype))
         scale = tl.load(scales + group * COLUMNS + columns, mask=inside, other=0.0)
         total += sums * scale.to(tl.float32)[None, :]
@@ -93,6 +102,7 @@ def w4a16_row_kernel(
     GROUP: tl.constexpr,
     EACH: tl.constexpr,
     ZEROS: tl.constexpr,
+    FLOATS: tl.constexpr,
     BIAS: tl.constexpr,
     RESIDUAL: tl.constexpr,
     BLOCK_WORDS: tl.constexpr,
@@ -102,7 +112,7 @@ def w4a16_row_kernel(
 
     A tile is BLOCK_WORDS words of eight inputs by BLOCK_N columns. A code is widened where it stands in its
     half of the word, by one logical operation: 2^23 with it in the mantissa is 2^23 + code * 16^place. Less
-    2^23 and zero * 16^place it is exact, and x is divided by 16^place beforehand.
+    2^23 and zero * 16^place it is exact, and x is divided by 16^place beforehand. FLOATS: codes are E2M1's.
     """
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     part = tl.program_id(1)
@@ -111,6 +121,7 @@ def w4a16_row_kernel(
     halves, lifts = (places // 4) * 16, 1 << ((places % 4) * 4)
     masks = lifts * 15
     up = lifts.to(tl.float32)
+    shifts = places * 4
     sums = tl.zeros((BLOCK_WORDS, BLOCK_N), dtype=tl.float32)
     for step in range(EACH):
         words = (part * EACH + step) * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)
@@ -119,14 +130,18 @@ def w4a16_row_kernel(
         packed = tl.load(codes + words[:, None] * COLUMNS + columns[None, :], mask=both, other=0)
         given = tl.load(x + words[:, None] * 8 + places[None, :], mask=live[:, None], other=0.0)
         lines = (words // (GROUP // 8))[:, None] * COLUMNS + columns[None, :]
-        if ZEROS:
-            own = tl.load(zeros + lines, mask=both, other=0).to(tl.float32)
-            base = own[:, None, :] * up[None, :, None] + TWO_TO_23
+        if FLOATS:
+            raised = _of_e2m1((packed[:, None, :] >> shifts[None, :, None]) & 15)
+            lowered = given.to(tl.float32)
         else:
-            base = (8.0 * up + TWO_TO_23)[None, :, None]
-        spread = (packed[:, None, :] >> halves[None, :, None]) & masks[None, :, None]
-        raised = (spread | BITS_OF_IT).to(tl.float32, bitcast=True) - base
-        lowered = given.to(tl.float32) / up[None, :]
+            if ZEROS:
+                own = tl.load(zeros + lines, mask=both, other=0).to(tl.float32)
+                base = own[:, None, :] * up[None, :, None] + TWO_TO_23
+            else:
+                base = (8.0 * up + TWO_TO_23)[None, :, None]
+            spread = (packed[:, None, :] >> halves[None, :, None]) & masks[None, :, None]
+            raised = (spread | BITS_OF_IT).to(tl.float32, bitcast=True) - base
+            lowered = given.to(tl.float32) / up[None, :]
         scale = tl.load(scales + lines, mask=both, other=0.0).to(tl.float32)
         sums += tl.sum(raised * lowered[:, :, None], axis=1) * scale
     total = tl.sum(sums, axis=0)

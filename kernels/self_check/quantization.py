@@ -1,10 +1,11 @@
-"""Checks of products with 4-bit weights: every linear layer's shape, one row, few and many."""
+"""Checks of products with quantized weights: every linear layer's shape, one row, few and many."""
 
 from __future__ import annotations
 
 import torch
 
-from kernels.quantization import QuantizedWeight, reference
+from kernels.quantization import DeviceMatrix, Fp8Matrix, QuantizedWeight, linear, reference
+from kernels.quantization.quantize import MXFP4_GROUP, to_e4m3, to_mxfp4
 from kernels.self_check.shapes import ModelShapes, demand
 
 ROWS = (1, 6, 40)
@@ -12,27 +13,43 @@ ROWS = (1, 6, 40)
 
 
 def quantization(shapes: ModelShapes, device: torch.device) -> None:
-    """With a bias and a residual; nothing where no weights have 4 bits."""
-    from kernels.quantization import gpu
-
+    """With a bias and a residual; nothing where no weights are of a form that has a kernel."""
     dtype = shapes.torch_dtype
     for inner, widths in shapes.linears:
         for group, zeros in shapes.groups:
             if inner % group:
                 continue  # such a layer has smaller groups, or is not quantized
             weight = _drawn(sum(widths), inner, group, zeros=zeros)
-            matrix = gpu.DeviceMatrix.of(weight, device)
-            exact_weight = weight.dequantize()
-            for rows in ROWS:
-                x, residual = torch.randn(rows, inner).to(dtype), torch.randn(rows, sum(widths)).to(dtype)
-                bias = torch.randn(sum(widths)).to(dtype)
-                ours = gpu.linear(x.to(device), matrix, bias.to(device), residual.to(device))
-                exact = reference.linear(x.double(), weight, bias, residual)
-                theirs = reference.linear(x, weight, bias, residual)
-                # What sums of the same terms are without luck in cancellation.
-                floor = float(((x.double() ** 2) @ (exact_weight.double() ** 2).T).max().sqrt())
-                name = f"linear {inner} to {sum(widths)} in groups of {group}, {rows} rows"
-                demand(name, ours, theirs, exact, floor + float(exact.abs().max()))
+            name = f"{inner} to {sum(widths)} in groups of {group}"
+            _check(name, weight, DeviceMatrix.of(weight, device), dtype, device)
+        if shapes.mxfp4 and inner % MXFP4_GROUP == 0:
+            weight = to_mxfp4(torch.randn(sum(widths), inner) * inner**-0.5)
+            _check(
+                f"{inner} to {sum(widths)} in MXFP4", weight, DeviceMatrix.of(weight, device), dtype, device
+            )
+        weight = to_e4m3(torch.randn(sum(widths), inner) * inner**-0.5)
+        if shapes.fp8 and Fp8Matrix.serves(weight, device):
+            _check(f"{inner} to {sum(widths)} in FP8", weight, Fp8Matrix.of(weight, device), dtype, device)
+
+
+def _check(
+    name: str,
+    weight: QuantizedWeight,
+    matrix: DeviceMatrix | Fp8Matrix,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    out, inner = weight.shape
+    specified = reference.fp8_linear if weight.coding == "e4m3" else reference.linear
+    for rows in ROWS:
+        x, residual = torch.randn(rows, inner).to(dtype), torch.randn(rows, out).to(dtype)
+        bias = torch.randn(out).to(dtype)
+        ours = linear(x.to(device), matrix, bias.to(device), residual.to(device))
+        exact = specified(x.double(), weight, bias, residual)
+        theirs = specified(x, weight, bias, residual)
+        # What sums of the same terms are without luck in cancellation.
+        floor = float(((x.double() ** 2) @ (weight.dequantize().double() ** 2).T).max().sqrt())
+        demand(f"linear {name}, {rows} rows", ours, theirs, exact, floor + float(exact.abs().max()))
 
 
 def _drawn(out: int, inner: int, group: int, *, zeros: bool) -> QuantizedWeight:

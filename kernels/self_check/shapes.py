@@ -22,6 +22,7 @@ class ModelShapes:
         linears: (columns of the input, columns of each slice) of a decoder layer's packed linear layers.
         windows: of attention, 0 for all tokens.
         dtype: as in `str(torch.dtype)`.
+        fp8, mxfp4: whether weights are in E4M3, a scale a channel; in E2M1 in groups of 32.
         groups: (inputs that share a scale, whether they have a zero) of the weights that have 4 bits.
     """
 
@@ -36,6 +37,8 @@ class ModelShapes:
     page_size: int
     dtype: str
     groups: tuple[tuple[int, bool], ...] = ()
+    fp8: bool = False
+    mxfp4: bool = False
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -12,7 +12,8 @@ import torch
 from kernels import quantization
 from kernels.native.matrix import NativeMatrix
 from kernels.quantization import QuantizedWeight, cpu, formats, reference
-from kernels.quantization.quantize import round_to_nearest
+from kernels.quantization.quantize import round_to_nearest, to_e4m3, to_mxfp4
+from kernels.quantization.weight import E2M1
 
 needed = pytest.mark.usefixtures("loops")
 ROUNDING = 2**-8
@@ -167,3 +168,79 @@ def test_rounding_is_to_the_nearest_of_the_grid(bits: int, group: int, zeros: bo
     step = weight.scales.float().repeat_interleave(weight.group, 1)
     assert ((weight.dequantize() - plain).abs() <= step * (0.5 if bits == 8 else 1.001)).all()
     assert weight.dequantize()[3].eq(0).all()
+
+
+def test_fp8_is_rounded_to_the_nearest_with_a_scale_a_channel() -> None:
+    plain = torch.randn(24, 128, generator=torch.Generator().manual_seed(4))
+    plain[3] = 0
+    weight = to_e4m3(plain)
+    assert (weight.bits, weight.coding, weight.group) == (8, "e4m3", 128)
+    assert weight.dequantize()[3].eq(0).all()
+    largest = plain.abs().amax(1, keepdim=True)
+    # Three bits of mantissa: 1/16 of a number, and of the smallest ones 2^-10 of 448; the scale is rounded.
+    assert (
+        (weight.dequantize() - plain).abs() <= plain.abs() / 16 * 1.01 + largest * 2**-10 / 448 * 1.01
+    ).all()
+    assert weight.stacks_with(to_e4m3(plain))
+    assert not weight.stacks_with(round_to_nearest(plain, bits=8, group=128, zeros=False))
+    assert torch.equal(QuantizedWeight.stack([weight, weight]).dequantize(), weight.dequantize().repeat(2, 1))
+
+
+def test_fp8_products_round_each_row_by_itself() -> None:
+    """By hand: 448 and 1 are numbers of E4M3; of 448 and 0.1 the second becomes 0.1015625."""
+    weight = QuantizedWeight(
+        torch.tensor([[1.0, 2.0]]).to(torch.float8_e4m3fn), torch.tensor([[0.5]]), None, 8, "e4m3"
+    )
+    x = torch.tensor([[448.0, 1.0], [448.0, 0.1], [0.0, 0.0]])
+    assert reference.fp8_linear(x, weight).tolist() == [[225.0], [224.1015625], [0.0]]
+    codes, scales = reference.quantize_rows(x * 3)
+    assert scales.tolist() == [3.0, 3.0, 1.0]
+    assert codes.float()[:2].tolist() == [[448.0, 1.0], [448.0, 0.1015625]]
+
+
+@needed
+def test_floats_are_made_whole_on_a_cpu() -> None:
+    assert quantization.prepare(to_e4m3(torch.randn(16, 32)), torch.bfloat16) is None
+
+
+def test_mxfp4_as_gpt_oss_packs_it() -> None:
+    """By hand: lower half first; 0x3A is -1 and 1.5, scaled by 2^(129 - 127)."""
+    packed = torch.zeros(2, 1, 16, dtype=torch.uint8)
+    packed[1, 0, :2] = torch.tensor([0x3A, 0xF7])
+    codes = formats.unpack_mxfp4(packed).flatten(1)
+    scales = formats.unpack_e8m0(torch.tensor([[127], [129]], dtype=torch.uint8))
+    weight = QuantizedWeight(codes, scales, None, 4, "e2m1")
+    assert weight.dequantize()[1, :5].tolist() == [-4.0, 6.0, 24.0, -24.0, 0.0]
+    assert weight.group == 32
+    assert torch.equal(formats.pack_mxfp4(codes), packed.flatten(1))
+
+
+def test_mxfp4_scales_are_powers_of_two_both_ways() -> None:
+    every = torch.arange(256).to(torch.uint8)
+    scales = formats.unpack_e8m0(every)
+    assert scales[-1].isnan()
+    assert torch.equal(scales[:-1].double(), torch.exp2(torch.arange(-127, 128).double()))
+    assert torch.equal(formats.pack_e8m0(scales), every)
+
+
+def test_mxfp4_round_trip() -> None:
+    """What was made of codes becomes the same codes, but for noughts' signs; other numbers the nearest."""
+    generator = torch.Generator().manual_seed(4)
+    codes = torch.randint(0, 16, (24, 128), generator=generator).to(torch.uint8)
+    codes[:, ::32] = 7  # a 6 in each group: else its scale might be smaller
+    exponents = torch.randint(100, 150, (24, 4), generator=generator).to(torch.uint8)
+    weight = QuantizedWeight(codes, formats.unpack_e8m0(exponents), None, 4, "e2m1")
+    again = to_mxfp4(weight.dequantize())
+    assert torch.equal(formats.pack_e8m0(again.scales), exponents)
+    assert torch.equal(again.dequantize(), weight.dequantize())
+    assert torch.equal(formats.unpack_mxfp4(formats.pack_mxfp4(codes)), codes)
+    plain = torch.randn(24, 128, generator=generator)
+    plain[3] = 0
+    made = to_mxfp4(plain)
+    assert made.dequantize()[3].eq(0).all()
+    scale = made.scales.float().repeat_interleave(32, 1)
+    table = torch.tensor([*E2M1, *(-value for value in E2M1)])
+    nearest = ((plain / scale)[..., None] - table).abs().amin(2) * scale
+    assert ((made.dequantize() - plain).abs() <= nearest * 1.0001).all()
+    ties = torch.tensor([[0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 4.0, -0.75, 7.9]]).repeat(1, 16)[:, :32]
+    assert to_mxfp4(ties).dequantize()[0, :10].tolist() == [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 4.0, -1.0, 6.0]

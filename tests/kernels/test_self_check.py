@@ -46,7 +46,7 @@ def test_all_kernels_pass(dtype: str) -> None:
 def test_products_with_quantized_weights_are_checked() -> None:
     """In every group size that the model has; one that does not divide a layer's inputs is left out there."""
     linears = ((64, (48, 16)), (96, (40,)))
-    shapes = replace(SHAPES, linears=linears, groups=((32, True), (64, False)))
+    shapes = replace(SHAPES, linears=linears, groups=((32, True), (64, False)), fp8=True, mxfp4=True)
     names = ("quantization", "activation")
     assert verify(shapes, CPU, {name: CHECKS[name] for name in names}) == dict.fromkeys(names, "")
     wrong = verify(shapes, CPU, {"quantization": f"{FAULTY}:wrong_zeros"})

@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kernels.quantization import QuantizedWeight
-from kernels.quantization.formats import pack_awq, pack_columns, pack_rows
-from kernels.quantization.quantize import round_to_nearest
+from kernels.quantization.formats import pack_awq, pack_columns, pack_e8m0, pack_mxfp4, pack_rows
+from kernels.quantization.quantize import round_to_nearest, to_e4m3, to_mxfp4
 
 Tensors = dict[str, torch.Tensor]
 
 FORMS: Final = (
     "int4-32", "int4-64", "int4-128", "int4-32-zeros", "int4-128-zeros", "int8", "int8-plain",
-    "awq-64", "awq-128",
+    "awq-64", "awq-128", "fp8", "mxfp4",
 )  # fmt: skip
 
 
@@ -51,6 +51,14 @@ def config_of(form: str) -> dict[str, Any]:
             "bits": 4, "group_size": int(rest[0]), "modules_to_not_convert": None, "quant_method": "awq",
             "version": "gemm", "zero_point": True,
         }  # fmt: skip
+    if kind == "mxfp4":
+        weights = weights_of(32, symmetric=True, type="float", scale_dtype="torch.uint8")
+        return compressed(weights, "mxfp4-pack-quantized")
+    if kind == "fp8":
+        inputs = weights_of(0, symmetric=True, bits=8, type="float", strategy="token", dynamic=True)
+        return compressed(
+            weights_of(0, symmetric=True, bits=8, type="float"), "float-quantized", input_activations=inputs
+        )
     if kind == "int8":
         return compressed(
             weights_of(0, symmetric=True, bits=8), "int-quantized" if rest else "pack-quantized"
@@ -84,6 +92,10 @@ def write_quantized(plain: Path, folder: Path, whole: Path, form: str, *, skip: 
 
 def _rounded(plain: torch.Tensor, form: str) -> QuantizedWeight:
     kind, *rest = form.split("-")
+    if kind == "fp8":
+        return to_e4m3(plain)
+    if kind == "mxfp4":
+        return to_mxfp4(plain)
     if kind == "int8":
         return round_to_nearest(plain, bits=8, group=plain.shape[1], zeros=False)
     dtype = torch.float16 if kind == "awq" else torch.bfloat16
@@ -99,7 +111,9 @@ def _packed(weight: QuantizedWeight, form: str) -> Tensors:
             "qweight": pack_awq(weight.codes), "qzeros": pack_awq(weight.zeros),
             "scales": weight.scales.T.contiguous(),
         }  # fmt: skip
-    if form == "int8-plain":
+    if form == "mxfp4":
+        return {"weight_packed": pack_mxfp4(weight.codes), "weight_scale": pack_e8m0(weight.scales)}
+    if form in ("int8-plain", "fp8"):
         return {"weight": weight.codes, "weight_scale": weight.scales}
     codes = (weight.codes.short() + 128).to(torch.uint8) if weight.bits == 8 else weight.codes
     parts = {

@@ -76,6 +76,8 @@ def test_shapes_are_the_models_own(tiny_model: Path) -> None:
         "page_size": 16,
         "dtype": "torch.bfloat16",
         "groups": (),
+        "fp8": False,
+        "mxfp4": False,
     }
 
 
@@ -88,4 +90,13 @@ def test_groups_of_four_bits_are_told(tiny_model: Path) -> None:
         "d": Scheme(8, 0, True),
     }
     model = replace(load_config(tiny_model), quantization=Quantization("pack-quantized", targets))
-    assert shapes_of(model, torch.bfloat16).groups == ((32, False), (64, True))
+    shapes = shapes_of(model, torch.bfloat16)
+    assert (shapes.groups, shapes.fp8) == (((32, False), (64, True)), False)
+    floats = replace(model, quantization=Quantization("float-quantized", {"e": Scheme(8, 0, True, "e4m3")}))
+    shapes = shapes_of(floats, torch.bfloat16)
+    assert (shapes.groups, shapes.fp8, shapes.mxfp4) == ((), True, False)
+    floats = replace(
+        model, quantization=Quantization("mxfp4-pack-quantized", {"e": Scheme(4, 32, True, "e2m1")})
+    )
+    shapes = shapes_of(floats, torch.bfloat16)
+    assert (shapes.groups, shapes.fp8, shapes.mxfp4) == ((), False, True)

@@ -90,6 +90,7 @@ def test_logits_are_those_of_the_weights_made_whole(
 
 
 @needed
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in ("fp8", "mxfp4")])
 def test_weights_stay_quantized_in_memory(plain: Path, tmp_path: Path, form: str) -> None:
     folder, _ = quantized(plain, tmp_path, form)
     model, _ = load(folder, torch.bfloat16)
@@ -193,10 +194,45 @@ def _group(**changes: Any) -> dict[str, Any]:
     return compressed(weights_of(64, symmetric=True, **changes))
 
 
+def _fp8(weights: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    config = config_of("fp8")
+    group = config["config_groups"]["group_0"]
+    group["weights"] |= weights
+    group["input_activations"] |= inputs
+    return config
+
+
+def _mxfp4(**changes: Any) -> dict[str, Any]:
+    values = {"type": "float", "scale_dtype": "torch.uint8"} | changes
+    return compressed(weights_of(32, symmetric=True, **values), "mxfp4-pack-quantized")
+
+
 REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "method": ({"quant_method": "gptq", "bits": 4}, "quant_method 'gptq' is not served"),
     "no-method": ({"bits": 4}, "quant_method is missing"),
-    "format": (compressed(weights_of(64, symmetric=True), "float-quantized"), "format 'float-quantized'"),
+    "format": (compressed(weights_of(64, symmetric=True), "marlin-24"), "format 'marlin-24' is not served"),
+    "mxfp4-group": (_mxfp4(group_size=16), "group_size 16 is not served, only 32"),
+    "mxfp4-scales": (
+        _mxfp4(scale_dtype="torch.float8_e4m3fn"),
+        "scale_dtype .* is not served, only 'torch.uint8'",
+    ),
+    "mxfp4-ints": (_mxfp4(type="int"), "type 'int' is not served, only 'float'"),
+    "mxfp4-inputs": (
+        compressed(weights_of(32, symmetric=True), "mxfp4-pack-quantized", input_activations={"num_bits": 4}),
+        "input_activations .* is not served: only weights",
+    ),
+    "fp8-ints": (
+        compressed(weights_of(64, symmetric=True), "float-quantized"),
+        "input_activations is missing",
+    ),
+    "fp8-weights": (_fp8({"type": "int"}, {}), "type 'int' is not served, only 'float'"),
+    "fp8-tensor": (_fp8({"strategy": "tensor"}, {}), "strategy 'tensor'"),
+    "fp8-static": (_fp8({}, {"dynamic": False}), "dynamic False is not served, only True"),
+    "fp8-inputs-by-tensor": (
+        _fp8({}, {"strategy": "tensor"}),
+        "strategy 'tensor' is not served, only 'token'",
+    ),
+    "fp8-inputs-int": (_fp8({}, {"type": "int"}), "type 'int' is not served"),
     "bits": (_group(num_bits=3), "num_bits 3 with strategy 'group'"),
     "group": (_group(group_size=16), "group_size 16 is not served, only 32, 64, 128"),
     "strategy": (_group(strategy="tensor"), "strategy 'tensor'"),
@@ -244,6 +280,10 @@ def _changed(folder: Path, name: str, tensor: torch.Tensor | None) -> None:
         ("int4-32-zeros", "weight_zero_point", None, "no tensor .*weight_zero_point"),
         ("awq-64", "qzeros", None, "no tensor .*qzeros"),
         ("int8-plain", "weight", torch.ones(128, 128), "expected torch.int8"),
+        ("fp8", "weight", torch.ones(128, 128, dtype=torch.int8), "expected torch.float8_e4m3fn"),
+        ("mxfp4", "weight_packed", torch.ones(128, 128, dtype=torch.uint8), r"expected \[128, 64\]"),
+        ("mxfp4", "weight_scale", torch.ones(128, 4), "float32, expected torch.uint8"),
+        ("fp8", "weight_scale", torch.ones(128), r"shape \[128\], expected \[128, 1\]"),
     ],
 )  # fmt: skip
 def test_parts_that_are_missing_or_wrong_are_named(

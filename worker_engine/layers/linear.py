@@ -12,7 +12,7 @@ from kernels import native
 from kernels.lora import LoraWeights, Segments, apply_lora
 from kernels.lora.graph import CapturedLora
 from kernels.native.matrix import NativeMatrix
-from kernels.quantization import DeviceMatrix
+from kernels.quantization import DeviceMatrix, Fp8Matrix, Matrix
 from kernels.quantization import cpu as quantized
 from kernels.quantization import linear as quantized_linear
 
@@ -45,7 +45,7 @@ class PackedLinear:
         on_cpu = weight.device.type == "cpu"
         fits = weight.dtype == torch.bfloat16 and weight.shape[1] % 2 == 0
         self.matrix: NativeMatrix | None = None
-        self.device_matrix: DeviceMatrix | None = None
+        self.device_matrix: DeviceMatrix | Fp8Matrix | None = None
         self._mkldnn = False
         if on_cpu and fits and native.LIBRARY is not None:
             weight = native.pack(weight)
@@ -61,7 +61,7 @@ class PackedLinear:
         return cls.of_matrix(NativeMatrix(packed, None, None, 16, out, 2 * packed.shape[1]), bias)
 
     @classmethod
-    def of_matrix(cls, matrix: NativeMatrix | DeviceMatrix, bias: torch.Tensor | None = None) -> Self:
+    def of_matrix(cls, matrix: Matrix, bias: torch.Tensor | None = None) -> Self:
         """Of weights that are laid out for the native loops, of any number of bits, or for the kernels."""
         linear = cls.__new__(cls)
         linear.matrix, linear.device_matrix = None, None

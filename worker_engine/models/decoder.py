@@ -12,7 +12,7 @@ from torch.nn.functional import embedding
 from kernels.activation import Kind, gated
 from kernels.lora import Segments
 from kernels.native.matrix import NativeMatrix
-from kernels.quantization import DeviceMatrix, QuantizedWeight, prepare
+from kernels.quantization import Matrix, QuantizedWeight, prepare
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.config_fields import Fields
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
@@ -122,7 +122,7 @@ def load_linear(
 
 def _quantized(
     checkpoint: Checkpoint, name: str, parts: Sequence[tuple[str, tuple[int, int]]]
-) -> NativeMatrix | DeviceMatrix | None:
+) -> Matrix | None:
     """None where the tensors are not all quantized, not alike, or not multiplied as they are."""
     schemes = {checkpoint.scheme(tensor) for tensor, _ in parts}
     scheme = schemes.pop()

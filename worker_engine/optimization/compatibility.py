@@ -111,11 +111,6 @@ OURS: Final = (
         "take int8 or an AWQ scheme",
     ),
     Rule(
-        "fp8_is_not_written_here",
-        lambda stack: stack.local and stack.recipe.quantization is Quantization.FP8,
-        "FP8 checkpoints are written by SageMaker's jobs alone: set target.engine to sagemaker",
-    ),
-    Rule(
         "merged_adapter_on_quantized_base",
         lambda stack: stack.quantizes and stack.situation.merge_adapter,
         "an adapter cannot be merged into quantized weights without rounding it away: serve without "

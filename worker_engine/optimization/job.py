@@ -36,7 +36,7 @@ FORMAT: Final = 1
 LEAST_CALIBRATION: Final = 16
 _PARTS: Final[Mapping[Quantization, float]] = {
     Quantization.NONE: 1.0, Quantization.INT8: 0.7, Quantization.AWQ_G128: 0.5, Quantization.AWQ_G64: 0.5,
-    Quantization.RTN_G128: 0.5,
+    Quantization.RTN_G128: 0.5, Quantization.FP8: 0.7,
 }  # fmt: skip
 """Of the source's bytes: what the output takes at most, embeddings left as they are."""
 _SPARE: Final = 64 << 20

@@ -24,11 +24,11 @@ GOAL: Final = 2.5
 
 def tasks(quick: bool, device: str) -> list[Task]:
     """Decode steps of the engine first, of which the goal speaks; then all layers, then each."""
-    return _decode(quick) + _all_layers(quick, device) + _layers(quick, device)
+    return _decode(quick, device) + _all_layers(quick, device) + _layers(quick, device)
 
 
-def _decode(quick: bool) -> list[Task]:
-    forms = quantized_rows.QUICK_FORMS[:1] if quick else quantized_rows.FORMS
+def _decode(quick: bool, device: str) -> list[Task]:
+    forms = quantized_rows.forms(quick, device)[: 1 if quick else None]
     names = (WHOLE, *(form.name for form in forms))
     if quick:
         made = [Decode(name, 2, adapters, 24, 8) for name in names for adapters in (0, 2)]
@@ -53,7 +53,8 @@ def _model(quick: bool) -> str:
 def _all_layers(quick: bool, device: str) -> list[Task]:
     layers = (QUICK_MODELS if quick else MODELS)[0].layers
     made = []
-    for rows, form in itertools.product((3,) if quick else STACK_ROWS, _forms(quick)):
+    forms = quantized_rows.forms(quick, device)
+    for rows, form in itertools.product((3,) if quick else STACK_ROWS, forms):
         inputs = _inputs(quick, "layers", form.name, rows)
         run = partial(quantized_rows.all_layers, form=form, layers=layers, rows=rows)
         made.append(Task(f"quantization.layers.{form.name}.{rows}", inputs, run, _environment(device)))
@@ -63,17 +64,12 @@ def _all_layers(quick: bool, device: str) -> list[Task]:
 def _layers(quick: bool, device: str) -> list[Task]:
     layers = (QUICK_MODELS if quick else MODELS)[0].layers
     made = []
-    for rows, form, layer in itertools.product(
-        (1, 17) if quick else ROWS, _forms(quick), layers[2:] if quick else layers
-    ):
+    counts, forms = (1, 17) if quick else ROWS, quantized_rows.forms(quick, device)
+    for rows, form, layer in itertools.product(counts, forms, layers[2:] if quick else layers):
         inputs = _inputs(quick, "linear", form.name, rows) | {"layer": layer.name}
         run = partial(quantized_rows.one_layer, form=form, layer=layer, rows=rows)
         made.append(Task(f"quantization.{layer.name}.{form.name}.{rows}", inputs, run, _environment(device)))
     return made
-
-
-def _forms(quick: bool) -> tuple[quantized_rows.Form, ...]:
-    return quantized_rows.QUICK_FORMS if quick else quantized_rows.FORMS
 
 
 def _inputs(quick: bool, op: str, form: str, rows: int) -> dict[str, str | int]:

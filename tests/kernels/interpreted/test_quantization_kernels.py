@@ -73,6 +73,41 @@ def test_products_in_xs_own_dtype() -> None:
     assert (found.double() - exact).abs().max() <= 2e-3 * exact.abs().max()
 
 
+@pytest.mark.parametrize("programs", [1, gpu.PROGRAMS], ids=["whole", "parts"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("rows", "out", "inner"), [(1, 70, 576), (6, 42, 96), (17, 65, 128)])
+def test_mxfp4_matches_the_specification(
+    rows: int, out: int, inner: int, dtype: torch.dtype, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every code, scales over some binades."""
+    monkeypatch.setattr(gpu, "PROGRAMS", programs)
+    torch.manual_seed(inner + rows)
+    codes = torch.randint(0, 16, (out, inner)).to(torch.uint8)
+    scales = torch.exp2(torch.randint(-6, 2, (out, inner // 32)).float()).bfloat16()
+    weight = QuantizedWeight(codes, scales, None, 4, "e2m1")
+    x, bias, residual = (
+        torch.randn(rows, inner).to(dtype),
+        torch.randn(out).to(dtype),
+        torch.randn(rows, out).to(dtype),
+    )
+    terms = (x.double().abs() @ weight.dequantize().double().abs().T).max()
+    exact = reference.linear(x.double(), weight, bias, residual)
+    theirs = reference.linear(x, weight, bias, residual)
+    found = gpu.linear(x, gpu.DeviceMatrix.of(weight, CPU), bias, residual)
+    floor = torch.finfo(dtype).eps * exact.abs().max() + torch.finfo(torch.float32).eps * terms
+    assert (found.double() - exact).abs().max() <= 2 * (theirs.double() - exact).abs().max() + floor
+
+
+def test_each_code_of_e2m1_in_each_place() -> None:
+    """The identity as x: what comes out is the weights."""
+    codes = torch.stack([torch.arange(64) % 16, (torch.arange(64) * 5 + 3) % 16]).to(torch.uint8)
+    weight = QuantizedWeight(codes, torch.ones(2, 2), None, 4, "e2m1")
+    matrix = gpu.DeviceMatrix.of(weight, CPU)
+    assert torch.equal(gpu.linear(torch.eye(64), matrix), weight.dequantize().T)
+    rows = [gpu.linear(torch.eye(64)[row : row + 1], matrix) for row in range(64)]
+    assert torch.equal(torch.cat(rows), weight.dequantize().T)
+
+
 def test_inputs_are_dealt_out_where_columns_are_few() -> None:
     assert [gpu.parts_of(32, programs) for programs in (1, 64, 200, 448, 10_000)] == [16, 8, 2, 1, 1]
     assert gpu.parts_of(9, 10) == 9

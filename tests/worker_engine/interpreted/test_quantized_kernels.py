@@ -11,6 +11,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from kernels import selection
+from kernels.quantization import Fp8Matrix, reference
 from tests.worker_engine.conftest import (
     EngineFactory,
     drain,
@@ -24,6 +25,7 @@ from tests.worker_engine.graph_case import CPU, Run, build_engine, compare
 from tests.worker_engine.quantized_case import write_quantized
 from tests.worker_engine.test_parity import load as load_adapter
 from tests.worker_engine.test_parity import prompts_for
+from worker_engine.layers import linear as linear_layers
 from worker_engine.models import load_config, load_model
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
@@ -44,7 +46,7 @@ def kernels() -> Iterator[None]:
     selection.select([], CPU)
 
 
-@pytest.mark.parametrize("form", ["int4-32", "int4-32-zeros", "awq-32"])
+@pytest.mark.parametrize("form", ["int4-32", "int4-32-zeros", "awq-32", "mxfp4"])
 def test_tokens_are_those_of_the_weights_made_whole(
     plain: Path, tmp_path: Path, form: str, make_engine: EngineFactory
 ) -> None:
@@ -71,9 +73,43 @@ def test_tokens_are_those_of_the_weights_made_whole(
     assert len({tuple(ids) for ids in said[0].values()}) == 3
 
 
+def test_fp8_is_what_its_specification_says(
+    plain: Path, tmp_path: Path, make_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs are rounded, too: the same tokens as by the reference in the kernels' place."""
+    folder = tmp_path / "quantized"
+    write_quantized(plain, folder, tmp_path / "whole", "fp8")
+    adapter = make_adapter(
+        tmp_path / "whole", tmp_path / "lora", seed=1, r=6, target_modules=["q_proj", "down_proj"]
+    )
+    prompts = prompts_for([None, "lora"], 256)
+    selection.select(["quantization"], CPU)
+    said = []
+    for specified in (True, False):
+        with monkeypatch.context() as patch:
+            if specified:
+                patch.setattr(linear_layers, "quantized_linear", as_specified)
+            engine = make_engine(folder)
+            for name, prompt in prompts.items():
+                loaded = load_adapter(folder, adapter, tmp_path / "c") if name else None
+                engine.add_request(request(str(name), prompt, 10), loaded)
+            deltas = drain(engine)
+            said.append({name: tokens(deltas[str(name)]) for name in prompts})
+            engine.close()
+    assert said[0] == said[1]
+    assert said[0][None] != said[0]["lora"]
+
+
+def as_specified(
+    x: torch.Tensor, matrix: Fp8Matrix, bias: torch.Tensor | None, residual: torch.Tensor | None
+) -> torch.Tensor:
+    assert isinstance(matrix, Fp8Matrix)
+    return reference.fp8_linear(x, matrix.weight(), bias, residual)
+
+
 def test_weights_stay_packed_and_what_has_no_kernel_is_whole(plain: Path, tmp_path: Path) -> None:
     selection.select(["quantization"], CPU)
-    for form in ("int4-32", "int8"):
+    for form in ("int4-32", "int8", "fp8", "mxfp4"):
         folder = tmp_path / form
         write_quantized(plain, folder, tmp_path / f"whole-{form}", form, skip=("layers.1.mlp.down_proj",))
         model = load_model(folder, load_config(folder), max_model_len=64, dtype=torch.float32, device=CPU)
@@ -82,7 +118,7 @@ def test_weights_stay_packed_and_what_has_no_kernel_is_whole(plain: Path, tmp_pa
             for layer in model.linears
         ]
         every = {"qkv", "o", "gate_up", "down"}
-        assert packed == ([every, every - {"down"}] if form == "int4-32" else [set(), set()])
+        assert packed == ([every, every - {"down"}] if form != "int8" else [set(), set()])
         if form == "int4-32":
             sizes = [(linear.device_matrix, linear.weight) for linear in model.linears[0].values()]
             for matrix, weight in sizes:

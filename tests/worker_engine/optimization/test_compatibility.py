@@ -32,7 +32,6 @@ REFUSED: dict[str, Stack] = {
     "architecture_not_served": stack({}, replace(LLAMA, architecture="MambaForCausalLM")),
     "quantized_already": stack({"quantization": "int8"}, replace(LLAMA, quantized="awq")),
     "fp8_hardware": stack({"quantization": "fp8", "target": {**AWAY, "hardware": "sm80"}}),
-    "fp8_is_not_written_here": stack({"quantization": "fp8", "target": {"hardware": "sm90"}}),
     "merged_adapter_on_quantized_base": stack(
         {"quantization": "int8"}, situation=Situation(merge_adapter=True)
     ),

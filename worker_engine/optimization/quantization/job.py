@@ -189,7 +189,7 @@ def _form(scheme: Scheme, config: ModelConfig) -> dict[str, Any]:
             f"group_{number}": _group(scheme, size, modules)
             for number, (size, modules) in enumerate(sizes.items())
         },
-        "format": "pack-quantized",
+        "format": _format(scheme),
         "global_compression_ratio": None,
         "ignore": ["lm_head"],
         "kv_cache_scheme": None,
@@ -201,21 +201,30 @@ def _form(scheme: Scheme, config: ModelConfig) -> dict[str, Any]:
 def _group(scheme: Scheme, size: int, modules: Sequence[str]) -> dict[str, Any]:
     paths = "|".join(MODULE_PATHS[module].replace(".", r"\.") for module in modules)
     return {
-        "format": "pack-quantized",
-        "input_activations": None,
+        "format": _format(scheme),
+        "input_activations": _numbers(scheme, "token", dynamic=True) if scheme is Scheme.FP8 else None,
         "output_activations": None,
         # Not the class: a model that also sees images has linear modules that stay as they are.
         "targets": [rf"re:.*model\.layers\.\d+\.({paths})$"],
-        "weights": {
-            "actorder": None,
-            "block_structure": None,
-            "dynamic": False,
-            "group_size": size or None,
-            "num_bits": scheme.bits,
-            "observer": "minmax",
-            "observer_kwargs": {},
-            "strategy": "group" if size else "channel",
-            "symmetric": scheme is Scheme.INT8,
-            "type": "int",
-        },
+        "weights": _numbers(scheme, "group" if size else "channel", size=size),
+    }
+
+
+def _format(scheme: Scheme) -> str:
+    return "float-quantized" if scheme is Scheme.FP8 else "pack-quantized"
+
+
+def _numbers(scheme: Scheme, strategy: str, *, size: int = 0, dynamic: bool = False) -> dict[str, Any]:
+    """How weights or inputs are rounded."""
+    return {
+        "actorder": None,
+        "block_structure": None,
+        "dynamic": dynamic,
+        "group_size": size or None,
+        "num_bits": scheme.bits,
+        "observer": None if dynamic else "minmax",
+        "observer_kwargs": {},
+        "strategy": strategy,
+        "symmetric": scheme.bits == 8,
+        "type": "float" if scheme is Scheme.FP8 else "int",
     }

@@ -10,7 +10,7 @@ import torch
 
 from kernels.quantization import QuantizedWeight
 from kernels.quantization.formats import pack_columns, pack_rows
-from kernels.quantization.quantize import round_to_nearest
+from kernels.quantization.quantize import round_to_nearest, to_e4m3
 from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 from worker_engine.optimization.quantization import awq
 from worker_engine.optimization.quantization.compensation import compensated
@@ -57,6 +57,8 @@ class LayerQuantizer:
 
     def _round(self, module: str, plain: torch.Tensor, second: torch.Tensor | None) -> QuantizedWeight:
         group = self.scheme.group(plain.shape[1])
+        if self.scheme is Scheme.FP8:
+            return to_e4m3(plain)
         if self.scheme is Scheme.INT8:
             return round_to_nearest(plain, bits=8, group=plain.shape[1], zeros=False)
         # Queries and keys meet in a product: a clipped end there costs more than its own error tells.
@@ -113,7 +115,9 @@ class LayerQuantizer:
 
 
 def pack(weight: QuantizedWeight) -> Tensors:
-    """A module's tensors as compressed-tensors' `pack-quantized` has them."""
+    """A module's tensors as compressed-tensors' `pack-quantized` has them; floats as `float-quantized`."""
+    if weight.coding == "e4m3":
+        return {"weight": weight.codes, "weight_scale": weight.scales}
     codes = (weight.codes.short() + 128).to(torch.uint8) if weight.bits == 8 else weight.codes
     parts = {
         "weight_packed": pack_rows(codes, weight.bits),

@@ -15,10 +15,11 @@ class Scheme(enum.StrEnum):
     AWQ_INT4_G128 = "awq_int4_g128"
     AWQ_INT4_G64 = "awq_int4_g64"
     RTN_INT4_G128 = "rtn_int4_g128"
+    FP8 = "fp8"
 
     @property
     def bits(self) -> int:
-        return 8 if self is Scheme.INT8 else 4
+        return 8 if self in (Scheme.INT8, Scheme.FP8) else 4
 
     @property
     def calibrates(self) -> bool:
@@ -30,7 +31,7 @@ class Scheme(enum.StrEnum):
 
         Where the scheme's own does not divide them it is the next smaller one that does.
         """
-        if self is Scheme.INT8:
+        if self.bits == 8:
             return 0
         largest = 64 if self is Scheme.AWQ_INT4_G64 else 128
         return next((size for size in GROUPS if size <= largest and inner % size == 0), -1)
