@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from celery.schedules import crontab, schedule
+from django.templatetags.static import static
 
 from controlplane import task_queues
 from controlplane.environment import LOCALES, ROOT, VAR, Environment
@@ -292,6 +293,8 @@ UNFOLD = {
     "SITE_TITLE": "Graftwork staff",
     "SITE_HEADER": "Graftwork",
     "SITE_URL": "/",
+    "STYLES": [lambda _: static("packages/admin.css")],
+    "SCRIPTS": [lambda _: static("packages/admin.js")],
 }
 
 LOGGING: dict[str, Any] = {

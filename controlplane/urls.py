@@ -18,7 +18,11 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/openapi.json", OpenApiDocument.as_view(), name="openapi"),
     path("api/v1/", include(("controlplane.api_urls", "api"))),
-    path("api/docs/", SpectacularSwaggerView.as_view(url_name="openapi"), name="docs"),
+    path(
+        "api/docs/",
+        SpectacularSwaggerView.as_view(url_name="openapi", template_name="api_docs.html"),
+        name="docs",
+    ),
     re_path("^api/", api_not_found),
     path("accounts/login/", login.Login.as_view()),
     *(path(f"accounts/{closed}", login.nothing) for closed in ("signup/", "email/", "3rdparty/signup/")),
