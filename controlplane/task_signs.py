@@ -1,8 +1,8 @@
 """What Celery's processes leave in Redis: who listens, what ran last and found, when a message was sent.
 
-Workers and beat write, pages and `/api/v1/health/parts` read; nothing is decided by it, so a Redis that is
-away loses signs and holds up no task. To ask the workers instead (Celery's `inspect`) takes a second at each
-look, and hears nothing of one that hangs.
+Workers and beat write, pages and `/api/v1/health/parts` read; nothing is decided by it but from which day on
+a check looks, so a Redis that is away loses signs and holds up no task. To ask the workers instead (Celery's
+`inspect`) takes a second at each look, and hears nothing of one that hangs.
 """
 
 from __future__ import annotations
@@ -126,6 +126,19 @@ def check_ended(
     value = {"at": time.time(), "start": str(start), "end": str(end), "differing": differing}
     told = [text[: 2 * _REASON] for text in examples[:_EXAMPLES]]
     _write(url, CHECKS, check, json.dumps({**value, "examples": told}))
+
+
+def check_from(url: str, *, check: str, usual: dt.date, oldest: dt.date) -> dt.date:
+    """The first day that the next check looks at: `usual`, or where the last one began if that found
+    something, since its sign is overwritten; not before `oldest`, nor after it where Redis does not tell."""
+    try:
+        sign = checks(connection(url)).get(check)
+    except RedisError as error:
+        logger.warning("what the check of %s found last is not known, so it looks at all: %s", check, error)
+        return oldest
+    if sign is None or not sign.differing:
+        return max(usual, oldest)
+    return max(oldest, min(usual, dt.date.fromisoformat(sign.start)))
 
 
 def _write(url: str, key: str, field: str, value: str) -> None:

@@ -21,7 +21,7 @@ from controlplane.billing.quantities import first_day
 from controlplane.billing.rates import rates_publish
 from controlplane.limits.services import PUBLISH_BUDGETS
 from controlplane.mail_server import MailServer
-from controlplane.task_signs import BOOKS_CHECK, check_ended
+from controlplane.task_signs import BOOKS_CHECK, check_ended, check_from
 
 _RECENT: Final = 3
 """Days that are looked at every few minutes; the others once a night."""
@@ -59,9 +59,11 @@ def nightly() -> int:
     invoices_draft_due()
     credits_expire()
     # Days that are over: those under way differ by what has come in since.
-    start, end = today - dt.timedelta(days=_COMPARED), today - dt.timedelta(days=1)
-    differing = books_check(start=start, end=end) + checkpoints_check()
-    check_ended(settings.GRAFTWORK.redis_url, check=BOOKS_CHECK, start=start, end=end, differing=differing)
+    url, usual, end = settings.GRAFTWORK.redis_url, today - dt.timedelta(_COMPARED), today - dt.timedelta(1)
+    start = check_from(url, check=BOOKS_CHECK, usual=usual, oldest=min(usual, first_day() or today))
+    found = books_check(start=start, end=end)
+    differing = len(found) + checkpoints_check()
+    check_ended(url, check=BOOKS_CHECK, start=start, end=end, differing=differing, examples=found)
     return written
 
 

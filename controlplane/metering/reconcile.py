@@ -14,10 +14,11 @@ from django.db import connection
 from controlplane.metering.insert import summed_from_events
 from controlplane.metering.models import UsageHour, UsageRollup
 from controlplane.metering.services import keep_from
-from controlplane.task_signs import USAGE_CHECK, check_ended
+from controlplane.task_signs import USAGE_CHECK, check_ended, check_from
 
 _BACK: Final = 3
-"""Days that are checked each night; `manage.py check_usage` checks any others."""
+"""Days that are checked each night, and those of the last check if it found something;
+`manage.py check_usage` checks any others."""
 logger = logging.getLogger(__name__)
 
 
@@ -68,8 +69,13 @@ def sums_check(*, start: dt.date, end: dt.date) -> list[Drift]:
 
 
 def days_checked(today: dt.date) -> tuple[dt.date, dt.date]:
-    """The first and the last UTC day that a night's check looks at."""
-    return max(today - dt.timedelta(days=_BACK), keep_from()), today - dt.timedelta(days=1)
+    """The first and the last UTC day that a night's check looks at: days that differ are looked at until
+    they are mended, or their events are dropped."""
+    start = check_from(
+        settings.GRAFTWORK.redis_url, check=USAGE_CHECK, usual=today - dt.timedelta(days=_BACK),
+        oldest=keep_from(),
+    )  # fmt: skip
+    return start, today - dt.timedelta(days=1)
 
 
 def _drift(sums: type[UsageRollup | UsageHour], day: dt.date) -> Iterator[Drift]:

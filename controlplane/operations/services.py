@@ -69,7 +69,8 @@ def tenant_deletion_cancel(*, deletion: TenantDeletion) -> None:
     Raises:
         ConflictError: the grace time is over.
     """
-    tenant = Tenant.objects.select_for_update().filter(pk=deletion.pk).first()
+    # No key: whoever inserts a row of the tenant holds a share of it, and may wait for what is held here.
+    tenant = Tenant.objects.select_for_update(no_key=True).filter(pk=deletion.pk).first()
     # Once it is due its files may be gone already.
     gone, _ = TenantDeletion.objects.filter(pk=deletion.pk, purge_after__gt=timezone.now()).delete()
     if tenant is None or not gone:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from controlplane.billing import items
-from controlplane.billing.ledger.journal import Draft, billed_month, entries_write, head_lock
+from controlplane.billing.ledger.journal import Draft, billed_month, entries_write, head_lock, month_after
 from controlplane.billing.models import Account, EntryKind, LedgerHead, PostedDay, UsagePosting
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import Subject, quantities, quantity_marks, tenants_used
@@ -71,9 +72,16 @@ def usage_post_held(*, head: LedgerHead, start: dt.date, end: dt.date, prices: P
 
 def _days_changed(tenant: str, start: dt.date, end: dt.date, prices: PriceList) -> list[dt.date]:
     marks = _marks(tenant, start, end, prices)
-    posted = PostedDay.objects.filter(tenant=tenant, day__range=(start, end), unpriced__isnull=False)
-    known = dict(posted.values_list("day", "mark"))
+    posted = PostedDay.objects.filter(tenant=tenant, day__range=(start, end))
+    known = dict(posted.exclude(_untold(tenant)).values_list("day", "mark"))
     return [day for day in sorted({*marks, *known}) if marks.get(day, "") != known.get(day)]
+
+
+def _untold(tenant: str) -> Q:
+    """Days booked by a release that did not say whether all of it has a price. Months that are closed are not
+    gone through again for it: a tenant has years of them, and no balance has what is unpriced in them."""
+    closed = LedgerHead.objects.filter(pk=tenant).values_list("closed_through", flat=True).first()
+    return Q(unpriced=None, day__gte=month_after(closed)) if closed else Q(unpriced=None)
 
 
 def _days_post(head: LedgerHead, days: list[dt.date], prices: PriceList) -> int:
@@ -97,23 +105,35 @@ def usage_post_all(*, start: dt.date, end: dt.date) -> int:
     for tenant in tenants_used(start=start, end=end):
         try:
             written += usage_post(tenant=tenant, start=start, end=end, seen=seen)
+        except SoftTimeLimitExceeded:
+            raise
         except Exception:
             logger.exception("the usage of tenant %s is not booked; the next round tries again", tenant)
     return written
 
 
-def books_check(*, start: dt.date, end: dt.date) -> int:
-    """Compares every tenant's books of these days with its usage, and logs what differs; days that do.
+def books_check(*, start: dt.date, end: dt.date) -> list[str]:
+    """Compares every tenant's books of these days with its usage, and logs what differs.
 
-    Usage that comes in meanwhile is found as well, once.
+    A sentence for each day of a tenant that differs, and for each tenant that could not be compared: nobody
+    knows that it agrees. Usage that comes in meanwhile is found as well, once.
     """
-    found = 0
+    found = list[str]()
     for tenant in tenants_used(start=start, end=end):
         try:
-            found += len(books_drift(tenant=tenant, start=start, end=end))
+            drift = books_drift(tenant=tenant, start=start, end=end)
+        except SoftTimeLimitExceeded:
+            raise
         except Exception:
             logger.exception("the books of tenant %s are not compared with its usage", tenant)
+            found.append(f"books of {tenant} could not be compared")
+            continue
+        found += [_drift_text(tenant, day, *amounts) for day, amounts in drift.items()]
     return found
+
+
+def _drift_text(tenant: str, day: dt.date, booked: int, expected: int) -> str:
+    return f"books of {tenant} on {day}: {booked} booked, {expected} expected"
 
 
 def books_drift(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, tuple[int, int]]:
@@ -134,7 +154,7 @@ def books_drift(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, t
     for day in sorted({*booked, *expected}):
         if booked.get(day, 0) != expected.get(day, 0):
             found[day] = booked.get(day, 0), expected.get(day, 0)
-            logger.error("books of %s on %s: %d booked, %d expected", tenant, day, *found[day])
+            logger.error("%s", _drift_text(tenant, day, *found[day]))
     return found
 
 

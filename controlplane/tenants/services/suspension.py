@@ -55,7 +55,8 @@ def tenant_resume(*, tenant: Tenant) -> Tenant:
     Raises:
         ConflictError: it is not suspended, or to be deleted.
     """
-    row = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    # What is inserted for the tenant meanwhile holds a share of its key, and may wait for what is held here.
+    row = Tenant.objects.select_for_update(no_key=True).get(pk=tenant.pk)
     if row.suspended_at is None:
         raise ConflictError(f"tenant {row.pk} is not suspended")
     if row.disabled_at is not None:

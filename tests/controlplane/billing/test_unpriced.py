@@ -135,6 +135,17 @@ def test_days_of_a_release_that_did_not_say_are_looked_at_once_more(priced: Tena
     assert unbilled_unpriced(tenant="acme")
 
 
+def test_days_of_closed_months_are_not_looked_at_once_more(priced: Tenant) -> None:
+    use("2026-01-05", 100_000)
+    use("2026-02-05", 100_000)
+    finalized(JANUARY)
+    usage_post(tenant="acme", start=JANUARY, end=today())
+    PostedDay.objects.update(unpriced=None)
+    usage_post(tenant="acme", start=JANUARY, end=today())
+    told = dict(PostedDay.objects.values_list("day", "unpriced"))
+    assert told == {dt.date(2026, 1, 5): None, dt.date(2026, 2, 5): False}
+
+
 def test_a_request_without_tokens_lacks_no_price(priced: Tenant) -> None:
     use(str(today()), 0, base="unknown")
     assert not booked_unpriced()

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 import redis
+from celery.exceptions import SoftTimeLimitExceeded
 from django.test import Client
 from django.utils import timezone
 
 from controlplane import task_signs
+from controlplane.billing.ledger import posting
 from controlplane.billing.tasks import nightly as billing_nightly
 from controlplane.metering.models import UsageRollup
+from controlplane.metering.reconcile import days_checked, sums_check
+from controlplane.metering.services import keep_from
 from controlplane.metering.tasks import nightly as metering_nightly
 from controlplane.operations.health.base import Finding, Level
 from controlplane.operations.health.parts import health_look
@@ -61,7 +65,6 @@ def test_without_usage_nothing_is_missed_and_old_usage_wants_a_check() -> None:
 
 
 def test_both_tasks_say_what_they_found(tenant: Tenant, redis_url: str) -> None:
-    used(5)
     assert metering_nightly() == 0
     billing_nightly()
     agreed = found()
@@ -75,6 +78,68 @@ def test_both_tasks_say_what_they_found(tenant: Tenant, redis_url: str) -> None:
     assert "1 sums differ" in drift.text
     assert "check_usage" in drift.todo
     assert any("'key_id': 'k1'" in line for line in drift.details), "which one"
+
+
+def test_what_differs_is_told_until_it_is_mended(tenant: Tenant, redis_url: str) -> None:
+    today = timezone.now().date()
+    ago = [today - dt.timedelta(days=days) for days in range(7)]
+    billing_nightly()
+    used(5)
+    # The night of three days ago; since then a night's days have gone past the one that differs.
+    assert len(sums_check(start=ago[6], end=ago[4])) == 1
+    assert metering_nightly() == 1
+    assert found().level is Level.WARN
+    assert metering_nightly() == 1, "nor does a second one forget it"
+    assert days_checked(today) == (ago[6], ago[1])
+    UsageRollup.objects.all().delete()
+    assert metering_nightly() == 0
+    assert found().level is Level.OK
+    assert days_checked(today) == (ago[3], ago[1])
+
+
+def test_no_check_looks_at_days_whose_events_are_dropped(redis_url: str) -> None:
+    ran(redis_url, task_signs.USAGE_CHECK, ago_s=DAY_S, start="2020-01-01", differing=1)
+    assert days_checked(timezone.now().date())[0] == keep_from()
+
+
+def test_where_redis_does_not_tell_a_check_looks_at_all_that_is_kept() -> None:
+    usual = dt.date(2026, 11, 20)
+    oldest, url = dt.date(2026, 1, 1), "redis://127.0.0.1:1/0"
+    assert task_signs.check_from(url, check=task_signs.USAGE_CHECK, usual=usual, oldest=oldest) == oldest
+
+
+def test_books_that_differ_or_cannot_be_compared_are_told(
+    tenant: Tenant, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metering_nightly()
+    day = timezone.now().date() - dt.timedelta(days=1)
+    used(1)
+
+    def compared(*, tenant: str, start: dt.date, end: dt.date) -> dict[dt.date, tuple[int, int]]:
+        return {day: (1, 2)} if tenant == "globex" else 1 // 0  # type: ignore[return-value]
+
+    UsageRollup.objects.create(
+        day=day, tenant="globex", project="p", key_id="k", adapter="", alias="", base_model="tiny",
+        backend="worker", status="ok", requests=1, prompt_tokens=7, cached_tokens=0, completion_tokens=0,
+    )  # fmt: skip
+    monkeypatch.setattr(posting, "books_drift", compared)
+    billing_nightly()
+    told = found()
+    assert (told.level, told.text) == (Level.WARN, "2 sums differ from what they are made of.")
+    assert "books of acme could not be compared" in told.details
+    assert f"books of globex on {day}: 1 booked, 2 expected" in told.details
+
+
+@pytest.mark.parametrize("step", ["books_drift", "usage_post"])
+def test_a_round_whose_time_is_over_ends(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    used(1)
+
+    def over(**_names: object) -> None:
+        raise SoftTimeLimitExceeded
+
+    monkeypatch.setattr(posting, step, over)
+    with pytest.raises(SoftTimeLimitExceeded):
+        billing_nightly()
 
 
 @pytest.mark.parametrize("late", [task_signs.USAGE_CHECK, task_signs.BOOKS_CHECK])

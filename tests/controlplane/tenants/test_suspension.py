@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
 from controlplane.adapters.models import Adapter
@@ -15,6 +17,7 @@ from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.limits.models import ScopeLimits
 from controlplane.metering.models import UsageRollup
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
 from controlplane.routes.selectors import route_table
@@ -110,6 +113,39 @@ def test_of_two_who_suspend_at_once_one_does(tenant: Tenant) -> None:
     record = AuditRecord.objects.get(action="tenant.suspend")
     assert record.after is not None
     assert record.after["reason"] == Tenant.objects.get().suspended_reason
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL locks rows")
+@pytest.mark.parametrize("kind", ["resume", "cancel"])
+def test_a_row_of_the_tenant_is_inserted_meanwhile(tenant: Tenant, kind: str) -> None:
+    """Who inserts it may hold what the other is to wait for: neither waits for the tenant's row."""
+    failed: list[Exception] = []
+
+    def insert() -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '500ms'")
+                ScopeLimits.objects.create(tenant_id="acme")
+                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except DatabaseError as error:
+            failed.append(error)
+        finally:
+            connection.close()
+
+    end: Callable[[], object]
+    if kind == "resume":
+        tenant_suspend(tenant=tenant, reason=WHY)
+        end = partial(tenant_resume, tenant=tenant)
+    else:
+        deletion = tenant_deletion_schedule(tenant=tenant, confirm="acme")
+        end = partial(tenant_deletion_cancel, deletion=deletion)
+    with transaction.atomic():
+        end()
+        thread = threading.Thread(target=insert)
+        thread.start()
+        thread.join()
+    assert failed == []
 
 
 def test_by_rest_with_actor_and_reason_in_the_log(staff: Client, tenant: Tenant) -> None:
