@@ -224,6 +224,9 @@ def test_places(plant: Plant) -> None:
         await crowd.steadily(1.5, 12)
         await crowd.bursts(BURSTS, 30)
 
+    steady: dict[str, float] = {}
+    seconds = 0.0
+
     async def stay(crowd: Crowd) -> None:
         nonlocal seconds, steady
         leave = asyncio.Event()
@@ -245,7 +248,7 @@ def test_places(plant: Plant) -> None:
     plant.busy()
     plant.crowd(fill, hold=0.5)
     assert plant.busy()["most"] <= limit
-    steady, seconds = plant.busy(), 0.0
+    plant.busy()
     plant.crowd(stay, hold=2.0)
     assert limit / 2 < steady["most"] <= limit
     share = steady["seconds"] / limit / seconds
