@@ -60,6 +60,7 @@ tenant_urls = [
     path("figures", home.figures, name="home-figures"),
     path("first-steps", home.first_steps, name="home-state"),
     path("adapters/", adapter_list.index, name="adapters"),
+    path("adapters/shares", adapter_traffic.shares, name="adapter-shares"),
     path("adapters/new", adapters.register, name="adapter-register"),
     path("adapters/<slug:name>/", adapters.detail, name="adapter"),
     path("adapters/<slug:name>/traffic", adapter_traffic.part, name="adapter-traffic"),

@@ -59,6 +59,15 @@ def adapter_use(*, tenant: str, prefix: str, start: dt.date, end: dt.date) -> li
     return [DayUse(*key, *held) for key, held in sorted(found.items())]
 
 
+def adapter_requests(*, tenant: str, start: dt.date, end: dt.date) -> Mapping[str, int]:
+    """Requests from `start` to `end`, UTC days, both included, by engine name; '' is the bases alone.
+
+    One query; it reads every sum of the tenant in these days.
+    """
+    rows = rollup_list(tenant=tenant, start=start, end=end).order_by()
+    return dict(rows.values_list("adapter").annotate(Sum("requests")))
+
+
 def first_token_times(*, tenant: str, adapters: Iterable[str], today: dt.date) -> Mapping[str, Times]:
     """By engine name, of those `adapters` that are among the tenant's `NEWEST` requests since yesterday."""
     newest = UsageEventRow.objects.filter(

@@ -6,6 +6,7 @@ ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapters": {"get": "adapters.read"},
     "adapter-register": {"get": "adapters.write", "post": "adapters.write"},
     "adapter": {"get": "adapters.read"},
+    "adapter-shares": {"get": "usage.read"},
     "adapter-traffic": {"get": "usage.read"},
     "version-status": {"get": "adapters.read"},
     "version": {"get": "adapters.read"},

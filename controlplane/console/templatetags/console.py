@@ -11,7 +11,8 @@ from typing import Any
 from django import template
 from django.contrib.staticfiles.storage import staticfiles_storage
 from django.forms import BoundField
-from django.utils.html import format_html
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
@@ -81,6 +82,20 @@ def share(part: float) -> str:
 def ago(then: dt.datetime, now: dt.datetime) -> str:
     """How long before `now` it was."""
     return _("%(time)s ago") % {"time": duration((now - then).total_seconds())}
+
+
+@register.filter
+def recent(then: dt.datetime) -> bool:
+    """Whether it was within the last minute, which `timesince` calls "0 minutes"."""
+    return timezone.now() - then < dt.timedelta(minutes=1)
+
+
+@register.filter
+def codes(text: str) -> SafeString:
+    """A sentence of the API's, with what stands between backticks as code."""
+    parts = text.split("`")
+    marked = ((format_html("<code>{}</code>", part),) if at % 2 else (part,) for at, part in enumerate(parts))
+    return format_html_join("", "{}", marked)
 
 
 @register.filter

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,9 +15,14 @@ from django.views.decorators.http import require_GET
 from controlplane.adapters.selectors import adapter_get
 from controlplane.console.adapter_traffic import HEIGHT, MEASURES, SPANS, WIDTH, adapter_traffic
 from controlplane.console.pages import tenant_page
-from controlplane.metering.adapter_use import NEWEST
+from controlplane.metering.adapter_use import NEWEST, adapter_requests
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
+from worker_engine.protocol import EngineName, ProtocolError
+
+SHARE_DAYS: Final = 7
+"""Of which the list of adapters tells shares."""
+_MOST_NAMES: Final = 200
 
 
 @require_GET
@@ -35,3 +42,31 @@ def part(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
         "newest": NEWEST,
     }  # fmt: skip
     return render(request, "console/adapters/traffic.html", context)
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def shares(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """What part of the tenant's requests each adapter had that `?name=` names; the list asks for it.
+
+    The page does not wait for it: the sums of a tenant with thousands of adapters are many.
+    """
+    today = timezone.now().astimezone(dt.UTC).date()
+    found = adapter_requests(tenant=tenant.pk, start=today - dt.timedelta(days=SHARE_DAYS - 1), end=today)
+    requests: dict[str, int] = defaultdict(int)
+    for engine, asked in found.items():
+        requests[_adapter(engine)] += asked
+    total = sum(requests.values())
+    lines = [
+        (name, requests.get(name, 0), requests.get(name, 0) / total if total else 0.0)
+        for name in dict.fromkeys(request.GET.getlist("name")[:_MOST_NAMES])
+    ]
+    return render(request, "console/adapters/shares.html", {"lines": lines, "days": SHARE_DAYS})
+
+
+def _adapter(engine: str) -> str:
+    """The adapter's name of an engine name; '' for the base alone and for what is none."""
+    try:
+        return EngineName.parse(engine).adapter if engine else ""
+    except ProtocolError:
+        return ""

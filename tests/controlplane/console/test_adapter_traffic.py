@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 import re
 import uuid
 
@@ -125,3 +126,24 @@ def test_the_page_asks_for_its_traffic(client_of: Client) -> None:
     page = client_of.get(reverse("console:adapter", args=("acme", "support-bot"))).content.decode()
     assert f'hx-get="{reverse("console:adapter-traffic", args=("acme", "support-bot"))}"' in page
     assert "from langchain_openai import ChatOpenAI" in page
+
+
+def test_the_list_tells_each_adapters_share_of_all_requests(client_of: Client, globex: Team) -> None:
+    """Of the last seven days, bases alone included; the list asks for it once it is there."""
+    use(engine(1), 60)
+    use(engine(2), 15, ago=6)
+    use(engine(1, adapter="tone-of-voice"), 5)
+    use("", 20)
+    use(engine(1), 1_000, ago=7)
+    use(engine(1, tenant="globex"), 1_000, tenant="globex")
+    page = client_of.get(reverse("console:adapters", args=("acme",))).content.decode()
+    asked = re.search(r'hx-get="([^"]*/adapters/shares[^"]*)"', page)
+    assert asked is not None
+    told = client_of.get(html.unescape(asked[1])).content.decode()
+    spans = re.findall(r'<span id="share-([^"]+)"[^>]*>([^<]*)<', told)
+    assert spans == [("support-bot", "75 %"), ("tone-of-voice", "5.0 %")]
+    assert 'title="75 requests in 7 days"' in told
+    assert all(f'id="share-{name}"' in page for name, _share in spans), "the place that it is put in"
+    hostile = client_of.get(reverse("console:adapter-shares", args=("acme",)), {"name": ["<script>", "new"]})
+    assert "<script>" not in hostile.content.decode()
+    assert hostile.content.decode().count(">–<") == 2
