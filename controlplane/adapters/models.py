@@ -114,11 +114,13 @@ class AdapterVersion(models.Model):
     class Meta:
         ordering = ("-number",)
         constraints = [models.UniqueConstraint(fields=["adapter", "number"], name="adapter_version_once")]
-        # Nearly all versions are ready: the others are found without reading those.
         indexes = [
+            # Nearly all versions are ready: the others are found without reading those.
             models.Index(
                 fields=["status", "adapter"], name="version_not_ready", condition=~models.Q(status="ready")
-            )
+            ),
+            # Pages count a tenant's: of 20,000 versions 17 MB would be read, of this index a twentieth.
+            models.Index(fields=["adapter", "status", "deleted_at", "size_bytes"], name="version_counted"),
         ]
 
     def __str__(self) -> str:

@@ -36,7 +36,7 @@ def quota_use(*, tenant: Tenant) -> QuotaUse:
     versions = AdapterVersion.objects.filter(adapter__tenant=tenant).exclude(
         status=AdapterVersion.Status.REFUSED
     )
-    kept = versions.aggregate(count=Count("pk"), total=Sum("size_bytes"))
+    kept = versions.aggregate(count=Count("*"), total=Sum("size_bytes"))
     return QuotaUse(Adapter.objects.filter(tenant=tenant).count(), kept["count"], kept["total"] or 0)
 
 

@@ -11,6 +11,7 @@ from django.conf import settings
 from controlplane.adapters.smoke.base import TIMEOUT, CopyUnableError, Prober, Told, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
+from controlplane.http.tls import tls_context
 from worker_engine.protocol import AdapterRef
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,9 @@ class OpenAIHttpProber(Prober):
             raise CopyUnableError("it loads no adapters while it runs (loads_adapters is off)")
         key = settings.GRAFTWORK.openai_http_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(base_url=copy.url, headers=headers, timeout=TIMEOUT, trust_env=False)
+        self._client = httpx.Client(
+            base_url=copy.url, headers=headers, timeout=TIMEOUT, trust_env=False, verify=tls_context()
+        )
         self._base, self._name, self._uri = base_model.served_name, f"{ref.name}.check", ref.uri
         self._copy, self._loaded = copy.pk, False
 

@@ -8,6 +8,7 @@ from django.conf import settings
 from controlplane.adapters.smoke.base import TIMEOUT, Prober, Told, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
+from controlplane.http.tls import tls_context
 from worker_engine.protocol import AdapterRef
 
 
@@ -17,7 +18,9 @@ class WorkerProber(Prober):
     def __init__(self, copy: Copy, base_model: BaseModel, ref: AdapterRef) -> None:
         headers = {"Authorization": f"Bearer {settings.GRAFTWORK.fleet_token}"}
         # Copies stand in the operator's own network; a proxy of the environment's is not meant for them.
-        self._client = httpx.Client(base_url=copy.url, headers=headers, timeout=TIMEOUT, trust_env=False)
+        self._client = httpx.Client(
+            base_url=copy.url, headers=headers, timeout=TIMEOUT, trust_env=False, verify=tls_context()
+        )
         self._base = {"model": base_model.served_name}
         self._adapted = {"model": ref.name, "adapter": ref.to_dict()}
 

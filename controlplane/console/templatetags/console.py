@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.billing.invoices.currency import money, money_computed, money_rounded
 from controlplane.billing.taxes.selectors import rate_text
+from controlplane.tenants.roles import Role
 
 register = template.Library()
 register.filter("money", money)
@@ -40,6 +41,12 @@ def icon(name: str, extra: str = "") -> SafeString:
 def tone(status: str) -> str:
     """Badge tone of an adapter version's status."""
     return _BADGES.get(status, "neutral")
+
+
+@register.filter
+def role_title(role: str) -> str:
+    """A role's name. `get_role_display` hashes all roles' for each row, and each hash is a translation."""
+    return str(Role(role).label) if role in Role else role
 
 
 _COPIES = {"serving": "ok", "refusing": "warn", "silent": "danger", "failed": "danger", "untold": "neutral"}

@@ -89,5 +89,5 @@ def _steps(steps: FirstSteps) -> dict[str, Any]:
 def _statuses(tenant: Tenant) -> list[tuple[str, int]]:
     """How many versions are in each status, in the order in which they pass through them."""
     rows = AdapterVersion.objects.filter(adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None)
-    counts = dict(rows.order_by().values_list("status").annotate(count=Count("pk")))
+    counts = dict(rows.order_by().values_list("status").annotate(count=Count("*")))
     return [(str(status), counts.get(status.value, 0)) for status in AdapterVersion.Status]

@@ -17,6 +17,7 @@ from controlplane.deployments.models import Copy, Deployment
 from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.prediction import of_startup
 from controlplane.deployments.provisioners.base import Scaled
+from controlplane.http.tls import tls_context
 
 _ANSWER_SECONDS: Final = 1.0
 _LONGEST: Final = timedelta(hours=1)
@@ -96,7 +97,7 @@ def _phases(row: ScaleUp, fresh: Sequence[Copy]) -> dict[str, float]:
 def _startup(url: str) -> dict[str, float]:
     """The worker's phases, by its own word; none where it does not tell."""
     try:
-        answer = httpx.get(f"{url}/health", timeout=_ANSWER_SECONDS, trust_env=False)
+        answer = httpx.get(f"{url}/health", timeout=_ANSWER_SECONDS, trust_env=False, verify=tls_context())
         told = answer.json()["startup"]["seconds"]
         return {str(name): float(value) for name, value in told.items()}
     except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):

@@ -39,6 +39,7 @@ from controlplane.deployments.provisioners.base import (
 from controlplane.deployments.provisioners.marks import Mark, Marks
 from controlplane.deployments.provisioners.processes import Process, end, processes, start_detached
 from controlplane.environment import ROOT, VAR
+from controlplane.http.tls import tls_context
 
 _MARK: Final = "--adapter-cache-dir"
 _COPY: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,3})")
@@ -84,7 +85,7 @@ class LocalProvisioner:
         self._digest = _digest(desired)
         self._turn = desired.turn
         self._before = "" if desired.turn is None else _digest(desired.turn.before)
-        self._http = httpx.Client(timeout=_PING_SECONDS, trust_env=False)
+        self._http = httpx.Client(timeout=_PING_SECONDS, trust_env=False, verify=tls_context())
 
     @classmethod
     def of(cls, target: Target, desired: Desired, *, beat: Callable[[], None]) -> Self:

@@ -28,6 +28,7 @@ from controlplane.deployments.provisioners.base import (
     Step,
     ThrottledError,
 )
+from controlplane.http.tls import tls_context
 from controlplane.routes.selectors import route_adapters_of
 from worker_engine.protocol import AdapterRef, EngineName, ProtocolError
 
@@ -73,7 +74,7 @@ class OpenAIHttpProvisioner:
         self._before = () if desired.turn is None else before
         self._wanted = {ref.name: ref for ref in desired.adapters}
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False)
+        self._http = httpx.Client(headers=headers, timeout=_SECONDS, trust_env=False, verify=tls_context())
         self._refused: dict[str, str] = {}
 
     @classmethod

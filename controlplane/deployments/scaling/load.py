@@ -16,6 +16,7 @@ from redis.retry import Retry
 
 from controlplane.deployments.scaling.decision import Reading
 from controlplane.deployments.scaling.policy import Metric
+from controlplane.http.tls import tls_context
 from gateway.wire import DEMAND_SECONDS, demand_key, read_demand
 
 _ANSWER_SECONDS: Final = 1.0
@@ -38,7 +39,9 @@ def copies_load(urls: Sequence[str], *, fleet_token: str) -> dict[str, CopyLoad]
     """By URL, of those that answer within a second."""
     headers = {"authorization": f"Bearer {fleet_token}"}
     with (
-        httpx.Client(timeout=_ANSWER_SECONDS, trust_env=False, headers=headers) as client,
+        httpx.Client(
+            timeout=_ANSWER_SECONDS, trust_env=False, headers=headers, verify=tls_context()
+        ) as client,
         ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
         found = pool.map(lambda url: _load(client, url), urls)

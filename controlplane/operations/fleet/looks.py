@@ -19,6 +19,7 @@ from django.conf import settings
 from redis.exceptions import RedisError
 
 from controlplane.deployments.models import Copy
+from controlplane.http.tls import tls_context
 from controlplane.operations.fleet.figures import Figures, read_figures
 from controlplane.task_signs import connection
 
@@ -102,7 +103,13 @@ def _ask(copy: Copy) -> Figures | str:
     token = settings.GRAFTWORK.fleet_token if is_worker else settings.GRAFTWORK.openai_http_key
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        answer = httpx.get(f"{copy.url}/metrics", headers=headers, timeout=_ANSWER_SECONDS, trust_env=False)
+        answer = httpx.get(
+            f"{copy.url}/metrics",
+            headers=headers,
+            timeout=_ANSWER_SECONDS,
+            trust_env=False,
+            verify=tls_context(),
+        )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return f"{copy.url} does not answer: {error}"[:300]
     if not answer.is_success:

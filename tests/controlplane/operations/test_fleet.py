@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import ssl
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from django.utils import timezone
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
+from controlplane.http.tls import tls_context
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.operations.fleet.figures import read_figures
@@ -52,6 +54,24 @@ def version(tenant: Tenant, base: BaseModel, name: str, digit: str) -> AdapterVe
     return AdapterVersion.objects.create(
         adapter=adapter, number=1, status="ready", sha256=digit * 64, uri="file:///a/", rank=2
     )
+
+
+def test_no_copy_costs_reading_the_authorities_again(
+    base_model: BaseModel, server: CopyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = routed(base_model, "copy-a", server.url)
+    tls_context()
+    read: list[object] = []
+    whole = ssl.SSLContext.load_verify_locations
+
+    def counted(context: ssl.SSLContext, *arguments: Any, **options: Any) -> None:
+        read.append(context)
+        whole(context, *arguments, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", counted)
+    assert copies_look([copy])[copy.pk].answers
+    assert residency_map(base=base_model).faults == {}
+    assert read == []
 
 
 def used(base: BaseModel, copy: str, adapter: str, *, status: str = "ok", ttft: float = 20.0) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import httpx
 
 from controlplane.deployments.provisioners.base import ProvisioningError
+from controlplane.http.tls import tls_context
 from worker_engine.protocol import AdapterRef
 
 CONNECT_SECONDS: Final = 3.0
@@ -84,7 +85,9 @@ class CopyClient:
     def __init__(self, url: str, token: str) -> None:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self.url = url
-        self._http = httpx.Client(headers=headers, timeout=LOOK_SECONDS, trust_env=False)
+        self._http = httpx.Client(
+            headers=headers, timeout=LOOK_SECONDS, trust_env=False, verify=tls_context()
+        )
 
     def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = LOOK_SECONDS
