@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import reduce
-from operator import or_
+from heapq import nsmallest
 from typing import Any, Final
 
 from django.db.models import Q
 
 from controlplane.billing.price_list import PriceList
-from controlplane.billing.usage_report import UsageReport, UsageRow, usage_report
+from controlplane.billing.quantities import adapter_name
+from controlplane.billing.usage_report import (
+    MOST_ROWS,
+    UsageReport,
+    UsageRow,
+    report_check,
+    too_long,
+    usage_report,
+)
 from controlplane.errors import InvalidInputError
 from controlplane.metering.requests import adapter_is
+from controlplane.metering.selectors import amount_by, rollup_list
 from controlplane.tenants.models import Tenant
 
 EXPLORED: Final = ("adapter", "version", "key", "base", "backend", "project", "alias", "status")
@@ -25,6 +34,7 @@ BUCKETS: Final = ("day", "hour")
 MEASURES: Final = ("tokens", "requests", "price")
 TOP: Final = 8
 """Groups that are shown by themselves."""
+_AMOUNTS: Final = {"tokens": ("prompt_tokens", "completion_tokens"), "requests": ("requests",)}
 _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
 
 
@@ -92,42 +102,33 @@ class Explored:
 
 
 def usage_explore(*, tenant: Tenant, asked: Question, prices: PriceList) -> Explored:
-    """Five reads of sums, whatever there is: groups, times, the largest over time, two of the period before.
+    """Three reads of sums, whatever there is: which groups are the largest, those and the others over time,
+    and in the period before. By the hour a fourth, since sums by the day are older.
 
     Raises InvalidInputError: as `usage_report` does, and for what cannot be asked.
     """
     asked.check()
+    report_check(start=asked.start, end=asked.end, group_by=(asked.bucket,))
     only = _only(tenant.pk, asked.only)
     length = asked.end - asked.start + dt.timedelta(days=1)
-    now: dict[str, Any] = {"tenant": tenant, "start": asked.start, "end": asked.end, "prices": prices}
+    values, count = _largest(tenant, asked, only, prices)
+    now: dict[str, Any] = {
+        "tenant": tenant, "start": asked.start, "end": asked.end, "prices": prices, "only": only,
+        "apart": [_group_is(tenant.pk, asked.group, value) for value in values],
+    }  # fmt: skip
     then = {**now, "start": asked.start - length, "end": asked.end - length}
-    groups = usage_report(**now, group_by=(asked.group,), only=only)
-    by_time = usage_report(**now, group_by=(asked.bucket,), only=only)
-    ranked = _largest_first(groups, asked.measure)
-    top, rest = [groups.row(place) for place in ranked[:TOP]], ranked[TOP:]
-    values = [row.group[asked.group] for row in top]
-    theirs = only & _is(tenant.pk, asked.group, values)
-    over_time = usage_report(**now, group_by=(asked.bucket, asked.group), only=theirs)
-    before = usage_report(**then, group_by=(asked.group,), only=theirs)
-    before_all = usage_report(**then, group_by=(), only=only).total
+    over_time = usage_report(**now, group_by=(asked.bucket,))
+    whole = over_time if asked.bucket == "day" else usage_report(**now, group_by=())
+    before = usage_report(**then, group_by=())
     times = _times(asked)
-    cells = {(row.group[asked.bucket], row.group[asked.group]): row for row in over_time.rows}
-    was = {row.group[asked.group]: row for row in before.rows}
-    lines = tuple(
-        Line(value, row, was.get(value, _NONE), tuple(cells.get((time, value), _NONE) for time in times))
-        for value, row in zip(values, top, strict=True)
-    )
-    totals = {row.group[asked.bucket]: row for row in by_time.rows}
-    others = None
-    if rest:
-        series = tuple(
-            _less(totals.get(time, _NONE), [line.series[at] for line in lines])
-            for at, time in enumerate(times)
-        )
-        others = Line("", groups.together(rest), _less(before_all, [line.before for line in lines]), series)
+    lines = [
+        Line(value, _placed(whole, place), _placed(before, place), _series(over_time, place, times))
+        for place, value in (*((str(at), value) for at, value in enumerate(values)), ("", ""))
+    ]
     return Explored(
-        groups.currency, times, lines, others, len(rest), groups.total, before_all, asked.start - length
-    )
+        over_time.currency, times, tuple(lines[:-1]), lines[-1] if count > len(values) else None,
+        count - len(values), whole.total, before.total, asked.start - length,
+    )  # fmt: skip
 
 
 def measured(row: UsageRow, measure: str) -> Decimal | None:
@@ -141,20 +142,26 @@ def measured(row: UsageRow, measure: str) -> Decimal | None:
             return Decimal(row.prompt_tokens + row.completion_tokens)
 
 
-def _largest_first(groups: UsageReport, measure: str) -> list[int]:
-    """Places of the groups, which are in order by name; where two are as large that order stays. What may be
-    larger than it is known to be is before all others."""
-    amounts: list[float]
-    match measure:
-        case "requests":
-            amounts = [*groups.requests]
-        case "price":
-            priced = zip(groups.nano, groups.unpriced, strict=True)
-            amounts = [math.inf if unpriced else nano for nano, unpriced in priced]
-        case _:
-            tokens = zip(groups.prompt_tokens, groups.completion_tokens, strict=True)
-            amounts = [prompt + completion for prompt, completion in tokens]
-    return sorted(range(len(amounts)), key=amounts.__getitem__, reverse=True)
+def _largest(tenant: Tenant, asked: Question, only: Q, prices: PriceList) -> tuple[list[str], int]:
+    """The largest `TOP` groups, the largest first and by name where two are as large; how many there are.
+    What may be larger than it is known to be is before all others."""
+    amounts: dict[str, float] = defaultdict(int)
+    if asked.measure == "price":
+        found = usage_report(
+            tenant=tenant, start=asked.start, end=asked.end, group_by=(asked.group,), only=only, prices=prices
+        )
+        for name, nano, unpriced in zip(found.groups[0], found.nano, found.unpriced, strict=True):
+            amounts[name] = math.inf if unpriced else nano
+    else:
+        # The one amount alone: ten thousand rows of all, with their prices, would be most of a page's time.
+        sums = rollup_list(tenant=tenant.pk, start=asked.start, end=asked.end).filter(only)
+        column, measure = _COLUMNS.get(asked.group, asked.group), _AMOUNTS[asked.measure]
+        rows = amount_by(sums, by=column, amount=measure, most=MOST_ROWS + 1)
+        if len(rows) > MOST_ROWS:
+            raise too_long((asked.group,))
+        for value, amount in rows:
+            amounts[adapter_name(value) if asked.group == "adapter" else value] += amount
+    return nsmallest(TOP, amounts, key=lambda name: (-amounts[name], name)), len(amounts)
 
 
 _NONE: Final = UsageRow({}, 0, 0, 0, 0, "0.000000000")
@@ -165,16 +172,20 @@ def _only(tenant: str, only: Mapping[str, str]) -> Q:
     for name, value in only.items():
         if name not in EXPLORED:
             raise InvalidInputError(f"usage is narrowed by {', '.join(EXPLORED)}", field=name)
-        kept &= _is(tenant, name, [value])
+        kept &= _is(tenant, name, value)
     return kept
 
 
-def _is(tenant: str, name: str, values: Iterable[str]) -> Q:
-    if name != "adapter":
-        return Q(**{f"{_COLUMNS.get(name, name)}__in": list(values)})
-    # No value at all is no adapter, not every one.
-    found = [adapter_is(tenant, value) if value else Q(adapter="") for value in values]
-    return reduce(or_, found, Q(pk__in=[]))
+def _is(tenant: str, name: str, value: str) -> Q:
+    if name == "adapter" and value:
+        return adapter_is(tenant, value)
+    return Q(**{_COLUMNS.get(name, name): value})
+
+
+def _group_is(tenant: str, name: str, value: str) -> Q:
+    """As `_is`, also of what is called as no adapter of ours is: it is a group by its whole name."""
+    found = _is(tenant, name, value)
+    return found | Q(adapter=value) if name == "adapter" else found
 
 
 def _times(asked: Question) -> tuple[str, ...]:
@@ -184,22 +195,14 @@ def _times(asked: Question) -> tuple[str, ...]:
     return tuple(f"{day.isoformat()}T{hour:02}:00Z" for day in days for hour in range(24))
 
 
-def _sum(rows: Iterable[UsageRow]) -> UsageRow:
-    held = list(rows)
-    known = [Decimal(row.price) for row in held if row.price is not None]
-    price = f"{sum(known, Decimal(0)):.9f}" if len(known) == len(held) else None
-    return UsageRow(
-        {}, sum(row.requests for row in held), sum(row.prompt_tokens for row in held),
-        sum(row.cached_tokens for row in held), sum(row.completion_tokens for row in held), price,
-    )  # fmt: skip
+def _placed(report: UsageReport, place: str) -> UsageRow:
+    """What was used in a place at all times together."""
+    places = report.groups[-1] if report.groups else [""] * len(report.requests)
+    return report.together([at for at, found in enumerate(places) if found == place])
 
 
-def _less(total: UsageRow, parts: Iterable[UsageRow]) -> UsageRow:
-    """What of `total` is in no part; its price is unknown where any of them is."""
-    taken = _sum(parts)
-    known = total.price is not None and taken.price is not None
-    return UsageRow(
-        {}, total.requests - taken.requests, total.prompt_tokens - taken.prompt_tokens,
-        total.cached_tokens - taken.cached_tokens, total.completion_tokens - taken.completion_tokens,
-        f"{Decimal(total.price or 0) - Decimal(taken.price or 0):.9f}" if known else None,
-    )  # fmt: skip
+def _series(report: UsageReport, place: str, times: Iterable[str]) -> tuple[UsageRow, ...]:
+    """The same at each time."""
+    told = zip(report.groups[0], report.groups[-1], strict=True)
+    found = {time: at for at, (time, where) in enumerate(told) if where == place}
+    return tuple(report.row(found[time]) if time in found else _NONE for time in times)

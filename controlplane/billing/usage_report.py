@@ -14,7 +14,7 @@ from itertools import islice, repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import Case, CharField, Q, QuerySet, Value, When
 
 from controlplane.billing.models import Price
 from controlplane.billing.price_list import PriceList
@@ -28,6 +28,7 @@ GROUPS: Final = (
     "status",
 )  # fmt: skip
 """What a report may be grouped by. `adapter` is the adapter's name, `version` its engine name."""
+PLACE: Final = "place"
 _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
 _NANO: Final = 10**9
 _MAX_DAYS: Final = 366
@@ -150,6 +151,7 @@ def usage_report(
     group_by: Sequence[str] = ("day",),
     project: str | None = None,
     only: Q | None = None,
+    apart: Sequence[Q] = (),
     prices: PriceList | None = None,
 ) -> UsageReport:
     """Usage from `start` to `end`, UTC days, both included, at the prices of each day.
@@ -158,12 +160,32 @@ def usage_report(
         tenant: whose usage; None for all tenants' together, which only staff may see.
         project: slug of the one whose usage alone counts; None for all.
         only: of sums, those whose columns are so; None for all.
+        apart: adds the group `PLACE`, the place of the first of these that is so as text, "" where none is.
         prices: read where none are given.
 
     Raises:
         InvalidInputError: days in the wrong order or more than a year apart (a month by the hour), an
             unknown group, or more than `MOST_ROWS` rows.
     """
+    report_check(start=start, end=end, group_by=group_by)
+    names = (*dict.fromkeys(group_by), *([PLACE] if apart else []))
+    prices, kept = prices or PriceList.load(), only or Q()
+    if project is not None:
+        kept &= Q(project=project)
+    used = _used(
+        tenant.pk if tenant else None,
+        start,
+        end,
+        names,
+        prices,
+        lambda sums: _placed(sums.filter(kept), apart),
+    )
+    groups, sums = _grouped(used, names, prices)
+    return UsageReport(start, end, names, prices.currency(), tuple(groups), *sums)
+
+
+def report_check(*, start: dt.date, end: dt.date, group_by: Sequence[str]) -> None:
+    """Raises what `usage_report` does for days and groups."""
     most = _MAX_DAYS_BY_HOUR if "hour" in group_by else _MAX_DAYS
     if not dt.timedelta(0) <= end - start < dt.timedelta(days=most):
         raise InvalidInputError(
@@ -173,13 +195,16 @@ def usage_report(
         raise InvalidInputError(
             f"cannot group by {unknown[0]!r}; groups are {', '.join(GROUPS)}", field="group_by"
         )
-    names = tuple(dict.fromkeys(group_by))
-    prices, kept = prices or PriceList.load(), only or Q()
-    if project is not None:
-        kept &= Q(project=project)
-    used = _used(tenant.pk if tenant else None, start, end, kept, names, prices)
-    groups, sums = _grouped(used, names, prices)
-    return UsageReport(start, end, names, prices.currency(), tuple(groups), *sums)
+
+
+def _placed(sums: QuerySet[Any], apart: Sequence[Q]) -> QuerySet[Any]:
+    if not apart:
+        return sums
+    places = [When(is_so, then=Value(str(place))) for place, is_so in enumerate(apart)]
+    found: QuerySet[Any] = sums.annotate(
+        **{PLACE: Case(*places, default=Value(""), output_field=CharField())}
+    )
+    return found
 
 
 class _Used(NamedTuple):
@@ -195,7 +220,12 @@ class _Used(NamedTuple):
 
 
 def _used(
-    tenant: str | None, start: dt.date, end: dt.date, kept: Q, names: tuple[str, ...], prices: PriceList
+    tenant: str | None,
+    start: dt.date,
+    end: dt.date,
+    names: tuple[str, ...],
+    prices: PriceList,
+    narrow: Callable[[QuerySet[Any]], QuerySet[Any]],
 ) -> Iterator[_Used]:
     """Usage added up as far as what is asked and what prices depend on let it be: of a month in which no
     price changes, and none is an adapter's own, the database adds up days and adapters."""
@@ -208,10 +238,10 @@ def _used(
     sums: Callable[..., QuerySet[Any]] = hour_list if "hour" in names else rollup_list
     left = _MOST_READ
     for first, last in [(start, end)] if by_day else spans:
-        rollups = sums(tenant=tenant, start=first, end=last).filter(kept)
+        rollups = narrow(sums(tenant=tenant, start=first, end=last))
         found = use_columns(rollups, by=columns, most=left + 1)
         if (count := len(found["requests"])) > left:
-            raise _too_long(names)
+            raise too_long(names)
         left -= count
         yield _Used(found, tenant, first)
 
@@ -233,7 +263,7 @@ def _grouped(used: Iterable[_Used], names: tuple[str, ...], prices: PriceList) -
     for texts, sums in parts:
         _add(groups, texts, sums)
         if len(groups) > MOST_ROWS:
-            raise _too_long(names)
+            raise too_long(names)
     texts, sums = _turned(groups, len(names)), _turned(groups.values(), 6)
     return _ordered(texts, sums, _places(texts, len(groups)))
 
@@ -351,7 +381,7 @@ def _priced_by(prices: PriceList) -> tuple[str, ...]:
     return ("base_model", *sorted(prices.varies_by()))
 
 
-def _too_long(names: tuple[str, ...]) -> InvalidInputError:
+def too_long(names: tuple[str, ...]) -> InvalidInputError:
     return InvalidInputError(
         f"a report has {MOST_ROWS} rows at most, of {_MOST_READ} sums: ask for fewer days at once"
         + (f", or for fewer of {', '.join(names)}" if names else ""),

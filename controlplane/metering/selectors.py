@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from functools import reduce
 from typing import Any, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BigIntegerField, Q, QuerySet, Sum
+from django.db.models import BigIntegerField, F, Q, QuerySet, Sum
 from django.db.models.functions import Cast, Coalesce
 
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageHour, UsageRollup
@@ -94,7 +95,7 @@ def use_summed(
         names.index(name) if name in names else len(names) + index
         for index, name in enumerate(SummedUse._fields)
     ]
-    take = itemgetter(*place)
+    take = operator.itemgetter(*place)
     for row in _added_up(sums, columns)[:most]:
         yield SummedUse._make(take(row + rest))
 
@@ -112,6 +113,15 @@ def use_columns(
     found = list(zip(*_added_up(sums, columns)[:most], strict=True))
     names = [*columns, *_SUMS]
     return dict(zip(names, found or [()] * len(names), strict=True))
+
+
+def amount_by(
+    sums: QuerySet[UsageRollup] | QuerySet[UsageHour], *, by: str, amount: Sequence[str], most: int
+) -> list[tuple[str, int]]:
+    """One amount, `amount`'s columns together, by one column: any `most` rows of those that there are."""
+    together = reduce(operator.add, (F(name) for name in amount))
+    rows = sums.order_by().values(by).annotate(total=_Int(Sum(together), BigIntegerField()))
+    return list(rows.values_list(by, "total")[:most])
 
 
 def _added_up(sums: QuerySet[Any], columns: list[str]) -> QuerySet[Any, tuple[Any, ...]]:
