@@ -1,6 +1,7 @@
 """`python -m benchmarks [--quick] [name...]`: one JSON line a figure, and benchmarks/results/<name>.json.
 
 `python -m benchmarks deployments --adapters N`: that one with fewer adapters, or more; no file is written.
+`python -m benchmarks pages --pages usage home`: pages alone whose name begins so; no file is written either.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -36,13 +38,12 @@ QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimizati
 """Benchmarks that have a shorter form."""
 
 
-def run(name: str, *, quick: bool = False, adapters: int = 0) -> list[Figure]:
+def run(name: str, *, quick: bool = False, adapters: int = 0, pages: Sequence[str] = ()) -> list[Figure]:
     """Runs one benchmark, prints its figures as they come and writes its result file, unless it was made
-    smaller by `quick` or `adapters` (of deployments; 0 for as many as there are to be)."""
+    smaller by `quick`, `adapters` (of deployments; 0 for as many as there are to be) or `pages`."""
     figures: list[Figure] = []
-    options: dict[str, Any] = ({"quick": True} if quick else {}) | (
-        {"adapters": adapters} if adapters else {}
-    )
+    given: dict[str, Any] = {"quick": quick, "adapters": adapters, "pages": pages}
+    options = {option: value for option, value in given.items() if value}
     for figure in importlib.import_module(f"benchmarks.{name}").run(**options):
         print(figure.to_json(), flush=True)
         figures.append(figure)
@@ -59,6 +60,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--quick", action="store_true", help=f"a part of {', '.join(QUICK)}, in minutes")
     parser.add_argument("--adapters", type=int, default=0, metavar="N", help="of deployments, instead of 300")
+    parser.add_argument("--pages", nargs="+", default=[], metavar="page", help="of pages, those alone")
     arguments = parser.parse_args()
     names = arguments.names or (QUICK if arguments.quick else NAMES)
     if unknown := sorted(set(names) - set(NAMES)):
@@ -67,8 +69,10 @@ def main() -> None:
         parser.error(f"--quick: {other[0]} has no shorter form, only {', '.join(QUICK)}")
     if arguments.adapters < 0 or (arguments.adapters and names != ["deployments"]):
         parser.error("--adapters: a number of 1 or more, for deployments alone")
+    if arguments.pages and names != ["pages"]:
+        parser.error("--pages: names of pages, for the benchmark `pages` alone")
     for name in names:
-        run(name, quick=arguments.quick, adapters=arguments.adapters)
+        run(name, quick=arguments.quick, adapters=arguments.adapters, pages=arguments.pages)
 
 
 if __name__ == "__main__":

@@ -43,8 +43,12 @@ class Visits(NamedTuple):
     queries: int
 
 
-def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Fills a database, asks each page in turns, and yields a figure for each group of pages."""
+def run(*, quick: bool = False, pages: Sequence[str] = ()) -> Iterator[Figure]:
+    """Fills a database, asks each page in turns, and yields a figure for each group of pages.
+
+    Args:
+        pages: those alone whose name begins with one of these.
+    """
     adapters, rounds = (QUICK_ADAPTERS, QUICK_ROUNDS) if quick else (ADAPTERS, ROUNDS)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -57,7 +61,9 @@ def run(*, quick: bool = False) -> Iterator[Figure]:
         asked = folder / "asked.json"
         asked.write_text(filled.splitlines()[-1])
         web = environ | {"GRAFTWORK_DATABASE_URL": web_role(environ)}
-        told = python_run(web, "-m", "benchmarks.pages.visits", str(asked), "--rounds", str(rounds))
+        only = ("--pages", *pages) if pages else ()
+        command = ("-m", "benchmarks.pages.visits", str(asked), "--rounds", str(rounds), *only)
+        told = python_run(web, *command)
         answer = json.loads(told.splitlines()[-1])
     visits = {name: Visits(**page) for name, page in answer["pages"].items()}
     yield from figures(visits, answer["groups"], answer["left_out"])

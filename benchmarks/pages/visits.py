@@ -1,6 +1,8 @@
 """Asks every page of the web UI, in turns: `python -m benchmarks.pages.visits <asked.json> --rounds N`.
 
 Prints what each took. Which pages there are, the addresses tell: those that answer a GET with a whole page.
+What pages ask for once they are there, and what a page can be asked besides, count as pages of their own.
+`--pages usage home`: those alone whose name begins so.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import django
 
@@ -32,6 +34,23 @@ from controlplane.collector import heap_freeze  # noqa: E402
 from controlplane.console.urls import urlpatterns  # noqa: E402
 
 Names = Mapping[str, str]
+ROOT: Final = Path(__file__).resolve().parents[2]
+_PARTS: Final = re.compile(r"""hx-get="{% url 'console:([\w-]+)'""")
+ASKED: Final = {
+    "home": ("?days=1", "?days=30"),
+    "home-figures": ("?days=30",),
+    "adapters": ("?search=bot-00", "?status=ready", "?status=refused", "?sort=-created"),
+    "adapter-shares": ("?" + "&".join(f"name=bot-{number:06}" for number in range(50)),),
+    "keys": ("?search=key",),
+    "usage": ("?days=90", "?measure=price", "?group=version", "?group=key", "?bucket=hour&days=7"),
+    "requests": ("?status=error", "?days=1"),
+    "hosting": ("?days=90",),
+    "audit": ("?action=tenant",),
+    "staff-tenants": ("?search=other",),
+    "staff-residency": ("?all=1",),
+    "staff-hosting": ("?days=90",),
+}
+"""A page's name -> what it is asked besides nothing, where its cost may be another."""
 
 
 def addresses(names: Names) -> dict[str, str]:
@@ -49,6 +68,21 @@ def addresses(names: Names) -> dict[str, str]:
     return made
 
 
+def parts() -> set[str]:
+    """Names of what pages ask for again or later, as their templates say it."""
+    templates = (path.read_text() for path in (ROOT / "templates").rglob("*.html"))
+    return {name for text in templates for name in _PARTS.findall(text)}
+
+
+def asked_of(paths: Mapping[str, str]) -> dict[str, str]:
+    """Each page as it comes, and as `ASKED` says; by name, with what it is asked."""
+    return {
+        f"{name}{query}": f"{path}{query}"
+        for name, path in paths.items()
+        for query in ("", *ASKED.get(name, ()))
+    }
+
+
 def _patterns(patterns: list[Any], prefix: str) -> Iterator[tuple[str, str]]:
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
@@ -59,7 +93,7 @@ def _patterns(patterns: list[Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 def group_of(path: str) -> str:
     """`tenant: adapters` of /t/scale/adapters/bot-1/."""
-    _, first, *rest = path.split("/")
+    _, first, *rest = path.partition("?")[0].split("/")
     thing = rest[1 if first == "t" else 0] or "home"
     return f"{'a tenant' if first == 't' else 'staff'}'s {thing}"
 
@@ -74,13 +108,15 @@ def client_with(session: str) -> Client:
 def pages_of(
     clients: Mapping[str, Client], paths: Mapping[str, str]
 ) -> tuple[dict[str, tuple[Client, str]], list[str]]:
-    """Those of `paths` that are whole pages, and names of those that could not be opened."""
+    """Those of `paths` that are whole pages or parts, and names of those that could not be opened."""
     found: dict[str, tuple[Client, str]] = {}
     refused: list[str] = []
+    known = parts()
     for name, path in paths.items():
         client = clients["staff" if path.startswith("/staff/") else "tenant"]
         answer = client.get(path, headers={"Accept-Encoding": ""})
-        if answer.status_code == 200 and not answer.streaming and b"<html" in answer.content:
+        is_part = name.partition("?")[0] in known
+        if answer.status_code == 200 and not answer.streaming and (is_part or b"<html" in answer.content):
             found[name] = client, path
         elif answer.status_code >= 400 and answer.status_code != 405:  # an action is only to be posted
             refused.append(f"{name} ({answer.status_code})")
@@ -91,12 +127,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("asked", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--pages", nargs="*", default=[""])
     arguments = parser.parse_args()
     logging.disable(logging.ERROR)
     asked = json.loads(arguments.asked.read_text())
     clients = {whose: client_with(session) for whose, session in asked["sessions"].items()}
     heap_freeze()
-    pages, refused = pages_of(clients, addresses(asked["names"]))
+    paths = asked_of(addresses(asked["names"])).items()
+    wanted = {name: path for name, path in paths if name.startswith(tuple(arguments.pages))}
+    pages, refused = pages_of(clients, wanted)
     taken: dict[str, dict[str, Any]] = defaultdict(lambda: {"wall": [], "cpu": [], "queries": 0})
     for name, (client, path) in pages.items():
         with CaptureQueriesContext(connection) as queries:

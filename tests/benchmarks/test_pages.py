@@ -23,7 +23,7 @@ NOT_OPENED = {
 def test_every_page_is_opened(graftwork: Path, settings: Settings) -> None:
     settings.ALLOWED_HOSTS = ["127.0.0.1"]
     from benchmarks.pages.fill import DAYS, fill, sessions
-    from benchmarks.pages.visits import addresses, client_with, group_of, pages_of
+    from benchmarks.pages.visits import ASKED, addresses, asked_of, client_with, group_of, pages_of, parts
 
     names = fill(adapters=20)
     tenant = Tenant.objects.get(pk=names["tenant"])
@@ -32,11 +32,14 @@ def test_every_page_is_opened(graftwork: Path, settings: Settings) -> None:
     assert UsageRollup.objects.filter(tenant=tenant.pk).count() == DAYS * 2
     assert UsageEventRow.objects.filter(tenant=tenant.pk).count() == 200
     clients = {whose: client_with(session) for whose, session in sessions().items()}
-    pages, refused = pages_of(clients, addresses(names))
+    pages, refused = pages_of(clients, asked_of(addresses(names)))
     assert {*TENANT_PAGES, *STAFF_PAGES} - set(pages) == NOT_OPENED
     assert {name.partition(" ")[0] for name in refused} >= NOT_OPENED - {"staff-credit-note", "credit-note"}
+    assert {"home-figures", "adapter-shares", "adapter-traffic", "staff-fleet-status"} <= parts() & set(pages)
+    assert set(pages) >= {f"{name}{query}" for name, queries in ASKED.items() for query in queries}
+    assert pages["usage?days=90"][1] == "/t/scale/usage/?days=90"
     assert pages["adapter"][1] == "/t/scale/adapters/bot-000000/"
-    assert [group_of(pages[name][1]) for name in ("home", "adapter", "staff-fleet")] == [
+    assert [group_of(pages[name][1]) for name in ("home?days=1", "adapter", "staff-fleet")] == [
         "a tenant's home", "a tenant's adapters", "staff's fleet"
     ]  # fmt: skip
     assert client_with("nobody's").get(pages["home"][1]).status_code == 302
@@ -60,3 +63,15 @@ def test_the_slowest_page_of_a_group_is_named() -> None:
     assert "12 queries" in lists.note
     assert (all_pages.value, all_pages.baseline) == (2, 3)
     assert all_pages.note == "slower: adapters; not opened: credit-note (404)"
+
+
+@pytest.mark.parametrize("names", [["metering", "--pages", "keys"], ["pages", "metering", "--pages", "keys"]])
+def test_pages_are_chosen_of_their_benchmark_alone(
+    names: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from benchmarks.__main__ import main
+
+    monkeypatch.setattr("sys.argv", ["benchmarks", *names])
+    with pytest.raises(SystemExit):
+        main()
+    assert "benchmark" in capsys.readouterr().err

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from django.db.models.functions import Left
+from django.db.models import CharField, QuerySet, Value
+from django.db.models.functions import Cast, Concat, Left
 from django.utils import timezone
 
 from controlplane.adapters.models import AdapterVersion
@@ -87,7 +88,8 @@ def residency_map(
 ) -> ResidencyMap:
     """Adapters by traffic, the busiest first: those that lie somewhere, were used, or are placed by hand.
 
-    Five queries, and one look at each copy's memory and disk, whatever the number of adapters.
+    Five queries, two more for `everything`, and one look at each copy's memory and disk, whatever the number
+    of adapters.
 
     Args:
         search: part of an engine name.
@@ -105,7 +107,7 @@ def residency_map(
     faults = {copy: str(found) for copy, found in told.items() if isinstance(found, ProvisioningError)}
     uses = uses_of(base.name, [copy.pk for copy in copies], now, minutes)
     pinned = _pinned(base)
-    names = _names(base, memories.values(), everything) | {name for name, _ in uses} | set(pinned)
+    names = _names(base, memories.values()) | {name for name, _ in uses} | set(pinned)
     part = search.strip().lower()
     requests = Counter[str]()
     for (name, _copy), use in uses.items():
@@ -114,14 +116,21 @@ def residency_map(
         (name for name in names if part in name.lower()),
         key=lambda name: (-requests[name], -_held_by(name, memories), name),
     )
-    pages = max(1, -(-len(found) // PAGE))
+    nowhere = _nowhere(base, names, part) if everything else None
+    total = len(found) + (0 if nowhere is None else nowhere.count())
+    pages = max(1, -(-total // PAGE))
     page = min(max(1, page), pages)
+    first = (page - 1) * PAGE
+    shown = found[first : first + PAGE]
+    if nowhere is not None and len(shown) < PAGE:
+        # They follow those that were found, of which earlier pages may have shown some.
+        begin = max(0, first - len(found))
+        shown += nowhere[begin : begin + PAGE - len(shown)]
     rows = tuple(
-        MapRow(name, tuple(_cell(name, copy.pk, memories, uses, pinned) for copy in copies))
-        for name in found[(page - 1) * PAGE : page * PAGE]
+        MapRow(name, tuple(_cell(name, copy.pk, memories, uses, pinned) for copy in copies)) for name in shown
     )
     tiers = {copy: _tiers(memory) for copy, memory in memories.items()}
-    return ResidencyMap(now, base, minutes, tuple(copies), faults, tiers, rows, len(found), page, pages)
+    return ResidencyMap(now, base, minutes, tuple(copies), faults, tiers, rows, total, page, pages)
 
 
 def adapter_row(*, base: BaseModel, name: str, minutes: int = 15) -> ResidencyMap:
@@ -146,24 +155,41 @@ def _pinned(base: BaseModel) -> dict[str, set[str]]:
     return found
 
 
-def _names(base: BaseModel, memories: Iterable[Memory], everything: bool) -> set[str]:
+def _versions(base: BaseModel) -> QuerySet[AdapterVersion]:
+    """Those that could be asked for."""
+    return AdapterVersion.objects.filter(
+        adapter__base_model=base, adapter__deleted_at=None, deleted_at=None, status="ready", sha256__gt=""
+    )
+
+
+def _nowhere(base: BaseModel, names: set[str], part: str) -> QuerySet[AdapterVersion, str]:
+    """Engine names with `part` in them, in their order, that are none of `names`. The database makes them:
+    tens of thousands of versions lie nowhere, and a page shows few of those."""
+    name = Concat(
+        Value("t_"), "adapter__tenant_id", Value(".a_"), "adapter__name", Value(".v"),
+        Cast("number", CharField()), Value("."), Left("sha256", _SHA12),
+        output_field=CharField(),
+    )  # fmt: skip
+    versions = _versions(base).annotate(engine=name).exclude(engine__in=names)
+    if part:
+        versions = versions.filter(engine__icontains=part)
+    return versions.order_by("engine").values_list("engine", flat=True)
+
+
+def _names(base: BaseModel, memories: Iterable[Memory]) -> set[str]:
     """Of what lies somewhere, by engine name; by digest where no version here has that content."""
     held: set[str] = set()
     for memory in memories:
         held |= set(memory.adapters) | memory.disk
-    versions = AdapterVersion.objects.filter(
-        adapter__base_model=base, adapter__deleted_at=None, deleted_at=None, status="ready", sha256__gt=""
-    )
-    if not everything:
-        # An engine name ends with its digest. Tens of thousands of versions lie nowhere.
-        versions = versions.annotate(sha12=Left("sha256", _SHA12))
-        versions = versions.filter(sha12__in={key[-_SHA12:] for key in held})
+    # An engine name ends with its digest.
+    versions = _versions(base).annotate(sha12=Left("sha256", _SHA12))
+    versions = versions.filter(sha12__in={key[-_SHA12:] for key in held})
     known, digests = set[str](), set[str]()
     rows = versions.values_list("adapter__tenant_id", "adapter__name", "number", "sha256")
     for tenant, adapter, version, sha256 in rows:
         name = engine_name(tenant=tenant, adapter=adapter, version=version, sha256=sha256)
         digests.add(sha256[:_SHA12])
-        if everything or sha256[:_SHA12] in held or name in held:
+        if sha256[:_SHA12] in held or name in held:
             known.add(name)
     # A server that knows names tells its own base's beside them; that is no adapter.
     return known | {key for key in held - digests - known if len(key) == _SHA12}

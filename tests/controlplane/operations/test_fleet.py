@@ -217,7 +217,9 @@ def test_the_map_says_where_each_adapter_lies(
     assert set(found.faults) == {"silent"}
     assert dict(found.tiers["near"]) == {"device": 1, "host": 2, "disk": 1}
     everything = residency_map(base=base_model, everything=True)
-    assert names["nowhere"] in {row.name for row in everything.rows}
+    assert [row.name for row in everything.rows][-1] == names["nowhere"], "behind what lies somewhere"
+    assert len(everything.rows) == everything.total == 5
+    assert residency_map(base=base_model, everything=True, search="NOWH").total == 1
     assert [row.name for row in residency_map(base=base_model, search="COLD").rows] == [names["cold"]]
 
 
@@ -227,6 +229,7 @@ def test_ten_thousand_adapters_are_paged_with_as_many_queries_as_few(
     routed(base_model, "near", server.url)
     path = f"/staff/fleet/bases/{base_model.name}/adapters/"
     version(tenant, base_model, "one", "e")
+    server.held = {"e" * 64: "host"}
     with CaptureQueriesContext(connection) as few:
         assert staff.get(path, {"all": "1"}).status_code == 200
     adapters = Adapter.objects.bulk_create(
@@ -244,6 +247,13 @@ def test_ten_thousand_adapters_are_paged_with_as_many_queries_as_few(
     assert f"page 2 of {-(-10_001 // PAGE)}" in page
     assert page.count("residency-cell") == PAGE + 1
     assert len(page) < 200_000
+    shown: list[str] = []
+    for number in (1, 2, 3, 201, 202):
+        whole = residency_map(base=base_model, everything=True, page=number)
+        assert (whole.total, whole.pages) == (10_001, 201)
+        shown += [row.name for row in whole.rows]
+    assert len(shown) == len(set(shown)) + 1 == PAGE * 3 + 2, "the page behind the last is the last"
+    assert sorted(shown[50:150]) == shown[50:150]
     found = staff.get(path, {"all": "1", "search": "a04711"}).content.decode()
     assert "a04711" in found
     assert "1 adapter" in found
