@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db import connection
-from django.db.models import Q, QuerySet, Value
+from django.db.models import DateField, Q, QuerySet, UUIDField
 
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.metering.event_rows import STATUSES
@@ -25,6 +25,11 @@ MOST_DAYS: Final = 31
 SEARCHED: Final = 20_000
 """Attempts that one page looks through for a filter: what is rare costs several pages, never a long query."""
 _MOST_ATTEMPTS: Final = 100
+_SPAN: Final = (
+    "SELECT * FROM (SELECT {number} AS span, ttft_ms FROM metering_usageeventrow"
+    " WHERE tenant = %s AND day = %s AND event_id >= %s AND event_id < %s"
+    " ORDER BY event_id DESC LIMIT {most}) AS span_{number}"
+)
 _A_DAY: Final = dt.timedelta(days=1)
 
 
@@ -123,14 +128,13 @@ def ttft_ms_of(
     one came; sorted. One query, in which a span costs `most` entries of an index at most."""
     if not spans:
         return []
+    day_of, id_of = DateField().get_db_prep_value, UUIDField().get_db_prep_value
     parts, values = [], list[Any]()
     for number, (begin, end) in enumerate(spans):
-        rows = UsageEventRow.objects.filter(tenant=tenant, day=begin.date())
-        rows = rows.filter(event_id__gte=_first_id(begin), event_id__lt=_first_id(end)).order_by("-event_id")
-        numbered = rows.annotate(span=Value(number)).values_list("span", "ttft_ms")[:most]
-        sql, parameters = numbered.query.sql_with_params()
-        parts.append(f"SELECT * FROM ({sql}) AS span_{number}")  # noqa: S608  # the ORM wrote it
-        values += parameters
+        # The same words for each, which the ORM would make anew, in half a millisecond.
+        parts.append(_SPAN.format(number=number, most=most))
+        values += [tenant, day_of(begin.date(), connection)]
+        values += [id_of(_first_id(at), connection) for at in (begin, end)]
     found: list[list[float]] = [[] for _ in spans]
     # Django's own union() has no limit of its parts on SQLite.
     with connection.cursor() as cursor:

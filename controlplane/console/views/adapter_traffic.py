@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
+from functools import lru_cache
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse
@@ -64,6 +65,8 @@ def shares(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return render(request, "console/adapters/shares.html", {"lines": lines, "days": SHARE_DAYS})
 
 
+# Each list's part asks for the same thousands, and an engine name never means another adapter.
+@lru_cache(maxsize=50_000)
 def _adapter(engine: str) -> str:
     """The adapter's name of an engine name; '' for the base alone and for what is none."""
     try:
