@@ -20,9 +20,11 @@ from django.test import Client
 from django.utils import timezone
 
 from benchmarks.controlplane_data import TENANT, build, name_of  # sets Django up
+from benchmarks.pages.optimizations import optimizations_add
 from controlplane.adapters.models import AdapterVersion
 from controlplane.audit.services import audit_record
-from controlplane.billing.models import Invoice
+from controlplane.billing.credit_notes.services import credit_note_issue
+from controlplane.billing.models import Invoice, LedgerHead
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create
@@ -71,6 +73,7 @@ def fill(*, adapters: int) -> dict[str, str]:
     build(adapters=adapters, keys=Counts(adapters).keys)
     tenant, base = Tenant.objects.get(pk=TENANT), BaseModel.objects.get()
     names = _operator(base) | around(tenant=tenant, base=base, count=Counts(adapters))
+    names |= optimizations_add(base) | _credited(tenant)
     with connection.cursor() as cursor:
         # As autovacuum does within minutes: without it no index alone answers anything.
         cursor.execute("VACUUM ANALYZE" if connection.vendor == "postgresql" else "ANALYZE")
@@ -207,6 +210,21 @@ def _invoices(tenant: Tenant) -> str:
         for number in range(20)
     )  # fmt: skip
     return str(made[-1].pk)
+
+
+def _credited(tenant: Tenant) -> dict[str, str]:
+    """A credit note of an invoice that is final."""
+    made = Invoice.objects.create(
+        tenant=tenant.pk, month=dt.date(2021, 12, 1), currency="USD", drafted_at=timezone.now(),
+        lines_nano=10**12, due_nano=10**12,
+    )  # fmt: skip
+    # The database lets drafts in alone.
+    made.status, made.number, made.finalized_at = Invoice.Status.FINALIZED, 1, timezone.now()
+    made.save()
+    LedgerHead.objects.update_or_create(
+        tenant=tenant.pk, defaults={"invoices": 1, "closed_through": made.month}
+    )
+    return {"credit_note": str(credit_note_issue(invoice=made, reason="other", amount_nano=10**9).pk)}
 
 
 def _operator(base: BaseModel) -> dict[str, str]:
