@@ -43,7 +43,6 @@ from gateway.routing.fleet import Fleet
 from gateway.routing.poller import LoadPoller
 from gateway.settings import Settings
 from gateway.shipper import Shipper
-from gateway.stalls import limit_stalls
 from gateway.waiting_room import WaitingRoom
 from gateway.wal import Wal
 from gateway.wire import uuid7
@@ -157,15 +156,13 @@ class Gateway:
             await send({"type": "lifespan.startup.failed", "message": message})
             return
         await send({"type": "lifespan.startup.complete"})
-        limiting = asyncio.create_task(limit_stalls(self._settings.port, self._settings.stall_seconds))
-        self._drain.listen()
-        ended = await self._drain.wait(asyncio.ensure_future(receive()))
-        limiting.cancel()
+        await self._drain.wait(asyncio.ensure_future(receive()))
         await self._close()
-        if not ended:
-            # A client that sent half a request, or that does not read, holds the server.
-            os._exit(0)
         await send({"type": "lifespan.shutdown.complete"})
+
+    def stop(self) -> None:
+        """The server was told to stop, and is about to close what is idle."""
+        self._drain.begin()
 
     def _open(self) -> None:
         settings = self._settings

@@ -1,15 +1,13 @@
 """What a stop does to requests under way: they may end within a bound, then they are cut and told so.
 
-The server stops by itself: it takes no more connections, closes idle ones and waits for the others, without a
-bound; its parent then kills what is left. So the bound is kept here, with time to record and ship usage.
+The server takes no more connections, closes idle ones and waits for the others, without a bound: until the
+application ends by itself. So the bound is kept here, with time to record and ship usage.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from typing import Any, Final
 
 from gateway.errors import Stopping
@@ -67,16 +65,6 @@ class Drain:
             self.begun = True
             logger.info("stopping: %d requests have %g s to end", len(self._open), self._seconds)
             asyncio.get_running_loop().call_later(self._seconds, self._over.set)
-
-    def listen(self) -> None:
-        """Begins on SIGTERM, which this takes from the server and hands on to it as SIGINT."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._told)
-
-    def _told(self) -> None:
-        # Handed on once: the server hangs, and all streams with it, at the third signal that it sees.
-        if not self.begun:
-            self.begin()
-            os.kill(os.getpid(), signal.SIGINT)
 
     def spare(self) -> None:
         """The current task's request is recorded as whole: cut now, it would be billed and asked again."""

@@ -56,9 +56,8 @@ def choose_format(setting: str) -> Format:
 
 
 def configuration(setting: str, level: str) -> dict[str, Any]:
-    """For `logging.config.dictConfig`: everything goes to standard error; granian's own lines too."""
+    """For `logging.config.dictConfig`: everything goes to standard error."""
     chosen = TextFormatter if choose_format(setting) == "text" else JsonFormatter
-    own = {"handlers": ["stderr"], "propagate": False}
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -66,7 +65,6 @@ def configuration(setting: str, level: str) -> dict[str, Any]:
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "chosen", "stream": "ext://sys.stderr"}
         },
-        "loggers": {"_granian": {**own, "level": level}, "granian.access": {**own, "level": level}},
         "root": {"handlers": ["stderr"], "level": level},
     }
 

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from gateway.addresses import Networks
 from gateway.bodies import BODY_BYTES, BODY_SECONDS
 from gateway.drain import DRAIN_SECONDS
-from gateway.stalls import STALL_SECONDS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+STALL_SECONDS: Final = 60
 _FORMATS: Final = ("auto", "json", "text")
 
 

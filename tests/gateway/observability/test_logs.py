@@ -28,7 +28,7 @@ def test_every_line_is_an_object_and_a_request_is_one(
     own_gateway.stop()
     lines = [json.loads(line) for line in own_gateway.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-    assert "_granian" in {line["logger"] for line in lines}
+    assert "gateway.http_server.server" in {line["logger"] for line in lines}
     [line] = [line for line in lines if line.get("request_id") == request_id]
     assert (line["tenant"], line["key_id"], line["model"]) == ("acme", "k1", "base")
     assert (line["endpoint"], line["status"], line["outcome"]) == ("/v1/chat/completions", 200, "ok")

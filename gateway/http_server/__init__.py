@@ -1,0 +1,11 @@
+"""An HTTP/1.1 server for one raw ASGI application, on the application's own event loop.
+
+It knows nothing of what it serves. What can be read in two ways is refused; ADR 62 tells why it is here.
+"""
+
+from gateway.http_server.limits import Limits
+from gateway.http_server.processes import bind, run_processes
+from gateway.http_server.server import Server, StartFailed
+from gateway.http_server.tls import server_context
+
+__all__ = ["Limits", "Server", "StartFailed", "bind", "run_processes", "server_context"]

@@ -1,0 +1,149 @@
+"""One parent that serves nothing, and as many serving processes as it was told.
+
+Each has a listening socket of its own on the same port, among which the kernel divides connections. One that
+ends unasked ends all: whoever supervises the parent starts them anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, NoReturn
+
+logger = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG: Final = 1
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+
+
+def bind(host: str, port: int, count: int) -> list[socket.socket]:
+    """`count` sockets, bound and not listening. Raises OSError, also when another process has the port."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    # Alone, it fails where another program listens; those that share a port would join that program.
+    first = _bound(family, address, shared=False)
+    if count == 1:
+        return [first]
+    address = first.getsockname()
+    first.close()
+    return [_bound(family, address, shared=True) for _ in range(count)]
+
+
+def _bound(family: int, address: object, *, shared: bool) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(address)  # type: ignore[arg-type]
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def run_processes(
+    listeners: list[socket.socket], serve: Callable[[socket.socket], int], *, kill_seconds: float
+) -> int:
+    """Runs `serve` in a process for each listener, until SIGTERM or SIGINT; the exit status.
+
+    Args:
+        serve: its exit status is the process's. It is told to stop by SIGTERM.
+        kill_seconds: how long it may take for that.
+    """
+    return _Parent(kill_seconds).run(listeners, serve)
+
+
+class _Parent:
+    def __init__(self, kill_seconds: float) -> None:
+        self._kill_seconds = kill_seconds
+        self._children: set[int] = set()
+        self._stopping = False
+
+    def run(self, listeners: list[socket.socket], serve: Callable[[socket.socket], int]) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._told)
+        signal.signal(signal.SIGALRM, self._late)
+        # A signal in between would be lost, or be heard by a child as if it were the parent.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        parent = os.getpid()
+        for listener in listeners:
+            pid = os.fork()
+            if pid == 0:
+                _become_child(parent, listener, listeners, serve)
+            self._children.add(pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        for listener in listeners:
+            listener.close()
+        return self._wait()
+
+    def _wait(self) -> int:
+        failed = False
+        while self._children:
+            pid, status = os.waitpid(-1, 0)
+            if pid not in self._children:
+                continue
+            self._children.discard(pid)
+            code = os.waitstatus_to_exitcode(status)
+            if not self._stopping:
+                logger.error("serving process %d has ended (%d): all are stopped", pid, code)
+                failed = True
+                self._stop()
+            failed = failed or code > 0
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return 1 if failed else 0
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        # Told on once: supervisors signal whole groups, and people press Ctrl-C again.
+        if not self._stopping:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._signal(signal.SIGTERM)
+        signal.setitimer(signal.ITIMER_REAL, self._kill_seconds)
+
+    def _late(self, number: int, frame: FrameType | None) -> None:
+        logger.error(
+            "%d serving processes did not stop within %g s: killed", len(self._children), self._kill_seconds
+        )
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _become_child(
+    parent: int, own: socket.socket, listeners: list[socket.socket], serve: Callable[[socket.socket], int]
+) -> NoReturn:
+    status = 1
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        # Ctrl-C is for the parent, which tells this process once.
+        os.setpgrp()
+        if sys.platform == "linux":
+            # A killed parent must not leave a process behind that nobody supervises.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        for listener in listeners:
+            if listener is not own:
+                listener.close()
+        if os.getppid() == parent:
+            status = serve(own)
+    except BaseException:
+        logger.critical("a serving process has failed", exc_info=True)
+    finally:
+        logging.shutdown()
+        # The parent's clean-up is not this process's.
+        os._exit(status)
