@@ -1,6 +1,6 @@
 """The ceiling for a gateway in Python: raw ASGI and aiohttp under granian, passing bytes on, no more.
 
-`python -m benchmarks.passthrough --port N --upstream URL`
+`python -m benchmarks.passthrough --port N --upstream URL`; `--own-server` puts it under the gateway's server.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import aiohttp
+import uvloop
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
+
+from gateway.http_server import Limits, Server, bind
 
 Message = MutableMapping[str, Any]
 
@@ -50,6 +53,26 @@ class Passthrough:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+class _Living:
+    """The same with a lifespan, which the gateway's server asks for."""
+
+    def __init__(self, application: Passthrough) -> None:
+        self._application = application
+
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        if scope["type"] == "http":
+            await self._application(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+
+
 def application() -> Passthrough:
     return Passthrough(os.environ["PASSTHROUGH_UPSTREAM"])
 
@@ -58,8 +81,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--upstream", required=True)
+    parser.add_argument("--own-server", action="store_true")
     arguments = parser.parse_args()
     os.environ["PASSTHROUGH_UPSTREAM"] = arguments.upstream
+    if arguments.own_server:
+        [listener] = bind("127.0.0.1", arguments.port, 1)
+        uvloop.run(Server(_Living(application()), listener, Limits(), on_stop=lambda: None).run())
+        return
     Granian(
         "benchmarks.passthrough:application",
         address="127.0.0.1",

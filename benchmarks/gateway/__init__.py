@@ -25,6 +25,7 @@ def run(*, quick: bool = False) -> Iterator[Figure]:
         targets = {
             "direct": backend,
             "ceiling": passthrough(stack, backend.url),
+            "own ceiling": passthrough(stack, backend.url, own_server=True),
             "gateway": gateway(stack, folder, backend.url),
         }
         for peer in PEERS:

@@ -42,10 +42,11 @@ def direct(stack: contextlib.ExitStack) -> Target:
     return Target(wait(f"http://127.0.0.1:{port}"), pid)
 
 
-def passthrough(stack: contextlib.ExitStack, upstream: str) -> Target:
-    """The ceiling: bytes passed on by the same server, nothing else."""
+def passthrough(stack: contextlib.ExitStack, upstream: str, *, own_server: bool = False) -> Target:
+    """The ceiling: bytes passed on under granian, nothing else; `own_server`: under the gateway's."""
     port = free_port()
-    pid = spawn(stack, "benchmarks.passthrough", "--port", str(port), "--upstream", upstream)
+    flags = ["--own-server"] if own_server else []
+    pid = spawn(stack, "benchmarks.passthrough", "--port", str(port), "--upstream", upstream, *flags)
     return Target(wait(f"http://127.0.0.1:{port}"), pid)
 
 

@@ -116,6 +116,9 @@ class Connection(asyncio.Protocol):
             if self._buffer:
                 self._begin()
 
+    def finished(self, exchange: Exchange) -> None:
+        self._server.finished(exchange)
+
     # For the server.
 
     def stop(self) -> None:

@@ -39,11 +39,15 @@ class Wire(Protocol):
     def ended(self, exchange: Exchange) -> None:
         """The answer is whole, or will never be."""
 
+    def finished(self, exchange: Exchange) -> None:
+        """The application has nothing more to do for it."""
+
 
 class Exchange:
     """Runs the application for one request.
 
     Attributes:
+        task: what runs it.
         waiting: bytes of the body that the application has not taken yet.
         whole: whether the request's body has ended.
         answer: None until the application has begun one.
@@ -51,7 +55,7 @@ class Exchange:
 
     __slots__ = (
         "__weakref__", "_expects", "_gone", "_head", "_loop", "_parts", "_told", "_waiter", "_wire", "answer",
-        "waiting", "whole",
+        "task", "waiting", "whole",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, head: Head, loop: asyncio.AbstractEventLoop, *, whole: bool) -> None:
@@ -62,6 +66,7 @@ class Exchange:
         self._gone = self._told = False
         self.waiting, self.whole = 0, whole
         self.answer: Answer | None = None
+        self.task: asyncio.Task[None] | None = None
 
     async def run(self, application: Application, scope: Message) -> None:
         """Serves the request; whatever happens, its connection learns that it has ended."""
@@ -70,12 +75,9 @@ class Exchange:
         except Exception:
             logger.exception("the application failed on a request")
         finally:
-            if not self.answered:
+            if self.answer is None or not self.answer.ended:
                 self._wire.ended(self)
-
-    @property
-    def answered(self) -> bool:
-        return self.answer is not None and self.answer.ended
+            self._wire.finished(self)
 
     # For the application.
 
@@ -101,7 +103,8 @@ class Exchange:
         """Raises RuntimeError on a message out of turn, ValueError on a header that would end early."""
         answer = self.answer
         if message["type"] == "http.response.start":
-            if answer is not None:
+            # Until its first byte is sent, one that failed may be replaced by one that says so.
+            if answer is not None and answer.begun:
                 raise RuntimeError("the answer has begun")
             head = self._head
             self.answer = Answer(

@@ -20,7 +20,8 @@ from typing import Final, NoReturn
 logger = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG: Final = 1
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS: Final = (*_STOP_SIGNALS, signal.SIGALRM)
 
 
 def bind(host: str, port: int, count: int) -> list[socket.socket]:
@@ -53,7 +54,7 @@ def _bound(family: int, address: object, *, shared: bool) -> socket.socket:
 def run_processes(
     listeners: list[socket.socket], serve: Callable[[socket.socket], int], *, kill_seconds: float
 ) -> int:
-    """Runs `serve` in a process for each listener, until SIGTERM or SIGINT; the exit status.
+    """Runs `serve` in a process for each listener, until SIGTERM, SIGINT or SIGHUP; the exit status.
 
     Args:
         serve: its exit status is the process's. It is told to stop by SIGTERM.
@@ -69,8 +70,10 @@ class _Parent:
         self._stopping = False
 
     def run(self, listeners: list[socket.socket], serve: Callable[[socket.socket], int]) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told)
+        for number in _STOP_SIGNALS:
+            # Who runs by nohup outlives the terminal.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._told)
         signal.signal(signal.SIGALRM, self._late)
         # A signal in between would be lost, or be heard by a child as if it were the parent.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -129,7 +132,7 @@ def _become_child(
     status = 1
     try:
         for number in _SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         # Ctrl-C is for the parent, which tells this process once.
         os.setpgrp()
         if sys.platform == "linux":

@@ -53,7 +53,8 @@ class Server:
         self._on_stop = on_stop
         self._connections: set[Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
-        self._serving: set[asyncio.Task[None]] = set()
+        self._exchanges: set[Exchange] = set()
+        """Nothing else need hold the task of one whose client has gone."""
         self._told = asyncio.Event()
         self._empty = asyncio.Event()
         self._accepts = False
@@ -104,9 +105,11 @@ class Server:
 
     def serve(self, exchange: Exchange, scope: Message) -> None:
         """Runs the application for one request."""
-        task = self._loop.create_task(exchange.run(self._application, scope))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        exchange.task = self._loop.create_task(exchange.run(self._application, scope))
+        self._exchanges.add(exchange)
+
+    def finished(self, exchange: Exchange) -> None:
+        self._exchanges.discard(exchange)
 
     # Its own.
 

@@ -23,7 +23,9 @@ def test_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         backend = direct(stack)
         ours = gateway(stack, tmp_path, backend.url)
         ceiling = passthrough(stack, backend.url)
-        measured = closed_loop.rounds({"direct": backend, "ceiling": ceiling, "gateway": ours})
+        own = passthrough(stack, backend.url, own_server=True)
+        targets = {"direct": backend, "ceiling": ceiling, "own ceiling": own, "gateway": ours}
+        measured = closed_loop.rounds(targets)
         found = {figure.metric: figure for figure in closed_loop.figures(measured)}
         (late,) = open_loop.figures(ours, 100, {"direct": backend})
         with pytest.raises(RuntimeError, match="no 200 with a length"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -24,7 +25,13 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
         await asyncio.wait_for(test, 30)
 
-    uvloop.run(bounded())
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        uvloop.run(bounded())
+    finally:
+        # uvloop leaves its own behind, which hears nothing any more.
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 @dataclass(slots=True)

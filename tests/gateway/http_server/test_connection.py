@@ -272,21 +272,25 @@ def test_an_application_that_fails() -> None:
     async def fails(scope: Message, receive: Receive, send: Send) -> None:
         if scope["path"] == "/out-of-turn":
             await send(part(b"", more=False))
-        if scope["path"] == "/twice":
+        if scope["path"] == "/replaced":
             await send(START)
-            await send(START)
+            await send({**START, "status": 503})
+            await send(part(b"sorry", more=False))
         if scope["path"] == "/header":
             await send({**START, "headers": [(b"x", b"a\r\nset-cookie: b")]})
             await send(part(b"", more=False))
         if scope["path"] == "/begun":
             await send(START)
             await send(part(b"half", more=True))
+            await send(START)
         if scope["path"] != "/silent":
             raise KeyError("fails")
 
     async def test() -> None:
         async with serving(fails) as served:
-            for path in (b"/", b"/out-of-turn", b"/twice", b"/header", b"/silent"):
+            replaced = Answers().read(await served.exchange(GET.replace(b"/ ", b"/replaced ") + LAST))
+            assert next((status, body) for status, _, body in replaced) == (503, b"sorry")
+            for path in (b"/", b"/out-of-turn", b"/header", b"/silent"):
                 [(status, _, body)] = Answers().read(await served.exchange(GET.replace(b"/ ", path + b" ")))
                 assert (status, b"set-cookie" in body) == (500, False)
             assert not Answers().read(await served.exchange(GET.replace(b"/ ", b"/begun ")))

@@ -61,7 +61,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_all_end_with_the_parent_and_are_told_once(number: signal.Signals) -> None:
     with parent(3) as (process, children):
         assert len(children) == 3

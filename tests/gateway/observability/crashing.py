@@ -6,6 +6,7 @@ as the text of an unforeseen exception may.
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -18,10 +19,19 @@ def main() -> None:
     def fail(*arguments: Any) -> Any:
         raise KeyError(str(getattr(arguments[-1], "parameters", arguments)) + os.environ["CRASH_TEXT"])
 
+    has, calls = Attempt.has, itertools.count()
+
+    def fail_later(*arguments: Any) -> None:
+        if next(calls):
+            fail(*arguments)
+        has(*arguments)
+
     if os.environ["CRASH_AT"] == "before":
         completions._read = fail  # type: ignore[assignment]
-    else:
+    elif os.environ["CRASH_AT"] == "within":
         Attempt.has = fail  # type: ignore[assignment, method-assign]
+    else:
+        Attempt.has = fail_later  # type: ignore[assignment, method-assign]
     program.main()
 
 

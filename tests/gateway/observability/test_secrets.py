@@ -79,14 +79,16 @@ def test_through_success_and_errors(told: GatewayProcess) -> None:
     wait_for(lambda: '"status":499' in told.log.read_text())
 
 
-@pytest.mark.parametrize("moment", ["before", "within"])
+@pytest.mark.parametrize("moment", ["before", "within", "later"])
 def test_through_a_crash(told: GatewayProcess, moment: str) -> None:
     told.environ |= {"CRASH_AT": moment, "CRASH_TEXT": PROMPT + SECRET}
     told.command = [sys.executable, "-m", "tests.gateway.observability.crashing"]
     told.start()
     crashed = {**BODY, "stream": True, "messages": ask(tokens=4, delay=0.01, note=PROMPT)}
-    if moment == "before":
-        assert post(told, crashed, key=KEY).status_code == 500
+    if moment != "later":
+        answer = post(told, crashed, key=KEY)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+        assert answer.headers["x-request-id"] in answer.text
     else:
         with pytest.raises(httpx.HTTPError):
             post(told, crashed, key=KEY)
