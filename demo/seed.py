@@ -48,7 +48,7 @@ def tenants_seed(credentials: Credentials) -> Credentials:
 
 
 def base_model_seed(*, name: str, source: Path, worker_url: str) -> BaseModel:
-    """Registers the base model with the demo's worker as its only copy.
+    """Registers the base model with the demo's worker; of deployments and other backends the copies stay.
 
     Raises:
         SystemExit: the database knows the name with another folder.
@@ -59,9 +59,10 @@ def base_model_seed(*, name: str, source: Path, worker_url: str) -> BaseModel:
             f"{name} is registered from {base_model.source}, not from {source}: rename the folder, or start "
             "afresh with an empty var/demo"
         )
-    for copy in base_model.copies.exclude(url=worker_url):
+    # The worker of a start with other ports.
+    for copy in base_model.copies.filter(kind="worker", deployment=None).exclude(url=worker_url):
         copy_remove(copy=copy)
-    if not base_model.copies.exists():
+    if not base_model.copies.filter(url=worker_url).exists():
         copy_register(base_model=base_model, kind="worker", url=worker_url)
     return base_model
 

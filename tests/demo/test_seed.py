@@ -1,0 +1,32 @@
+"""The demo's rows, put again at each start over what people have made meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.provisioners.base import Place
+from controlplane.deployments.served import places_serve
+from controlplane.deployments.services import copy_register
+from controlplane.deployments.targets import target_create
+from demo.seed import base_model_seed
+from tests.worker_engine.conftest import tiny_model  # noqa: F401
+
+pytestmark = pytest.mark.django_db
+WORKER, FORMER, DEPLOYED, VLLM = (f"http://127.0.0.1:{port}" for port in (8012, 8002, 8100, 8200))
+
+
+def test_a_start_over_a_deployment_leaves_its_copies(tiny_model: Path) -> None:  # noqa: F811
+    base = base_model_seed(name="tiny", source=tiny_model, worker_url=FORMER)
+    deployment = deployment_create(
+        name="mine", target=target_create(name="here", kind="local"), base_model=base
+    )
+    places_serve(deployment=deployment, places=[Place("worker", DEPLOYED)])
+    copy_register(base_model=base, kind="openai_http", url=VLLM)
+    for _ in range(2):
+        base_model_seed(name="tiny", source=tiny_model, worker_url=WORKER)
+        assert sorted(base.copies.values_list("url", flat=True)) == sorted([WORKER, DEPLOYED, VLLM])
+    assert Deployment.objects.get().copies.get().url == DEPLOYED
