@@ -29,6 +29,12 @@ ACCOUNTS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )  # fmt: skip
 """Whose registry a region pulls from, where it is not DEFAULT_ACCOUNT."""
+_SOVEREIGN: Final = frozenset({"eusc-de-east-1"})
+_OTHER_PARTITIONS: Final = _SOVEREIGN | {"cn-north-1", "cn-northwest-1", "us-gov-east-1", "us-gov-west-1"}
+_NOT_24_09: Final = _SOVEREIGN | {
+    "ap-east-2", "ap-south-2", "ap-southeast-4", "ap-southeast-5", "ap-southeast-6", "ap-southeast-7",
+    "eu-central-2", "eu-south-2", "me-central-1", "mx-central-1", "us-gov-east-1", "us-gov-west-1",
+}  # fmt: skip
 _SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "eusc-": "amazonaws.eu"}
 _URI: Final = re.compile(
     r"[a-z0-9][a-z0-9.:-]*(/[a-z0-9._-]+)+(:[A-Za-z0-9._-]{1,128})?(@sha256:[0-9a-f]{64})?"
@@ -55,6 +61,7 @@ class Image:
         lora: it serves adapters.
         async_mode: LMI's asynchronous vLLM handler is there (from version 16 on).
         extra_vocab: it knows OPTION_LORA_EXTRA_VOCAB_SIZE, which newer ones refuse.
+        absent: regions in whose registry AWS does not publish it.
     """
 
     name: str
@@ -65,6 +72,7 @@ class Image:
     lora: bool = False
     async_mode: bool = False
     extra_vocab: bool = False
+    absent: frozenset[str] = frozenset()
 
     def uri(self, region: str) -> str:
         """Where `region` pulls it from."""
@@ -107,6 +115,7 @@ def _lmi(
 
 
 _TGI: Final = "huggingface-pytorch-tgi-inference"
+_TRITON, _PYTORCH = "sagemaker-tritonserver", "pytorch-inference"
 IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
     {
         image.name: image
@@ -124,11 +133,15 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             Image(
                 "tgi-2.4.0", Family.TGI, _TGI, "2.4.0-tgi2.4.0-gpu-py311-cu124-ubuntu22.04-v2.2", cached=True
             ),
-            Image("triton-26.05", Family.TRITON, "sagemaker-tritonserver", "26.05-py3", cached=True),
-            Image("triton-25.09", Family.TRITON, "sagemaker-tritonserver", "25.09-py3", cached=True),
-            Image("triton-24.09", Family.TRITON, "sagemaker-tritonserver", "24.09-py3", cached=True),
-            Image("pytorch-2.6.0", Family.PYTORCH, "pytorch-inference", "2.6.0-gpu-py312", cached=True),
-            Image("pytorch-2.5.1", Family.PYTORCH, "pytorch-inference", "2.5.1-gpu-py311", cached=True),
+            Image("triton-26.05", Family.TRITON, _TRITON, "26.05-py3", cached=True, absent=_OTHER_PARTITIONS),
+            Image("triton-25.09", Family.TRITON, _TRITON, "25.09-py3", cached=True, absent=_OTHER_PARTITIONS),
+            Image("triton-24.09", Family.TRITON, _TRITON, "24.09-py3", cached=True, absent=_NOT_24_09),
+            Image(
+                "pytorch-2.6.0", Family.PYTORCH, _PYTORCH, "2.6.0-gpu-py312", cached=True, absent=_SOVEREIGN
+            ),
+            Image(
+                "pytorch-2.5.1", Family.PYTORCH, _PYTORCH, "2.5.1-gpu-py311", cached=True, absent=_SOVEREIGN
+            ),
         )
     }
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+import boto3
 import pytest
 
-from controlplane.deployments.containers.images import IMAGES, Family, Image
+from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family, Image
 from controlplane.deployments.containers.options import (
     LmiOptions,
     container_environment,
@@ -24,9 +25,15 @@ _SDK = {
 }
 
 
+def regions() -> set[str]:
+    """Every public region of botocore's, and those of our table."""
+    session, partitions = boto3.Session(), ("aws", "aws-cn", "aws-us-gov")
+    return set(ACCOUNTS).union(*(session.get_available_regions("sagemaker", name) for name in partitions))
+
+
 @pytest.mark.parametrize("name", IMAGES)
-@pytest.mark.parametrize("region", ["us-west-2", "eu-central-2", "cn-north-1"])
-def test_addresses_are_the_sdks(name: str, region: str) -> None:
+def test_addresses_are_the_sdks(name: str) -> None:
+    """In every region, also that there is none."""
     if importlib.util.find_spec("sagemaker") is None:
         pytest.skip("the sagemaker SDK is not installed: pip install 'graftwork[aws]'")
     from sagemaker.core import image_uris  # type: ignore[import-not-found]  # an extra
@@ -34,10 +41,15 @@ def test_addresses_are_the_sdks(name: str, region: str) -> None:
     image = IMAGES[name]
     framework, more = _SDK[image.family]
     version = name.removeprefix(f"{image.family}-")
-    told: str = image_uris.retrieve(framework=framework, region=region, version=version, **more)
-    # The SDK leaves out how a tag ends for TGI's and PyTorch's newest builds.
-    assert told.partition(":")[0] == image.uri(region).partition(":")[0]
-    assert image.tag.startswith(told.partition(":")[2]) or told.endswith(image.tag)
+    for region in regions():
+        if region in image.absent:
+            with pytest.raises(ValueError, match=f"Unsupported region: {region}"):
+                image_uris.retrieve(framework=framework, region=region, version=version, **more)
+            continue
+        told: str = image_uris.retrieve(framework=framework, region=region, version=version, **more)
+        # The SDK leaves out how a tag ends for TGI's and PyTorch's newest builds.
+        assert told.partition(":")[0] == image.uri(region).partition(":")[0]
+        assert image.tag.startswith(told.partition(":")[2]) or told.endswith(image.tag)
 
 
 def test_a_region_has_its_own_registry() -> None:
