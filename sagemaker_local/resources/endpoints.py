@@ -177,13 +177,15 @@ class Endpoints:
     def _variant(self, record: EndpointRecord, variant: dict[str, Any]) -> dict[str, Any]:
         name = variant["VariantName"]
         desired = record.desired[name]
+        there, asked_for = self._hosting.instances(record.name, name)
+        managed = variant.get("ManagedInstanceScaling", {}).get("Status") == "ENABLED"
         passed = ("ManagedInstanceScaling", "RoutingConfig")
         return {
             "VariantName": name,
             "CurrentWeight": desired["weight"],
             "DesiredWeight": desired["weight"],
-            "CurrentInstanceCount": self._hosting.instances(record.name, name),
-            "DesiredInstanceCount": int(desired["count"]),
+            "CurrentInstanceCount": there,
+            "DesiredInstanceCount": asked_for if managed else int(desired["count"]),
             **{key: variant[key] for key in passed if key in variant},
         }
 

@@ -47,10 +47,10 @@ class Hosting:
     def capacity(self, endpoint: str, variant: str) -> Capacity:
         return self._variants[endpoint][variant].capacity
 
-    def instances(self, endpoint: str, variant: str) -> int:
-        """As many as there are now."""
+    def instances(self, endpoint: str, variant: str) -> tuple[int, int]:
+        """As many as there are now, and as many as were asked for."""
         running = self._variants.get(endpoint, {}).get(variant)
-        return 0 if running is None else len(running.capacity.instances)
+        return (0, 0) if running is None else (running.capacity.there, len(running.capacity.instances))
 
     async def open(self, endpoint: str, config: dict[str, Any], desired: dict[str, dict[str, float]]) -> str:
         """Brings an endpoint's variants to a configuration, new copies before old ones go.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -91,10 +92,15 @@ def need(requirements: Mapping[str, Any]) -> Need:
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One machine of a variant, and what is placed on it."""
+    """One machine of a variant, and what is placed on it; `coming` ends when it is there (None: it is)."""
 
     size: Size
     held: list[tuple[str, Need]] = field(default_factory=list)
+    coming: asyncio.Future[None] | None = None
+
+    @property
+    def is_there(self) -> bool:
+        return self.coming is None or self.coming.done()
 
     def fits(self, wanted: Need) -> bool:
         return all(

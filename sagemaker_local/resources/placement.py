@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 from sagemaker_local.resources.instances import Instance, Need, Size
@@ -32,8 +33,10 @@ class Capacity:
     fewer when none is on it. Without, there are `low`.
     """
 
-    def __init__(self, size: Size, low: int, high: int, grow: Callable[[], Awaitable[None]]) -> None:
-        """`grow` is awaited before an instance joins: it waits as long as that takes, or raises."""
+    def __init__(
+        self, size: Size, low: int, high: int, grow: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
+        """`grow` ends when an instance that was asked for is there."""
         self._size, self._grow = size, grow
         self.low, self.high = low, high
         self.instances: list[Instance] = []
@@ -52,18 +55,24 @@ class Capacity:
         if (instance := self._choose(component, wanted, strategy)) is None:
             if len(self.instances) >= self.high:
                 raise NoRoom(NO_ROOM)
-            instance = Instance(self._size)
-            # Counted before it is there, so that two copies do not go over `high` together.
+            # Asked for before it is there, so that two copies do not go over `high` together.
+            instance = Instance(self._size, coming=asyncio.ensure_future(self._grow()))
             self.instances.append(instance)
-            instance.held.append((component, wanted))
-            try:
-                await self._grow()
-            except BaseException:
-                self.instances.remove(instance)
-                raise
-            return Placed(instance, component, wanted)
         instance.held.append((component, wanted))
-        return Placed(instance, component, wanted)
+        placed = Placed(instance, component, wanted)
+        if instance.coming is not None:
+            try:
+                # Whoever gives up leaves it to the others that wait for it.
+                await asyncio.shield(instance.coming)
+            except BaseException:
+                self.release(placed)
+                raise
+        return placed
+
+    @property
+    def there(self) -> int:
+        """How many instances serve: those that were asked for, and are not there yet, do not."""
+        return sum(instance.is_there for instance in self.instances)
 
     def release(self, placed: Placed) -> None:
         placed.instance.held.remove((placed.component, placed.need))
@@ -74,6 +83,8 @@ class Capacity:
             if len(self.instances) <= self.low:
                 return
             self.instances.remove(instance)
+            if instance.coming is not None:
+                instance.coming.cancel()
 
     def _choose(self, component: str, wanted: Need, strategy: str) -> Instance | None:
         fitting = [instance for instance in self.instances if instance.fits(wanted)]
