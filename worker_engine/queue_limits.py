@@ -35,6 +35,8 @@ class QueueLimits:
         self._ends: deque[float] = deque(maxlen=_LAST)
         self.num_pending = 0
         self.num_refused = 0
+        self._began = self._changed = clock()
+        self._spent = 0.0
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -42,6 +44,20 @@ class QueueLimits:
     def most_at_once(self) -> int:
         """Sequences that one request may have: with more, it would be refused however often it came."""
         return min(self._most, self._most_of_tenant)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was made."""
+        return self._clock() - self._began
+
+    @property
+    def request_seconds(self) -> float:
+        """Seconds that requests have been here, summed up: its rate is how many at a time."""
+        return self._spent + self.num_pending * (self._clock() - self._changed)
+
+    def _count(self, more: int) -> None:
+        self._spent, self._changed = self.request_seconds, self._clock()
+        self.num_pending += more
 
     @contextmanager
     def place(self, tenant: str) -> Iterator[None]:
@@ -60,13 +76,13 @@ class QueueLimits:
                 f"this tenant has {self._by_tenant[tenant]} requests here, as many as one may have",
                 retry_after=self._retry_after(),
             )
-        self.num_pending += 1
+        self._count(1)
         self.empty.clear()
         self._by_tenant[tenant] += 1
         try:
             yield
         finally:
-            self.num_pending -= 1
+            self._count(-1)
             if not self.num_pending:
                 self.empty.set()
             self._by_tenant[tenant] -= 1

@@ -42,6 +42,22 @@ def test_all_places_and_those_of_one_tenant() -> None:
         assert not limits.empty.is_set(), "one is left"
 
 
+def test_the_time_of_requests_is_summed_up() -> None:
+    clock = Clock()
+    clock.now = 100.0
+    limits = QueueLimits(running=2, waiting=2, waiting_per_tenant=2, clock=clock)
+    clock.now = 103.0
+    assert (limits.request_seconds, limits.age) == (0.0, 3.0)
+    with limits.place("a"):
+        clock.now = 104.0
+        with limits.place("b"):
+            clock.now = 106.0
+            assert limits.request_seconds == 5.0, "also of those that are here"
+        clock.now = 106.5
+    clock.now = 200.0
+    assert (limits.request_seconds, limits.age) == (5.5, 100.0)
+
+
 @pytest.mark.parametrize(("seconds_each", "expected"), [(0.001, 1), (1.0, 5), (1000.0, MAX_RETRY_AFTER)])
 def test_retry_after_follows_the_rate_of_late(seconds_each: float, expected: int) -> None:
     clock = Clock()

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from controlplane.deployments.scaling.decision import Reading
+from controlplane.deployments.scaling.decision import GAP, Reading
 from controlplane.deployments.scaling.policy import Metric
 from controlplane.http.tls import tls_context
 from gateway.wire import DEMAND_SECONDS, demand_key, read_demand
@@ -23,16 +23,27 @@ _ANSWER_SECONDS: Final = 1.0
 _AT_ONCE: Final = 8
 _MINUTE: Final = 60.0
 _SAMPLE: Final = re.compile(
-    r"^graftwork_worker_(requests_running|requests_waiting|queue_seconds_count)(?:\{[^\n]*\})? (\S+)$", re.M
+    r"^graftwork_worker_(requests_running|requests_waiting|queue_seconds_count|request_seconds_total|uptime_seconds)"
+    r"(?:\{[^\n]*\})? (\S+)$",
+    re.M,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CopyLoad:
-    """`pending`: requests there now; `begun`: those that have come into its batch since its start."""
+    """What a copy tells of its requests; None what one of a release before does not.
+
+    Attributes:
+        pending: there now.
+        begun: those that have come into its batch since its start.
+        spent: seconds that requests have been there since its start, summed up.
+        age: seconds since its start.
+    """
 
     pending: int
     begun: int
+    spent: float | None = None
+    age: float | None = None
 
 
 def copies_load(urls: Sequence[str], *, fleet_token: str) -> dict[str, CopyLoad]:
@@ -89,22 +100,40 @@ def reading(
 
     Args:
         asked: URLs of the copies that were asked.
-        window: what counts requests of the last minute; it is brought up to date.
+        window: what was read before; it is brought up to date.
     """
     whole = len(loads) == len(asked)
     if metric is Metric.CONCURRENCY:
-        return Reading(sum(load.pending for load in loads.values()) + held, held, whole)
+        return Reading(_at_a_time(loads, window, at) + held, held, whole)
     before: dict[str, tuple[int, float]] = window.get("last", {})
     counts = [item for item in window.get("counts", []) if item[0] > at - _MINUTE]
     for url, load in loads.items():
-        # One that is new was there for nobody's minute.
         if url in before:
             counts += _spread(load.begun, *before[url], at=at)
+        elif load.age is not None and load.age < _MINUTE:
+            # All that one so new has had is of this minute; of an older one nobody knows when it came.
+            counts += _spread(load.begun, 0, at - load.age, at=at)
     window["counts"] = counts
     window["last"] = {url: before[url] for url in asked if url in before} | {
         url: (load.begun, at) for url, load in loads.items()
     }
     return Reading(float(sum(count for _, count in counts) + held), held, whole)
+
+
+def _at_a_time(loads: Mapping[str, CopyLoad], window: dict[str, Any], at: float) -> float:
+    """Requests now, or on the mean since the last reading where that is more: what has come and gone between
+    two readings counts with the time that it took."""
+    before: dict[str, tuple[float, float]] = window.get("spent", {})
+    window["spent"] = {url: (load.spent, at) for url, load in loads.items() if load.spent is not None}
+    return sum(max(load.pending, _mean(load.spent, before.get(url), at)) for url, load in loads.items())
+
+
+def _mean(spent: float | None, before: Sequence[float] | None, at: float) -> float:
+    """0 where it is not known: after a pause it would be of a time that counts no more."""
+    if spent is None or before is None:
+        return 0.0
+    gap, more = at - before[1], spent - before[0]
+    return more / gap if 0 < gap <= GAP and more > 0 else 0.0
 
 
 def _spread(begun: int, before: int, since: float, *, at: float) -> list[tuple[float, float]]:
@@ -131,4 +160,7 @@ def _load(client: httpx.Client, url: str) -> CopyLoad | None:
     if "requests_running" not in found:
         return None
     pending = found["requests_running"] + found.get("requests_waiting", 0.0)
-    return CopyLoad(int(pending), int(found.get("queue_seconds_count", 0)))
+    return CopyLoad(
+        int(pending), int(found.get("queue_seconds_count", 0)), found.get("request_seconds_total"),
+        found.get("uptime_seconds"),
+    )  # fmt: skip

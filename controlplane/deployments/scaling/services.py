@@ -39,6 +39,8 @@ def scaling_set(*, deployment: Deployment, **values: Any) -> Scaling:
         # first one's policy.
         Target.objects.select_for_update().get(pk=deployment.target_id)
     row = deployment_locked(deployment)
+    # What serves is not taken away by a policy's first moment, but by what it sees.
+    there = row.min_copies
     if own:
         row = deployment_update(deployment=row, **own)
     policy = ScalingPolicy.of(values, min_copies=row.min_copies, max_copies=row.max_copies)
@@ -49,7 +51,7 @@ def scaling_set(*, deployment: Deployment, **values: Any) -> Scaling:
         scaling = Scaling(deployment=row)
     if before is None:
         least, most = policy.bounds(timezone.now())
-        scaling.copies, scaling.state = min(max(row.min_copies, least), most), {}
+        scaling.copies, scaling.state = min(max(there, row.min_copies, least), most), {}
     scaling.policy = policy.to_json()
     if before is not None and any(before.get(name) != scaling.policy[name] for name in _MEASURED):
         # What was seen of another metric, or by another target, says nothing by this one.

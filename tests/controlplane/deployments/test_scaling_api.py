@@ -10,7 +10,7 @@ from django.test import Client
 from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.desired import desired_of
-from controlplane.deployments.lifecycle import deployment_create, deployment_remove
+from controlplane.deployments.lifecycle import deployment_create, deployment_remove, deployment_update
 from controlplane.deployments.models import Deployment, Scaling
 from controlplane.deployments.targets import target_create
 from controlplane.routes.models import RouteEntryRow
@@ -42,6 +42,16 @@ def put(client: Client, path: str = PATH, **body: Any) -> Any:
 def held(base: BaseModel) -> int:
     row = RouteEntryRow.objects.filter(path=f"bases/{base.name}").first()
     return 0 if row is None else int(row.entry["hold_seconds"])
+
+
+def test_a_first_policy_begins_with_the_copies_that_there_are(staff: Client, deployment: Deployment) -> None:
+    deployment_update(deployment=deployment, min_copies=3)
+    assert put(staff, target=4, min_copies=0).json()["copies"] == 3
+    assert desired_of(Deployment.objects.get()).min_copies == 3, "until tracking has seen that fewer will do"
+    assert put(staff, target=5, min_copies=0, max_copies=2).json()["copies"] == 3
+    assert desired_of(Deployment.objects.get()).min_copies == 2, "the bounds are kept at once"
+    assert staff.delete(PATH).status_code == 204
+    assert put(staff, target=4, min_copies=1).json()["copies"] == 1
 
 
 def test_a_policy_is_put_read_and_taken_away(staff: Client, deployment: Deployment, tiny: BaseModel) -> None:

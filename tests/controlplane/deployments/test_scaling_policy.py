@@ -231,6 +231,32 @@ def test_requests_a_minute_are_counted_across_restarts_of_workers() -> None:
     )
 
 
+def test_all_that_a_new_copy_has_had_counts() -> None:
+    def first(load: CopyLoad) -> float:
+        return reading(Metric.INVOCATIONS, {"a": load}, 0, asked=["a"], window={}, at=1000).load
+
+    assert first(CopyLoad(0, 30, age=20.0)) == pytest.approx(30)
+    assert first(CopyLoad(0, 30, age=60.0)) == 0, "when an older one's came is not known"
+    assert first(CopyLoad(0, 30)) == 0, "nor of one that does not tell its age"
+
+
+def test_a_burst_between_two_readings_counts_with_its_time() -> None:
+    window: dict[str, Any] = {}
+
+    def seen(at: float, pending: int, spent: float | None) -> float:
+        loads = {"a": CopyLoad(pending, 0, spent)}
+        return reading(Metric.CONCURRENCY, loads, 0, asked=["a"], window=window, at=at).load
+
+    assert seen(0, 0, 50.0) == 0, "of the time before nothing is known"
+    assert seen(1, 0, 54.0) == 4.0, "eight for half a second"
+    window.update(json.loads(json.dumps(window)))
+    assert seen(2, 6, 57.0) == 6, "more are there now than there were on the mean"
+    assert seen(3, 0, 0.5) == 0, "a worker that counts from nothing again"
+    assert seen(19, 0, 200.0) == 0, "after a pause it counts anew"
+    assert seen(20, 1, None) == 1, "one of the release before"
+    assert seen(21, 1, 900.0) == 1
+
+
 def test_two_steps_out_are_a_cooldown_apart() -> None:
     loads = [9.0] * 40 + [30.0] * 100
     counts = run(policy(out_after=5, out_cooldown=90), loads)
