@@ -14,7 +14,7 @@ from controlplane.deployments.provisioners.base import Desired
 from controlplane.deployments.rollouts.states import copies_state, state_values
 from controlplane.deployments.rollouts.turns import with_turn
 from controlplane.deployments.scaling.selectors import copies_in_force, endpoint_policy, policy_of, scaling_of
-from controlplane.deployments.served import drained
+from controlplane.deployments.served import drained, routed
 from controlplane.deployments.sizing import Load, Requirements, Shape, requirements
 from controlplane.errors import InvalidInputError
 from worker_engine.protocol import AdapterRef
@@ -44,6 +44,7 @@ def desired_of(deployment: Deployment) -> Desired:
         ),
         keep=frozenset(row.engine_name for row in rows if row.leaves_at and row.leaves_at > now),
         drained=drained(deployment),
+        routed=routed(deployment),
         endpoint=deployment.endpoint,
         instance_type=deployment.instance_type,
         min_instances=deployment.min_instances,

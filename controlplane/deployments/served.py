@@ -56,6 +56,12 @@ def drained(deployment: Deployment) -> dict[str, float]:
     }
 
 
+def routed(deployment: Deployment) -> frozenset[str]:
+    """URLs of the base's copies, whoever registered them, and of places that have left of late."""
+    there = Copy.objects.filter(base_model=deployment.base_model_id).values_list("url", flat=True)
+    return frozenset({*there, *deployment.leaving})
+
+
 def is_draining(deployment: Deployment) -> bool:
     """Whether something has just left the routes."""
     return any(_time(at) > timezone.now() for at in deployment.leaving.values())

@@ -96,6 +96,7 @@ class Desired:
         keep: engine names that nothing leads to any more, but whose last requests may still run.
         drained: URLs of places that left the routes so long ago that no new request comes, and the seconds
             since.
+        routed: URLs of copies that routes lead to, or led to in the last two hours.
         retry: what failed may be taken away and made anew.
         tried: causes of updates that were made since a person last asked for something: one whose cause is
             still there was taken back by the target, and is not repeated at once.
@@ -120,6 +121,7 @@ class Desired:
     adapters: tuple[AdapterRef, ...] = ()
     keep: frozenset[str] = frozenset()
     drained: Mapping[str, float] = field(default_factory=dict)
+    routed: frozenset[str] = frozenset()
     endpoint: str = ""
     instance_type: str = ""
     min_instances: int = 1
@@ -220,6 +222,7 @@ class Observation:
         drift: what somebody else changed since, in sentences.
         unscaled: why the target's autoscaler does not follow the policy, while what serves goes on.
         scaled: the latest growths that were the autoscaler's doing, oldest first.
+        running, instances: copies that run, and machines under them, of a target that counts them itself.
         progress: while a rollout is under way, how far it is.
         detail: the provisioner's own, for its `apply` and `remove`.
     """
@@ -235,6 +238,8 @@ class Observation:
     drift: tuple[str, ...] = ()
     unscaled: str = ""
     scaled: tuple[Scaled, ...] = ()
+    running: int | None = None
+    instances: int | None = None
     progress: Progress = field(default_factory=Progress)
     detail: Any = None
 

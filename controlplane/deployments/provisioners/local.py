@@ -48,6 +48,10 @@ _FRESH_SECONDS: Final = 600.0
 """One that ended sooner than this after its start, and was never ready, cannot start."""
 _DRAIN_SECONDS: Final = 20.0
 """A worker's own, unless `--drain-seconds` says other."""
+_HUNG_SECONDS: Final = 240.0
+"""Without an answer for so long after its last requests' time one that serves is taken to hang."""
+_CRASHES: Final = 5
+"""Ends by itself within `_FRESH_SECONDS`, from which on a copy is not started again at once."""
 _LONGEST_SECONDS: Final = 3600.0
 """As long as gateways wait for an answer: what runs longer on a copy that has left the routes is cut."""
 _KILL_SECONDS: Final = 40.0
@@ -149,6 +153,8 @@ class LocalProvisioner:
         for copy in copies:
             if not self._is_wanted(copy, seen) and copy.url not in served and self._may_end(copy):
                 yield from self._stop(copy, "no longer wanted")
+            elif copy.silent and self._desired.drained.get(copy.url, 0.0) > _HUNG_SECONDS:
+                yield from self._stop(copy, "it hangs: it has not answered for minutes")
 
     def remove(self, seen: Observation) -> Iterator[Step]:
         for copy in seen.detail:
@@ -198,7 +204,8 @@ class LocalProvisioner:
             return True
         since = self._desired.drained.get(copy.url)
         if since is None:
-            return False
+            # Not long enough out of the routes, or ready only when it was not wanted any more.
+            return copy.url not in self._desired.routed and self._pending(copy) == 0
         return since > _LONGEST_SECONDS or self._pending(copy) == 0
 
     def _pending(self, copy: WorkerCopy) -> int | None:
@@ -243,8 +250,13 @@ class LocalProvisioner:
         return [number for number in range(self._fresh) if number not in there]
 
     def _dead(self, copies: tuple[WorkerCopy, ...]) -> list[int]:
-        """Of the absent ones those that ended while they started, by themselves."""
-        return [number for number in self._absent(copies) if self._ended_early(self._name(number))]
+        """Of the absent ones those that ended by themselves: while they started, or too often."""
+        gone = [(number, self._name(number)) for number in self._absent(copies)]
+        return [number for number, name in gone if self._ended_early(name) or self._crashes(name) >= _CRASHES]
+
+    def _crashes(self, name: str) -> int:
+        """How often an absent copy of this name has ended by itself of late, this time too."""
+        return self._marks.crashes(name, within=_FRESH_SECONDS) + self._marks.has_crashed(name)
 
     def _ended_early(self, name: str) -> bool:
         started = self._marks.age(name, Mark.STARTED)
@@ -262,16 +274,19 @@ class LocalProvisioner:
             return ""
         for number in self._absent(copies):
             name = self._name(number)
-            ready, stopping = (self._marks.age(name, mark) for mark in (Mark.READY, Mark.STOPPING))
-            if ready is not None and stopping is None and ready < time.time() - self._turn.began:
+            ready = self._marks.age(name, Mark.READY)
+            if ready is not None and self._marks.has_crashed(name) and ready < time.time() - self._turn.began:
                 tail = self._marks.log_tail(name)
                 return f"copy {number + 1} ended while it served. {self._marks.log(name)} ends:\n{tail}"
         return ""
 
     def _died(self, number: int) -> str:
         name = self._name(number)
+        when = (
+            "while it started" if self._ended_early(name) else f"{self._crashes(name)} times in ten minutes"
+        )
         return (
-            f"copy {number + 1} ended while it started: mend that and retry. {self._marks.log(name)} ends:\n"
+            f"copy {number + 1} ended {when}: mend that and retry. {self._marks.log(name)} ends:\n"
             f"{self._marks.log_tail(name)}"
         )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 _TAIL_BYTES: Final = 1500
+_CRASHES_KEPT: Final = 100
 
 
 class Mark(StrEnum):
@@ -35,8 +36,23 @@ class Marks:
         except FileNotFoundError:
             return None
 
+    def has_crashed(self, name: str) -> bool:
+        """Of a copy that is not there: whether it has served, and nobody asked it to end."""
+        return self.age(name, Mark.READY) is not None and self.age(name, Mark.STOPPING) is None
+
+    def crashes(self, name: str, *, within: float) -> int:
+        """How many of this name were cleared away after they had crashed, in so many seconds."""
+        try:
+            moments = self._log_of_crashes(name).read_text().split()
+        except FileNotFoundError:
+            return 0
+        return sum(float(at) > time.time() - within for at in moments[-_CRASHES_KEPT:])
+
     def clear(self, name: str) -> None:
-        """Forgets the copy before this one of the same name."""
+        """Forgets the copy before this one of the same name, but that it crashed."""
+        if self.has_crashed(name):
+            with self._log_of_crashes(name).open("a") as file:
+                file.write(f"{time.time():.0f}\n")
         for mark in Mark:
             self._path(name, mark).unlink(missing_ok=True)
 
@@ -58,6 +74,9 @@ class Marks:
     def remove_all(self) -> None:
         """Takes the folder away, with logs and adapters' files."""
         shutil.rmtree(self._folder)
+
+    def _log_of_crashes(self, name: str) -> Path:
+        return self._folder / f"{name}.crashes"
 
     def _path(self, name: str, mark: Mark) -> Path:
         return self._folder / f"{name}.{mark}"

@@ -196,6 +196,76 @@ def test_one_that_hangs_is_asked_to_end_once_and_then_ended(tiny: BaseModel, loc
     assert not (local_root / "deployments" / "tiny").exists()
 
 
+def test_one_that_hangs_while_it_serves_is_replaced(tiny: BaseModel, local_root: Path) -> None:
+    deployment = drive(deploy(tiny), serving, pause=wait)
+    (hung,) = workers(local_root)
+    os.kill(hung.pid, signal.SIGSTOP)
+    try:
+        deployment_reconcile(deployment_id=deployment.pk)
+        deployment.copies.update(silent_since=timezone.now() - PATIENCE)
+        deployment_reconcile(deployment_id=deployment.pk)
+        deployment_reconcile(deployment_id=deployment.pk)
+        assert published(tiny) == set()
+        assert not deployment.steps.filter(action="stop_worker").exists(), "it may come back"
+        deployment.refresh_from_db()
+        ((url, _),) = deployment.leaving.items()
+        long_ago = (timezone.now() - timedelta(seconds=241)).isoformat()
+        Deployment.objects.filter(pk=deployment.pk).update(leaving={url: long_ago})
+        deployment_reconcile(deployment_id=deployment.pk)
+        (step,) = deployment.steps.filter(action="stop_worker")
+        assert step.cause == "it hangs: it has not answered for minutes"
+        (mark,) = (local_root / "deployments" / "tiny").glob("*.stopping")
+        os.utime(mark, (time.time() - 61, time.time() - 61))
+        drive(deployment, serving, pause=wait)
+    finally:
+        end(hung.pid, at_once=True)
+    (fresh,) = workers(local_root)
+    assert fresh.pid != hung.pid
+    assert published(tiny) == {f"http://127.0.0.1:{fresh.option('--port')}"}
+
+
+def test_one_that_ends_again_and_again_is_not_started_at_each_look(tiny: BaseModel, local_root: Path) -> None:
+    deployment = drive(deploy(tiny), serving, pause=wait)
+    (folder,) = (path.parent for path in (local_root / "deployments" / "tiny").glob("*.ready"))
+    name = next(folder.glob("*.ready")).stem
+    (folder / f"{name}.crashes").write_text("1\n" * 9 + f"{time.time() - 100:.0f}\n" * 3)
+    os.kill(workers(local_root)[0].pid, signal.SIGKILL)
+    drive(deployment, lambda row: not serving(row), pause=wait)
+    drive(deployment, serving, pause=wait)
+    assert deployment.steps.filter(action="start_worker").count() == 2, "four of late; nine long ago"
+    os.kill(workers(local_root)[0].pid, signal.SIGKILL)
+    drive(deployment, lambda row: row.status == Deployment.Status.FAILED, pause=wait)
+    assert "copy 1 ended 5 times in ten minutes: mend that and retry" in deployment.reason
+    deployment_reconcile(deployment_id=deployment.pk)
+    assert deployment.steps.filter(action="start_worker").count() == 2, "and waits"
+    deployment_retry(deployment=deployment)
+    drive(deployment, serving, pause=wait)
+    assert deployment.steps.filter(action="start_worker").count() == 3
+
+
+def test_one_that_is_ready_when_it_is_not_wanted_any_more_ends(tiny: BaseModel, local_root: Path) -> None:
+    deployment = drive(deploy(tiny), serving, pause=wait)
+    deployment_update(deployment=deployment, min_copies=2)
+    deployment_reconcile(deployment_id=deployment.pk)
+    late = next(item for item in workers(local_root) if item.option("--adapter-cache-dir").endswith("-1"))
+    url = f"http://127.0.0.1:{late.option('--port')}"
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not _answers(url):
+        time.sleep(0.1)
+    deployment_update(deployment=deployment, min_copies=1)
+    drive(deployment, lambda row: serving(row) and len(workers(local_root)) == 1, pause=wait)
+    assert url not in published(tiny)
+    (step,) = deployment.steps.filter(action="stop_worker")
+    assert step.cause == "no longer wanted"
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/ping", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
 def test_a_stream_longer_than_every_drain_is_not_cut(tiny: BaseModel, local_root: Path) -> None:
     environment = ENVIRONMENT | {"GRAFTWORK_WORKER_FLAG_DRAIN_SECONDS": "0"}
     deployment = drive(deploy(tiny, min_copies=2, environment=environment), serving, pause=wait)
