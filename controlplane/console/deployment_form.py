@@ -14,7 +14,9 @@ from controlplane.errors import InvalidInputError
 
 _NUMBERS: Final = ("min_copies", "max_copies", "min_instances", "max_instances")
 _TEXTS: Final = ("instance_type", "image", "image_family", "adapter_scope")
-FIELDS: Final = ("name", "target", "base_model", "hosting", "endpoint", *_NUMBERS, *_TEXTS)
+COMPUTE: Final = ("compute-accelerators", "compute-cpus", "compute-memory_mb")
+"""What one copy takes, by hand: of instance types whose size is not known, and checkpoints without shapes."""
+FIELDS: Final = ("name", "target", "base_model", "hosting", "endpoint", *_NUMBERS, *_TEXTS, *COMPUTE)
 """What a form may send, beside OPTIONS."""
 _CHOICES: Final = {"max_lora_rank": tuple(map(str, RANKS)), "dtype": DTYPES, "quantize": QUANTIZE}
 
@@ -58,7 +60,12 @@ def desired_values(values: Mapping[str, str]) -> dict[str, Any]:
     options = {
         field.name: _option(field, text) for key, field in OPTIONS.items() if (text := values.get(key))
     }
-    return found | ({"options": options} if options else {})
+    compute = {
+        name.removeprefix("compute-"): _number(text, name.replace("-", "."))
+        for name in COMPUTE
+        if (text := values.get(name))
+    }
+    return found | ({"options": options} if options else {}) | ({"compute": compute} if compute else {})
 
 
 def _option(field: OptionField, text: str) -> Any:

@@ -63,6 +63,11 @@ def _copies(deployment: Deployment) -> Compared:
     return Compared("copies", wanted, seen, Verdict.SAME if same else Verdict.DIFFERS)
 
 
+def copies_there(deployment: Deployment) -> int:
+    """How many serve, as the last look saw it; at SageMaker one row of the routes stands for all."""
+    return _running(deployment.resources)[0]
+
+
 def _bounds(deployment: Deployment) -> tuple[int, int]:
     """(fewest, most) copies that are to be there now."""
     if not deployment.is_wanted:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
+from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family, Image
 from controlplane.deployments.containers.options import LmiOptions, worker_options_check
 from controlplane.deployments.desired import requirements_of
 from controlplane.deployments.models import Deployment, Target
@@ -118,7 +118,7 @@ def deployment_update(*, deployment: Deployment, **values: Any) -> Deployment:
     row.save(update_fields=fields)
     told = ", ".join(f"{field}: {before[field]} -> {getattr(row, field)}" for field in changed)
     step_add(row, "update", row.name, told)
-    if policy is None and "min_copies" in changed and row.target.kind == Target.Kind.LOCAL:
+    if policy is None and "min_copies" in changed and row.target.kind != Target.Kind.OPENAI_HTTP:
         _grown_by_hand(row, before=int(before["min_copies"]))
     if policy is not None and "min_copies" in changed:
         base_publish(row.base_model)  # whether requests may be held depends on it
@@ -188,6 +188,11 @@ def _grown_by_hand(row: Deployment, *, before: int) -> None:
     if row.min_copies < before:
         scale_ups_overtake(deployment=row, at=now)
         return
+    if row.target.kind == Target.Kind.SAGEMAKER:
+        # There more than the fewest may run already.
+        before = max([before, *(int(item.get("has", {}).get("copies", 0)) for item in row.resources)])
+        if row.min_copies <= before:
+            return
     scale_up_begin(
         deployment=row, before=before, after=row.min_copies, cause=f"asked for by {actor_name()}",
         began=now, decided=now,
@@ -248,6 +253,10 @@ def _check_variant(deployment: Deployment) -> None:
 def _check_sagemaker(deployment: Deployment) -> None:
     image = Image.of(deployment.image or DEFAULT_IMAGE, family=deployment.image_family)
     deployment.image, deployment.image_family = image.name, image.family.value
+    if (region := deployment.target.region) in image.absent:
+        others = ", ".join(item.name for item in IMAGES.values() if region not in item.absent)
+        text = f"AWS does not publish {image.name} in {region}: give an image's address, or one of {others}"
+        raise InvalidInputError(text, field="image")
     options = LmiOptions.of(deployment.options, image, fused=deployment.hosting == Hosting.FUSED)
     if image.family is Family.WORKER:
         worker_options_check(options, checkpoint=deployment.base_model.source)

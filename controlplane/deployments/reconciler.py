@@ -25,7 +25,7 @@ from controlplane.audit.services import audit_record
 from controlplane.deployments.desired import desired_of, endpoint_is_shared
 from controlplane.deployments.leases import Lease, LeaseLostError
 from controlplane.deployments.models import AdapterRule, Deployment, DeploymentStep, Placement, Target
-from controlplane.deployments.phases.recorder import scale_ups_observe
+from controlplane.deployments.phases.recorder import open_ones, scale_ups_observe
 from controlplane.deployments.placement.keeper import Kept, rules_keep
 from controlplane.deployments.placements import drain_time, placements_settle, placements_sync
 from controlplane.deployments.provisioners import provisioner_of
@@ -52,11 +52,15 @@ MAX_RUN_SECONDS: Final = 30.0
 _DECISIONS: Final = 5
 """Of a rollout's in one run."""
 POLL: Final = timedelta(seconds=2)
+GROWTH: Final = timedelta(seconds=5)
+"""While SageMaker grows: when a machine came is told by looks alone."""
 CHECK: Final = timedelta(seconds=60)
 """How often what serves is compared with what is wanted."""
 RETRY: Final = timedelta(minutes=5)
 """After that what failed is made anew."""
 _FIRST_BACKOFF, _MAX_BACKOFF = 2.0, 120.0
+_TOLD_AT: Final = 3
+"""Looks in a row that were refused, from which on what serves is degraded."""
 
 Make = Callable[..., Provisioner]
 
@@ -136,7 +140,7 @@ class _Run:
             seen = provisioner.observe()
             self._serve(deployment, seen.places)
         placements_settle(deployment=deployment, seen=seen.adapters)
-        scale_ups_observe(deployment=deployment, scaled=seen.scaled)
+        scale_ups_observe(deployment=deployment, seen=seen)
         kept = rules_keep(deployment=deployment, renew=self.lease.renew)
         if held is not None:
             raise held
@@ -236,6 +240,8 @@ class _Run:
             wait = min(wait, drain_time())
         if kept.within is not None:
             wait = min(wait, kept.within)
+        if seen.instances is not None and open_ones(deployment).exists():
+            wait = min(wait, GROWTH)
         retry_at = _retry_at(deployment, now) if seen.failed or broken else None
         if status in (Status.FAILED, Status.DEGRADED) and (was, deployment.reason) != (status, reason):
             step_add(deployment, "look", "", reason, Outcome.FAILED if seen.failed else Outcome.NOTED)
@@ -254,9 +260,12 @@ class _Run:
             wait = min(wait, drain_time())
         status = Status.REMOVING if not deployment.is_wanted else deployment.status
         if deployment.is_wanted and not error.passing:
-            status = Status.FAILED
+            status = Status.DEGRADED if deployment.copies.exists() else Status.FAILED
         elif deployment.is_wanted and deployment.status == Status.PENDING:
             status = Status.WORKING
+        elif deployment.is_wanted and deployment.status == Status.SERVING and failures >= _TOLD_AT:
+            # A call that is refused once passes by itself; a quota, or credentials, do not.
+            status = Status.DEGRADED
         now = timezone.now()
         retry_at = deployment.retry_at if error.passing else _retry_at(deployment, now)
         times = _times(deployment, now + wait, retry_at)

@@ -36,6 +36,7 @@ UNRECORDED = {
     "controlplane.deployments.placement.keeper.rules_keep": "follows rules that are recorded; steps tell it",
     "controlplane.deployments.placements.placements_settle": "what was seen of adapters in a target",
     "controlplane.deployments.placements.placements_sync": "follows from changes of routes that are recorded",
+    "controlplane.deployments.phases.machines.machines_seen": "what was seen in a target",
     "controlplane.deployments.phases.recorder.scale_up_begin": "what a task did; a step tells it",
     "controlplane.deployments.phases.recorder.scale_ups_observe": "what was seen in a target",
     "controlplane.deployments.scaling.controller.scale": "a task's, by a recorded policy; a step tells it",

@@ -13,11 +13,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
-from controlplane.console.deployment_form import FIELDS, OPTIONS, desired_values
+from controlplane.console.deployment_form import COMPUTE, FIELDS, OPTIONS, desired_values
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.scaling_form import form_values, policy_values
-from controlplane.deployments.compared import compared
+from controlplane.deployments.compared import compared, copies_there
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family
 from controlplane.deployments.lifecycle import (
     deployment_create,
@@ -47,6 +47,8 @@ from controlplane.errors import ControlPlaneError
 from controlplane.rollouts.sides import rollout_sides
 
 _SHOWN: Final = 50
+_STEPS: Final = 20
+"""The forms stand below them."""
 _SCALE_UPS: Final = 10
 _TARGET_FIELDS: Final = (
     "name", "kind", "region", "endpoint_url", "role_arn", "assume_role_arn", "store", "host", "address",
@@ -57,7 +59,8 @@ _TARGET_FIELDS: Final = (
 @staff_page
 def index(request: HttpRequest) -> HttpResponse:
     """Every deployment, and how it is with it."""
-    return render(request, "console/deployments/index.html", {"deployments": deployment_list()})
+    rows = [(deployment, copies_there(deployment)) for deployment in deployment_list()]
+    return render(request, "console/deployments/index.html", {"deployments": rows})
 
 
 @require_http_methods(["GET", "POST"])
@@ -81,13 +84,16 @@ def new(request: HttpRequest) -> HttpResponse:
         else:
             return redirect("console:staff-deployment", deployment=deployment.name)
     named = {*FIELDS, *OPTIONS}
-    unplaced = [text for field, text in errors.items() if field.replace(".", "-") not in named]
+    errors = {field.replace(".", "-"): text for field, text in errors.items()}
+    unplaced = [text for field, text in errors.items() if field not in named]
     context = {
-        "values": values, "errors": {field.replace(".", "-"): text for field, text in errors.items()},
+        "values": values, "errors": errors, "compute": [values[name] for name in COMPUTE],
+        "compute_errors": [errors.get(name, "") for name in COMPUTE],
         "form_error": " ".join(unplaced), "targets": Target.objects.order_by("name"),
         "bases": BaseModel.objects.order_by("name"), "hostings": Deployment.Hosting.choices,
         "scopes": Deployment.Scope.choices, "images": IMAGES.values(), "default_image": DEFAULT_IMAGE,
-        "families": list(Family), "instances": INSTANCES.values(), "options": OPTIONS.values(),
+        "families": list(Family), "instances": INSTANCES.values(),
+        "options": [(option, values[option.field]) for option in OPTIONS.values()],
     }  # fmt: skip
     return render(request, "console/deployments/new.html", context, status=422 if errors else 200)
 
@@ -220,7 +226,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
         "deployment": deployment,
         "busy": not deployment.is_settled or rolling is not None or placing or forecast is not None,
         "tone": _TONES.get(Deployment.Status(deployment.status), "info"),
-        "steps": step_list(deployment=deployment)[:_SHOWN],
+        "steps": step_list(deployment=deployment)[:_STEPS],
         "placements": placements[:_SHOWN],
         "rules": rules,
         "placed": placements.count(),

@@ -26,7 +26,7 @@ class ScaleUpSerializer(serializers.ModelSerializer[ScaleUp]):
         child=serializers.FloatField(),
         source="phases_in_order",
         help_text="Seconds by phase: detect, provision, image, weights, runtime, traffic; `copy` is what "
-        "cannot be told apart.",
+        "cannot be told apart, a machine among it unless `provision` stands beside it.",
     )
 
     class Meta:

@@ -65,9 +65,19 @@ def forecast_of(deployment: Deployment, *, now: dt.datetime | None = None) -> Fo
 
 
 def _expected(deployment: Deployment, row: ScaleUp) -> Prediction | None:
-    """Of SageMaker it is not known here whether running instances have room: the slower case is told."""
-    cases = predictions_of(deployment, copies=max(1, row.copies_after - row.copies_before))
-    if deployment.target.kind == Target.Kind.SAGEMAKER and deployment.image:
-        cached = image_is_cached(deployment.image, family=deployment.image_family)
-        cases = [item for item in cases if item.cached == cached]
+    """The slower case, but where running instances are known to have room."""
+    more = max(1, row.copies_after - row.copies_before)
+    cases = predictions_of(deployment, copies=more)
+    if deployment.target.kind == Target.Kind.SAGEMAKER:
+        if deployment.image:
+            cached = image_is_cached(deployment.image, family=deployment.image_family)
+            cases = [item for item in cases if item.cached == cached]
+        if _has_room(deployment, row):
+            cases = [item for item in cases if not item.new_instances]
     return max(cases, key=lambda item: item.seconds, default=None)
+
+
+def _has_room(deployment: Deployment, row: ScaleUp) -> bool:
+    """Whether as many copies fit on the instances that there were; of a shared endpoint it is not known."""
+    each = int(deployment.compute.get("copies_per_instance") or 0)
+    return bool(row.machines) and row.copies_after <= row.machines["before"] * each

@@ -13,7 +13,11 @@ class ScaleUp(models.Model):
     Attributes:
         event: what the one who scaled calls it: of ours the time, of AWS the activity's id.
         began_at: the first sign; decided_at: when more were asked for; ended_at: null while it goes on.
-        phases: seconds by phase; under `copy` what cannot be told apart.
+        phases: seconds by phase; under `copy` what cannot be told apart, the machine among it unless
+            `provision` stands beside it.
+        image: of its copies; "" where they have none.
+        machines: of a target that tells how many it has: `before` the growth, `most` of them since, and `at`
+            which moment those were first seen; empty where the number before is not known.
         outcome: "" while it goes on; done, or overtaken by another change.
     """
 
@@ -30,6 +34,8 @@ class ScaleUp(models.Model):
     decided_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
     phases = models.JSONField(default=dict, blank=True)
+    image = models.CharField(max_length=400, blank=True, default="", db_default="")
+    machines = models.JSONField(default=dict, blank=True, db_default=models.Value({}, models.JSONField()))
     outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
 
     class Meta:

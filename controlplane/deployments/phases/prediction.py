@@ -17,6 +17,8 @@ from typing import Final
 PHASES: Final = ("detect", "provision", "image", "weights", "runtime", "traffic")
 """In their order: seeing the need; a machine, or a process, for it; the program on it; the model's weights in
 memory; the first step and the server; the first request that may come."""
+GROWTH_PHASES: Final = ("detect", "provision", "copy")
+"""What can be told apart of a growth at SageMaker, as in AWS's own published trials."""
 FEWEST: Final = 3
 """Measured scale-ups of one's own, from which on they are better than somebody else's."""
 
@@ -93,6 +95,20 @@ def predict(
         "traffic": timings.traffic,
     }
     return Prediction(copies, cached, -(-beyond // max(1, per_instance)), phases, timings.basis)
+
+
+def predict_growth(
+    rows: Sequence[Mapping[str, float]], *, copies: int, new_instances: int, basis: str
+) -> Prediction:
+    """As growths that parted into the need, machines and the rest have gone: by phase, medians.
+
+    Raises:
+        ValueError: there is nothing to learn from.
+    """
+    if not rows:
+        raise ValueError("no growth was measured")
+    phases = {name: statistics.median(row.get(name, 0.0) for row in rows) for name in GROWTH_PHASES}
+    return Prediction(copies, True, new_instances, phases, basis)
 
 
 def held_out_errors(rounds: Sequence[Mapping[str, float]]) -> list[float]:

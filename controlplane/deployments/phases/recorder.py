@@ -1,22 +1,30 @@
 """Writes scale-ups down: opened when more copies are asked for, closed when they serve, with their phases.
 
 Of workers on a host the phases are put together from three clocks that agree, being one machine's: the
-controller's decision, the reconciler's step that started the process, and the worker's own account.
+controller's decision, the reconciler's step that started the process, and the worker's own account. At
+SageMaker they are told apart by looks (`phases.machines`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import httpx
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.models import Copy, Deployment, Target
+from controlplane.deployments.phases.machines import (
+    growth_phases,
+    machines_first,
+    machines_seen,
+    machines_told,
+)
 from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.prediction import of_startup
-from controlplane.deployments.provisioners.base import Scaled
+from controlplane.deployments.provisioners.base import Observation, Scaled
 from controlplane.http.tls import tls_context
 
 _ANSWER_SECONDS: Final = 1.0
@@ -32,25 +40,44 @@ def scale_up_begin(
     scale_ups_overtake(deployment=deployment, at=decided)
     return ScaleUp.objects.create(
         deployment=deployment, event=decided.isoformat(), copies_before=before, copies_after=after,
-        cause=cause, began_at=min(began, decided), decided_at=decided,
+        cause=cause, began_at=min(began, decided), decided_at=decided, image=deployment.image,
+        machines=machines_first(deployment, decided=decided, instances=machines_told(deployment)),
     )  # fmt: skip
 
 
-def scale_ups_observe(*, deployment: Deployment, scaled: Sequence[Scaled]) -> None:
-    """Closes what has come about, as of this look.
-
-    Args:
-        scaled: what the target's own autoscaler has done.
-    """
+def scale_ups_observe(*, deployment: Deployment, seen: Observation) -> None:
+    """Opens what the target's own autoscaler has begun, and closes what has come about, as of this look."""
+    for item in seen.scaled:
+        _opened(deployment, item, seen)
+    told = {item.event: item for item in seen.scaled}
     for row in open_ones(deployment):
-        copies = list(Copy.objects.filter(deployment=deployment).order_by("created_at"))
-        if len(copies) >= row.copies_after:
-            _close(row, copies[-1], _phases(row, copies[row.copies_before :]))
-        elif timezone.now() - row.decided_at > _LONGEST:
+        if deployment.target.kind == Target.Kind.SAGEMAKER:
+            _followed(row, told.get(row.event), seen)
+        else:
+            _counted(row, deployment)
+        if row.ended_at is None and timezone.now() - row.decided_at > _LONGEST:
             row.outcome, row.ended_at = ScaleUp.Outcome.OVERTAKEN, timezone.now()
             row.save(update_fields=["outcome", "ended_at"])
-    for item in scaled:
-        _observed(deployment, item)
+
+
+def _counted(row: ScaleUp, deployment: Deployment) -> None:
+    """On a host each copy is a row of its own in the routes."""
+    copies = list(Copy.objects.filter(deployment=deployment).order_by("created_at"))
+    if len(copies) >= row.copies_after:
+        _close(row, copies[-1].created_at, _phases(row, copies[row.copies_before :]))
+
+
+def _followed(row: ScaleUp, activity: Scaled | None, seen: Observation) -> None:
+    """At SageMaker one row stands for all copies: it is told when the autoscaler says so, or, where somebody
+    asked by hand, when as many run."""
+    now = timezone.now()
+    machines_seen(row, instances=seen.instances, at=now)
+    if activity is not None:
+        ended = activity.ended
+    else:
+        ended = now if seen.running is not None and seen.running >= row.copies_after else None
+    if ended is not None:
+        _close(row, ended, growth_phases(row, ended=ended))
 
 
 def scale_ups_overtake(*, deployment: Deployment, at: datetime) -> None:
@@ -58,14 +85,14 @@ def scale_ups_overtake(*, deployment: Deployment, at: datetime) -> None:
     open_ones(deployment).update(outcome=ScaleUp.Outcome.OVERTAKEN, ended_at=at)
 
 
-def open_ones(deployment: Deployment) -> Any:
+def open_ones(deployment: Deployment) -> QuerySet[ScaleUp]:
     """Those that go on."""
     return ScaleUp.objects.filter(deployment=deployment, ended_at=None)
 
 
-def _close(row: ScaleUp, last: Copy, phases: Mapping[str, float]) -> None:
+def _close(row: ScaleUp, ended: datetime, phases: Mapping[str, float]) -> None:
     row.phases, row.outcome = dict(phases), ScaleUp.Outcome.DONE
-    row.ended_at = max(last.created_at, row.decided_at)
+    row.ended_at = max(ended, row.decided_at)
     row.save(update_fields=["phases", "outcome", "ended_at"])
     _prune(row.deployment_id)
 
@@ -104,26 +131,18 @@ def _startup(url: str) -> dict[str, float]:
         return {}
 
 
-def _observed(deployment: Deployment, item: Scaled) -> None:
-    phases = {"detect": item.detect}
-    if item.ended is not None:
-        phases["copy"] = _seconds(item.ended - item.decided)
-    outcome = ScaleUp.Outcome.DONE if item.ended else ""
-    row, is_new = ScaleUp.objects.get_or_create(
+def _opened(deployment: Deployment, item: Scaled, seen: Observation) -> None:
+    """Written down once, by its name at the autoscaler; it ends as any other."""
+    ScaleUp.objects.get_or_create(
         deployment=deployment,
         event=item.event,
         defaults={
             "copies_before": item.before, "copies_after": item.after, "cause": item.cause,
             "began_at": item.decided - timedelta(seconds=item.detect), "decided_at": item.decided,
-            "ended_at": item.ended, "phases": phases,
-            "outcome": outcome,
+            "phases": {"detect": item.detect}, "image": deployment.image,
+            "machines": machines_first(deployment, decided=item.decided, instances=seen.instances),
         },
     )  # fmt: skip
-    if is_new:
-        _prune(deployment.pk)
-    elif row.ended_at is None and item.ended is not None:
-        row.ended_at, row.phases, row.outcome = item.ended, phases, outcome
-        row.save(update_fields=["ended_at", "phases", "outcome"])
 
 
 def _seconds(span: timedelta) -> float:

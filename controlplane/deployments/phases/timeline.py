@@ -23,6 +23,8 @@ _NAMES: Final = {
     "traffic": gettext_lazy("traffic"),
     "copy": gettext_lazy("machine, image, weights and runtime"),
 }
+_BESIDE_MACHINE: Final = gettext_lazy("image, weights and runtime")
+"""What is left of a copy where its machine stands beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def bars_of(phases: Mapping[str, float], *, longest: float) -> tuple[Bar, ...]:
         if not seconds:
             continue
         width = WIDTH * seconds / longest if longest else 0.0
-        bars.append(Bar(name, str(_NAMES[name]), seconds, round(x, 2), round(width, 2)))
+        told = _BESIDE_MACHINE if name == "copy" and "provision" in phases else _NAMES[name]
+        bars.append(Bar(name, str(told), seconds, round(x, 2), round(width, 2)))
         x += width
     return tuple(bars)
 

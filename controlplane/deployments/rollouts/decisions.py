@@ -130,7 +130,7 @@ def _waits_for(rollout: DeploymentRollout, stage: Stage, seconds: float, *, judg
         return ""
     due = rollout.ready_at + timedelta(seconds=seconds)
     if (left := due - timezone.now()) > timedelta(0):
-        return f"alarms are watched for {int(left.total_seconds()) + 1} s more"
+        return f"alarms and usage are watched for {int(left.total_seconds()) + 1} s more"
     if judged and (rollout.judged_at is None or rollout.judged_at < due):
         return "usage of this step is being judged"
     return ""

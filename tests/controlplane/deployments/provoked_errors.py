@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,12 +95,15 @@ def of_service(service: str, operation: str, code: str, message: str = "", **arg
     return provoke
 
 
-def of_store(code: str, message: str = "", status: int = 400) -> Any:
+def bucket_is_gone(world: World) -> None:
+    Store(world.own, world.target(), beat=lambda: None).put("adapters/x", io.BytesIO(b"x"))
+
+
+def of_store(code: str, message: str, status: int = 400) -> Any:
     """S3 refuses a list so."""
 
     def provoke(world: World) -> None:
-        if code:
-            world.refuses("s3", code, message, status)
+        world.refuses("s3", code, message, status)
         Store(world.own, world.target(), beat=lambda: None).keys("adapters/x")
 
     return provoke
@@ -331,7 +335,7 @@ CASES: list[tuple[Callable[[World], None], str, bool]] = [
     (of_role("IDPRejectedClaim", "no"), "Where the control plane's AWS credentials come from", True),
     (file_is_archived, "The file is archived (S3 Glacier), where nothing can be read: restore it", False),
     (of_store("KMS.DisabledException", "the key is disabled"), "The KMS key of the bucket cannot be", False),
-    (of_store(""), "The bucket of the target's store does not exist: make it in", False),
+    (bucket_is_gone, "The bucket of the target's store does not exist: make it in", False),
     (
         of_store("IllegalLocationConstraintException", "The eu-west-1 location constraint is incompatible"),
         "The bucket of the target's store is in another region: use one in the target's.",

@@ -177,6 +177,17 @@ def test_pages_create_show_change_and_remove(staff: Client, cloud: Target, tiny:
     wrong = staff.post("/staff/deployments/new", form | {"instance_type": "ml.z1.large"})
     assert wrong.status_code == 422
     assert "give compute requirements by hand" in wrong.content.decode()
+    assert 'name="options-max_loras" maxlength="40" placeholder="4" value="8"' in wrong.content.decode()
+    assert "<option selected>true</option>" in wrong.content.decode()
+    by_hand = {"instance_type": "ml.z1.large", "name": "own", "compute-cpus": "2", "compute-memory_mb": "64"}
+    short = staff.post("/staff/deployments/new", form | by_hand).content.decode()
+    assert 'id="error-compute-memory_mb"' in short
+    assert "compute.memory_mb must be at least 128" in short
+    answer = staff.post("/staff/deployments/new", form | by_hand | {"compute-memory_mb": "4096"})
+    assert answer.status_code == 302
+    own = Deployment.objects.get(name="own")
+    assert own.compute == {"cpus": 2, "memory_mb": 4096}
+    own.delete()
     bad_number = staff.post("/staff/deployments/new", form | {"options-max_loras": "many"})
     assert "give a whole number" in bad_number.content.decode()
     answer = staff.post("/staff/deployments/new", form)
@@ -197,6 +208,31 @@ def test_pages_create_show_change_and_remove(staff: Client, cloud: Target, tiny:
     assert "removing" in staff.get("/staff/deployments/").content.decode().lower()
     orphan(deployment)
     assert staff.get("/staff/deployments/llama/status").status_code == 200
+
+
+def test_an_image_that_a_region_lacks_is_refused(staff: Client, tiny: BaseModel) -> None:
+    target_create(name="cloud", **CLOUD | {"region": "eu-central-2"})
+    answer = create(staff, tiny, image="triton-24.09", hosting="fused")
+    assert answer.status_code == 400
+    (error,) = answer.json()["errors"]
+    assert error["attr"] == "image"
+    assert "AWS does not publish triton-24.09 in eu-central-2" in error["detail"]
+    assert "triton-25.09" in error["detail"]
+    assert create(staff, tiny, image="triton-25.09", hosting="fused").status_code == 201
+
+
+def test_the_list_tells_copies_that_serve(staff: Client, cloud: Target, tiny: BaseModel) -> None:
+    """At SageMaker one row of the routes stands for all of them."""
+    deployment = deployment_create(
+        name="llama", target=cloud, base_model=tiny, instance_type="ml.g6e.2xlarge", max_copies=9
+    )
+    deployment.resources = [
+        {"kind": "endpoint", "name": "gw-llama", "state": "ready", "has": {"instances": "4"}},
+        {"kind": "base component", "name": "gw-llama", "state": "ready", "has": {"copies": "7"}},
+    ]
+    deployment.save()
+    assert 'data-label="Copies">7</td>' in staff.get("/staff/deployments/").content.decode()
+    assert "4 instances" in staff.get("/staff/deployments/llama/").content.decode()
 
 
 def test_pages_of_targets(staff: Client) -> None:

@@ -17,6 +17,7 @@ from controlplane.deployments.models import Copy, Deployment, Placement
 from controlplane.deployments.phases.forecast import forecast_of
 from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.recorder import scale_ups_observe
+from controlplane.deployments.provisioners.base import Observation
 from controlplane.deployments.targets import target_create
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.test_api import CLOUD
@@ -161,7 +162,7 @@ def test_a_growth_stands_against_its_forecast(staff: Client, local: Deployment, 
             id=f"copy-{number}", url=f"http://127.0.0.1:{number + 1}", base_model=tiny, kind="worker",
             deployment=local,
         )  # fmt: skip
-    scale_ups_observe(deployment=local, scaled=())
+    scale_ups_observe(deployment=local, seen=Observation())
     assert forecast_of(local) is None
     assert staff.get(REST).json()["scale_up"] is None
     assert 'data-testid="forecast"' not in staff.get(f"{PAGE}status").text

@@ -29,6 +29,7 @@ from controlplane.deployments.provisioners.base import (
     ThrottledError,
 )
 from controlplane.deployments.reconciler import RETRY, backoff, deployment_reconcile
+from controlplane.deployments.served import places_serve
 from controlplane.deployments.sweep import EXPIRES_S, deployments_sweep
 from controlplane.deployments.targets import target_create
 from controlplane.routes.selectors import route_version
@@ -132,6 +133,23 @@ def test_what_no_patience_helps_fails_at_once_and_is_tried_again_when_told(deplo
     assert deployments_sweep() == 0
     deployment_retry(deployment=deployment)
     assert deployments_sweep() == 1
+
+
+@pytest.mark.parametrize("passing", [True, False])
+def test_what_serves_is_degraded_when_its_target_goes_on_refusing(
+    deployment: Deployment, base_model: BaseModel, passing: bool
+) -> None:
+    places_serve(deployment=deployment, places=[Place("openai_http", "http://127.0.0.1:2")])
+    Deployment.objects.update(status=Deployment.Status.SERVING)
+    target = Failing(ProvisioningError("The credentials have expired: renew them.", passing=passing))
+    told = []
+    for _ in range(3):
+        deployment_reconcile(deployment_id=deployment.pk, make=target)
+        deployment.refresh_from_db()
+        told.append(deployment.status)
+    assert told == (["serving", "serving", "degraded"] if passing else ["degraded"] * 3)
+    assert deployment.reason == "The credentials have expired: renew them."
+    assert deployment.copies.exists(), "what serves goes on"
 
 
 def test_who_has_lost_the_lease_changes_no_route(deployment: Deployment, base_model: BaseModel) -> None:

@@ -12,8 +12,9 @@ from django.utils import timezone
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.containers.caching import CACHED, cached_family, image_is_cached
 from controlplane.deployments.containers.images import IMAGES
-from controlplane.deployments.lifecycle import deployment_create
+from controlplane.deployments.lifecycle import deployment_create, deployment_update
 from controlplane.deployments.models import Copy, Deployment
+from controlplane.deployments.phases.forecast import forecast_of
 from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.prediction import (
     PHASES,
@@ -22,11 +23,12 @@ from controlplane.deployments.phases.prediction import (
     held_out_errors,
     of_startup,
     predict,
+    predict_growth,
 )
 from controlplane.deployments.phases.recorder import scale_up_begin, scale_ups_observe
 from controlplane.deployments.phases.selectors import predictions_of
 from controlplane.deployments.phases.timeline import timelines
-from controlplane.deployments.provisioners.base import Scaled
+from controlplane.deployments.provisioners.base import Observation, Scaled
 from controlplane.deployments.targets import target_create
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.test_api import CLOUD, create
@@ -104,6 +106,8 @@ def test_each_round_is_predicted_from_those_before_it() -> None:
         held_out_errors(rows[:3])
     with pytest.raises(ValueError, match="no start"):
         Timings.measured([], basis="")
+    with pytest.raises(ValueError, match="no growth"):
+        predict_growth([], copies=1, new_instances=0, basis="")
 
 
 def test_every_phase_of_a_worker_has_its_place() -> None:
@@ -179,6 +183,7 @@ def test_own_history_predicts_a_host(staff: Client, local: Deployment) -> None:
         put(local, 10.0 * number, weights=weights, runtime=0.5, detect=1.0)
     (told,) = staff.get("/api/v1/deployments/tiny/prediction").json()["predictions"]
     assert told["seconds"] == 4.5, "medians: one slow start counts for nothing"
+    assert told["new_instances"] == 0
     assert told["basis"] == "the last 3 scale-ups of this deployment"
     page = staff.get("/staff/deployments/tiny/?copies=2").text
     assert 'aria-label="need seen 1.0 s, weights 3.0 s, runtime 0.5 s"' in page
@@ -212,27 +217,124 @@ def test_a_scale_up_ends_with_its_last_copy_or_is_overtaken(local: Deployment, t
     assert first.outcome == "overtaken"
     values: dict[str, Any] = {"base_model": tiny, "kind": "worker", "deployment": local}
     Copy.objects.create(id="copy-1", url="http://127.0.0.1:9", **values)
-    scale_ups_observe(deployment=local, scaled=())
+    scale_ups_observe(deployment=local, seen=Observation())
     second.refresh_from_db()
     assert second.ended_at is None
     Copy.objects.create(id="copy-2", url="http://127.0.0.1:9/2", **values)
-    scale_ups_observe(deployment=local, scaled=())
+    scale_ups_observe(deployment=local, seen=Observation())
     second.refresh_from_db()
     assert second.outcome == "done"
     assert second.phases["detect"] == 2.0
     assert second.phases["copy"] == pytest.approx(10, abs=3), "a worker that does not tell cannot be split"
     old = begin(local, 2, 3, 4000)
-    scale_ups_observe(deployment=local, scaled=())
+    scale_ups_observe(deployment=local, seen=Observation())
     old.refresh_from_db()
     assert old.outcome == "overtaken"
 
 
-def test_a_growth_at_aws_is_written_once_and_only_ended_later(local: Deployment) -> None:
-    began = timezone.now()
-    scale_ups_observe(deployment=local, scaled=[Scaled("e", 1, 3, "alarm", 30.0, began)])
-    scale_ups_observe(
-        deployment=local,
-        scaled=[Scaled("e", 0, 3, "alarm", 30.0, began, began + dt.timedelta(seconds=90))],
-    )
-    row = local.scale_ups.get()
-    assert (row.copies_before, row.outcome, row.phases) == (1, "done", {"detect": 30.0, "copy": 90.0})
+@pytest.fixture
+def cloud(staff: Client, tiny: BaseModel) -> Deployment:
+    """Seen a minute ago, with one instance."""
+    target_create(name="cloud", **CLOUD)
+    assert create(staff, tiny, max_copies=8).status_code == 201
+    deployment = Deployment.objects.get()
+    deployment.observed_at = timezone.now() - dt.timedelta(seconds=60)
+    deployment.resources = [{"kind": "endpoint", "has": {"instances": "1"}}]
+    deployment.compute |= {"copies_per_instance": 2}
+    deployment.save()
+    return deployment
+
+
+def look(deployment: Deployment, *scaled: Scaled, instances: int = 1, running: int = 1) -> ScaleUp:
+    seen = Observation(scaled=scaled, instances=instances, running=running)
+    scale_ups_observe(deployment=deployment, seen=seen)
+    return deployment.scale_ups.get()
+
+
+def test_a_growth_at_aws_is_written_once_and_only_ended_later(cloud: Deployment, tiny: BaseModel) -> None:
+    """Also from none, though one copy in the routes stands for all, and for none as well."""
+    Copy.objects.create(id="copy-1", base_model=tiny, kind="sagemaker", url="", deployment=cloud)
+    began = timezone.now() - dt.timedelta(seconds=30)
+    assert look(cloud, Scaled("e", 0, 1, "alarm", 30.0, began), running=0).outcome == ""
+    ended = Scaled("e", 0, 1, "alarm", 30.0, began, began + dt.timedelta(seconds=90))
+    row = look(cloud, ended)
+    assert (row.copies_before, row.outcome) == (0, "done")
+    assert row.phases == {"detect": 30.0, "provision": 0.0, "copy": 90.0}, "there was room"
+    assert look(cloud, ended).ended_at == row.ended_at
+
+
+def test_a_machine_that_comes_parts_a_growth(cloud: Deployment) -> None:
+    decided = timezone.now() - dt.timedelta(seconds=50)
+    growth = Scaled("e", 1, 3, "alarm", 30.0, decided)
+    look(cloud, growth)
+    look(cloud, growth, instances=2)
+    look(cloud, growth, instances=2)
+    ended = Scaled("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=200))
+    row = look(cloud, ended, instances=2, running=3)
+    assert row.phases["provision"] == pytest.approx(50, abs=2), "when there first were two"
+    assert row.phases["provision"] + row.phases["copy"] == pytest.approx(200)
+    (told,) = timelines([row])
+    assert told.label.startswith("need seen 30.0 s, machine or process 5")
+    assert "image, weights and runtime 1" in told.label
+    assert "machine, image" not in told.label
+
+
+@pytest.mark.parametrize("why", ["more at the first look", "no look before", "a shared endpoint"])
+def test_machines_that_cannot_be_counted_part_nothing(cloud: Deployment, why: str) -> None:
+    decided = timezone.now() - dt.timedelta(seconds=50)
+    if why == "no look before":
+        cloud.observed_at = timezone.now()
+    if why == "a shared endpoint":
+        cloud.endpoint = "shared"
+    growth = Scaled("e", 1, 3, "alarm", 30.0, decided, decided + dt.timedelta(seconds=40))
+    row = look(cloud, growth, instances=2 if why == "more at the first look" else 1, running=3)
+    assert row.phases == {"detect": 30.0, "copy": 40.0}
+    (told,) = timelines([row])
+    assert "machine, image, weights and runtime 40.0 s" in told.label
+
+
+def test_who_asks_by_hand_at_aws_has_a_growth_too(cloud: Deployment) -> None:
+    deployment_update(deployment=cloud, min_copies=1)
+    assert not cloud.scale_ups.exists(), "that many were there"
+    deployment_update(deployment=cloud, min_copies=3)
+    row = look(cloud, running=1)
+    assert (row.copies_before, row.copies_after, row.outcome) == (1, 3, "")
+    assert look(cloud, running=3).phases.keys() == {"detect", "provision", "copy"}
+    assert look(cloud, running=3).outcome == "done"
+    cloud.refresh_from_db()
+    cloud.resources = [{"kind": "base component", "has": {"copies": "6"}}]
+    cloud.save()
+    deployment_update(deployment=cloud, min_copies=5)
+    assert cloud.scale_ups.count() == 1, "more than those run already"
+
+
+def test_own_growths_at_aws_predict_the_next_one(staff: Client, cloud: Deployment) -> None:
+    """Each of the published cases by growths of its own kind; of the other kind of image there are none."""
+    for number, (machine, copy) in enumerate(((0.0, 50.0), (0.0, 60.0), (0.0, 900.0), (200.0, 80.0))):
+        put(cloud, 10.0 * number, detect=30.0, provision=machine, copy=copy)
+    put(cloud, 60, detect=30.0, copy=1.0)
+    cloud.scale_ups.update(image=cloud.image)
+    url = f"/api/v1/deployments/{cloud.name}/prediction?copies=2"
+    found = staff.get(url).json()["predictions"]
+    assert [(item["cached"], item["new_instances"], round(item["seconds"])) for item in found] == [
+        (True, 0, 90), (True, 1, 407), (False, 0, 379), (False, 1, 579),
+    ]  # fmt: skip
+    assert found[0]["basis"] == "the last 3 scale-ups of this deployment on running instances"
+    page = staff.get(f"/staff/deployments/{cloud.name}/").text
+    assert page.count("By the last 3 scale-ups of this deployment on running instances.") == 1
+    assert page.count("By AWS&#x27;s published means") == 1, "each basis where it begins"
+    for number in range(2):
+        put(cloud, 100.0 + number, detect=30.0, provision=210.0, copy=90.0)
+    cloud.scale_ups.update(image=cloud.image)
+    assert round(staff.get(url).json()["predictions"][1]["seconds"]) == 330
+    cloud.scale_ups.update(image="lmi-0.36.0")
+    assert round(staff.get(url).json()["predictions"][0]["seconds"]) == 166, "another image's say nothing"
+
+
+def test_a_forecast_at_aws_knows_of_room(cloud: Deployment) -> None:
+    deployment_update(deployment=cloud, min_copies=2)
+    assert (told := forecast_of(cloud)) is not None
+    assert round(told.prediction.seconds) == 166, "two fit on the instance that there is"
+    deployment_update(deployment=cloud, min_copies=3)
+    assert (told := forecast_of(cloud)) is not None
+    assert round(told.prediction.seconds) == 407

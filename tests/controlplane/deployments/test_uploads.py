@@ -20,15 +20,17 @@ from controlplane.deployments.provisioners.sagemaker.adapters import Adapters
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.seen import Seen
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
-from tests.controlplane.deployments.conftest import Register, drive, removed
+from controlplane.deployments.targets import target_create
+from tests.controlplane.deployments.conftest import Register, drive, removed, serving
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
+    NOTHING,
     credentials,
     deploy,
     pause,
     stand,
     there,
 )
-from tests.sagemaker_local.stand import BUCKET, Stand
+from tests.sagemaker_local.stand import BUCKET, REGION, ROLE, Stand
 
 pytestmark = [
     pytest.mark.django_db,
@@ -56,6 +58,29 @@ def test_uploads_that_were_not_ended_are_given_up(stand: Stand, tiny: BaseModel)
     drive(deployment, removed, pause=pause)
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=BUCKET)
     assert there(stand)["files"] == []
+
+
+def test_whose_bucket_is_gone_is_told_and_can_be_removed(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    register: Register,
+) -> None:
+    register("plain")
+    s3 = stand.client("s3")
+    s3.create_bucket(Bucket="short-lived", CreateBucketConfiguration={"LocationConstraint": REGION})
+    target_create(
+        name="elsewhere", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
+        store="s3://short-lived/graft",
+    )  # fmt: skip
+    deployment = drive(deploy(stand, tiny, into="elsewhere"), serving, pause=pause)
+    kept = s3.list_objects_v2(Bucket="short-lived")["Contents"]
+    s3.delete_objects(Bucket="short-lived", Delete={"Objects": [{"Key": item["Key"]} for item in kept]})
+    s3.delete_bucket(Bucket="short-lived")
+    drive(deployment, lambda row: not serving(row), pause=pause, rounds=5)
+    assert "The bucket of the target's store does not exist: make it" in deployment.reason
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
+    assert there(stand) == NOTHING
 
 
 def test_who_lost_the_lease_stops_in_the_middle_of_a_file(stand: Stand, tiny: BaseModel) -> None:  # noqa: F811

@@ -41,12 +41,13 @@ class Store:
         return f"s3://{self._bucket}/{self._prefix}{key}"
 
     def keys(self, folder: str) -> set[str]:
-        """Keys below `folder`."""
-        with aws_answers("list_objects_v2", self.url(folder)):
+        """Keys below `folder`; none in a bucket that is gone, which whoever puts something is told."""
+        found = set[str]()
+        with _none_of_no_bucket(), aws_answers("list_objects_v2", self.url(folder)):
             pages = self._s3.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=f"{self._prefix}{folder}/"
             )
-            found = [item["Key"] for page in pages for item in page.get("Contents", ())]
+            found |= {item["Key"] for page in pages for item in page.get("Contents", ())}
         return {key.removeprefix(self._prefix) for key in found}
 
     def put(self, key: str, stream: IO[bytes] | Any) -> None:
@@ -77,7 +78,7 @@ class Store:
 
     def abort(self, prefix: str) -> None:
         """Gives up uploads to keys that begin so, which a process did not end: parts are kept, and billed."""
-        with aws_answers("list_multipart_uploads", self.url(prefix)):
+        with _none_of_no_bucket(), aws_answers("list_multipart_uploads", self.url(prefix)):
             pages = self._s3.get_paginator("list_multipart_uploads")
             found = [
                 (item["Key"], item["UploadId"])
@@ -102,6 +103,16 @@ class Store:
                 f"{self.url(first.get('Key', ''))} cannot be removed: allow s3:DeleteObject"
                 f" ({first.get('Code')}: {first.get('Message')})"
             )
+
+
+@contextmanager
+def _none_of_no_bucket() -> Iterator[None]:
+    """Who has deleted the bucket first can still have the deployment removed."""
+    try:
+        yield
+    except ProvisioningError as error:
+        if error.code != "NoSuchBucket":
+            raise
 
 
 def adapter_key(deployment: str, sha256: str) -> str:

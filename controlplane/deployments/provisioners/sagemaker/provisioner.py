@@ -96,6 +96,8 @@ class SageMakerProvisioner:
             drift=self._drift(seen),
             unscaled=seen.autoscaling.refused,
             scaled=seen.autoscaling.scaled,
+            running=seen.copies[1],
+            instances=seen.instances,
             progress=self._base.progress(seen),
             detail=seen,
         )
@@ -264,7 +266,7 @@ class SageMakerProvisioner:
         single = [
             Resource(
                 "endpoint", endpoint.name, endpoint.state, endpoint.reason,
-                has={"instance_type": instances}, stale=bool(self._config_difference(seen)),
+                has={"instance_type": instances, **_counted(seen)}, stale=bool(self._config_difference(seen)),
             ),
             Resource(
                 "base component", base.name, base.state, base.reason,
@@ -352,3 +354,7 @@ class SageMakerProvisioner:
             found.append(f"{self._names.base} has {seen.copies[0]} copies, not {self._base.wanted_copies()}")
         found += [f"{name} holds another archive than its adapter's" for name in sorted(seen.wrong_archives)]
         return tuple(found)
+
+
+def _counted(seen: Seen) -> dict[str, str]:
+    return {} if seen.instances is None else {"instances": str(seen.instances)}

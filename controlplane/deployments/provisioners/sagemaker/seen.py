@@ -78,6 +78,13 @@ class Seen:
         told = self.base.told.get("RuntimeConfig", {})
         return int(told.get("DesiredCopyCount", 0)), int(told.get("CurrentCopyCount", 0))
 
+    @property
+    def instances(self) -> int | None:
+        """Machines under the endpoint now; None while it does not tell."""
+        told = self.endpoint.told.get("ProductionVariants", ())
+        counts = [item["CurrentInstanceCount"] for item in told if "CurrentInstanceCount" in item]
+        return sum(counts) if counts else None
+
 
 def look(
     account: Account,
