@@ -23,6 +23,7 @@ from controlplane.operations import api as operations
 from controlplane.operations.deployment_urls import DEPLOYMENT_ROUTES
 from controlplane.operations.live_urls import LIVE_ROUTES
 from controlplane.optimization.optimization_urls import OPTIMIZATION_ROUTES
+from controlplane.prompt_log import api as prompt_log
 from controlplane.reports import api as reports
 from controlplane.reports import openai_api, requests_api, savings_api
 from controlplane.rollouts import api as rollouts
@@ -123,6 +124,8 @@ urlpatterns = [
     path("usage", billing.UsageApi.as_view(), name="usage"),
     path("requests", requests_api.RequestsApi.as_view(), name="requests"),
     path("requests/<str:request_id>", requests_api.RequestApi.as_view(), name="request"),
+    path("requests/<str:request_id>/prompt", prompt_log.KeptPromptApi.as_view(), name="request-prompt"),
+    path("prompt-log", prompt_log.PromptLogApi.as_view(), name="prompt-log"),
     path("savings", savings_api.TenantSavingsApi.as_view(), name="savings"),
     path("usage/events", metering.UsageEventsApi.as_view(), name="usage-events"),
     path(

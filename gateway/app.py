@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import os
@@ -37,6 +38,7 @@ from gateway.observability import Observer, exposition
 from gateway.observability.metrics import Metrics
 from gateway.observability.state import GatewayState
 from gateway.presence import Presence
+from gateway.prompt_log import PromptLog
 from gateway.route_feed import RouteFeed
 from gateway.routing import Door
 from gateway.routing.fleet import Fleet
@@ -197,10 +199,11 @@ class Gateway:
         admission = Admission(
             self._broker, queue_seconds=settings.queue_seconds, queue_length=settings.queue_length
         )
+        self._prompts = PromptLog(self._redis)
         bodies = Bodies(most=settings.body_bytes, seconds=settings.body_seconds)
         self._completions = Completions(
             self._feed, self._door, bodies, admission, self._meter, self._dispatcher, self._observer, drain,
-            room,
+            room, self._prompts,
         )  # fmt: skip
         self._answers_redis = Redis.from_url(
             settings.redis_url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
@@ -218,6 +221,7 @@ class Gateway:
         start("waiting room", room.run())
         start("meter", self._meter.run())
         start("usage shipper", self._shipper.run())
+        start("prompt log", self._prompts.run())
         start("shipper of abandoned logs", self._ship_abandoned())
         start("metrics", self._observer.run(self._state))
         self._presence = Presence(self._redis, settings.gateway_id, self._state, self._health)
@@ -231,6 +235,8 @@ class Gateway:
             for task in pending:
                 task.cancel()
             _, pending = await asyncio.wait(pending, timeout=0.5)
+        with contextlib.suppress(RedisError, OSError, TimeoutError):
+            await asyncio.wait_for(self._prompts.ship(), 1)
         try:
             await asyncio.wait_for(self._shipper.drain(), 3)
         except (RedisError, OSError, TimeoutError) as error:

@@ -18,6 +18,7 @@ from gateway.http import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Receive
 from gateway.metering import Attempt, Meter, Request
 from gateway.observability import Observer, Seen
 from gateway.openai_schema import EMBEDDINGS, PARAMETERS, Call, parse
+from gateway.prompt_log import PromptLog
 from gateway.prompts import estimate_tokens
 from gateway.responses import RESPONSES, ResponsesForm
 from gateway.route_feed import RouteFeed
@@ -54,7 +55,9 @@ class Completions:
         observer: Observer,
         drain: Drain,
         room: WaitingRoom,
+        prompts: PromptLog,
     ) -> None:
+        self._prompts = prompts
         self._drain = drain
         self._room = room
         self._feed = feed
@@ -91,6 +94,10 @@ class Completions:
         plan = self._admission.plan(table, caller, resolution.base, call.model)
         reserved = reservation(call, len(body), resolution.route.max_model_len)
         watch = HangUpWatch(receive, self._moments)
+        kept = None
+        if key := table.tenants[caller.tenant].prompt_key:
+            kept = self._prompts.begin(key, caller.tenant, request_id, scope["path"], body)
+            send = kept.through(send)
         try:
             try:
                 ticket = await self._admit(plan, reserved, seen)
@@ -120,6 +127,8 @@ class Completions:
             return False
         finally:
             watch.stop()
+            if kept is not None:
+                self._prompts.end(kept)
 
     async def _held(
         self, resolution: Resolution, others: Sequence[Resolution], seen: Seen, size: int

@@ -48,7 +48,14 @@ USAGE_STREAM: Final = "graftwork:usage"
 """Redis stream, one entry a usage event, field `event` (JSON of a UsageEvent)."""
 USAGE_GROUP: Final = "metering"
 """Consumer group of the control plane on `USAGE_STREAM`."""
-
+PROMPT_STREAM: Final = "graftwork:prompts"
+"""Redis stream, one entry a request of a tenant that keeps prompts, fields `tenant`, `request` (its id), `at`
+(Unix milliseconds) and `sealed`."""
+PROMPT_FORM: Final = b"\x01"
+"""First byte of what is sealed. Then come 8 bytes of the tenant's X25519 key, the record's own key (32), a
+nonce (12) and AES-256-GCM of zlib's JSON, bound to `<tenant>/<request id>`; its key is HKDF-SHA256 of the
+shared secret, salted with the record's key and the tenant's."""
+PROMPT_INFO: Final = b"graftwork kept prompt"
 GATEWAYS: Final = "graftwork:gateways"
 """Redis hash: by usage log slot, what the gateway process that has it says (JSON of a GatewayWord)."""
 DEMAND: Final = "graftwork:demand:"
@@ -63,18 +70,20 @@ KEY_PREFIX: Final = "gw"
 @dataclass(frozen=True, slots=True)
 class TenantRoute:
     """A tenant. `cache_salt` is hex and keeps prefix caches apart; `bases` None permits every base; of one
-    that is `suspended` every call is refused."""
+    that is `suspended` every call is refused. `prompt_key` (X25519, base64) is set while it keeps prompts."""
 
     name: str
     cache_salt: str
     bases: tuple[str, ...] | None = None
     suspended: bool = False
+    prompt_key: str = ""
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         bases = value.get("bases")
         suspended = bool(value.get("suspended", False))
-        return cls(value["name"], value["cache_salt"], None if bases is None else tuple(bases), suspended)
+        bases = None if bases is None else tuple(bases)
+        return cls(value["name"], value["cache_salt"], bases, suspended, value.get("prompt_key", ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ class Permission(StrEnum):
     WEBHOOKS_READ = "webhooks.read"
     WEBHOOKS_WRITE = "webhooks.write"
     AUDIT_READ = "audit.read"
+    PROMPTS_READ = "prompts.read"
+    PROMPTS_WRITE = "prompts.write"
 
 
 class Role(models.TextChoices):
@@ -72,6 +74,7 @@ _ENGINEER: Final = _VIEWER | {
     Permission.ADAPTERS_WRITE,
     Permission.INFERENCE_CALL,
     Permission.WEBHOOKS_READ,
+    Permission.PROMPTS_READ,
 }
 _OWNER: Final = frozenset(Permission)
 

@@ -45,6 +45,8 @@ UNRECORDED = {
     "controlplane.deployments.served.places_serve": "drain times; copies record themselves",
     "controlplane.deployments.steps.step_add": "is a journal of its own",
     "controlplane.deployments.sweep.deployments_sweep": "queueing: no decision of anybody's",
+    "controlplane.prompt_log.services.prompts_expire": "kept for as long as a recorded choice says",
+    "controlplane.prompt_log.services.prompts_take": "what was asked and answered, by a recorded choice",
     "controlplane.idempotency.services.answers_expire": "answers kept for a repetition, not changes",
     "controlplane.idempotency.services.claim_release": "answers kept for a repetition, not changes",
     "controlplane.idempotency.services.claim_take": "answers kept for a repetition, not changes",

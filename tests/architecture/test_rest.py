@@ -31,6 +31,7 @@ REPORTS: Final = {
     "organization-costs": "OpenAI's form, with its own pages",
     "requests": "pages of its own: a filter is held against so many a page",
     "request": "what happened, which nobody changes",
+    "request-prompt": "what was said, which nobody changes, and whose reading is recorded each time",
     "savings": "computed at each call of sums that grow",
     "hosting": "sums over hours, computed at each call; bounded in days",
     "fleet-hosting": "sums over hours, computed at each call; bounded in days",

@@ -121,12 +121,17 @@ ROUTES: dict[str, dict[str, str]] = {
     "audit-chain": {"get": "audit.read"},
     "fleet-audit": {"get": STAFF},
     "fleet-audit-export": {"get": STAFF},
+    "prompt-log": {"get": "prompts.read", "put": "prompts.write", "delete": "prompts.write"},
+    "request-prompt": {"get": "prompts.read"},
     **BILLING_ROUTES,
 }
 # The same of pages below /t/<tenant>/.
 PAGES: dict[str, dict[str, str]] = {
     "home": {"get": "tenant.read"},
     **ADAPTER_PAGES,
+    "prompt-log": {"get": "prompts.read", "post": "prompts.write"},
+    "prompt-log-end": {"post": "prompts.write"},
+    "request-prompt": {"post": "prompts.read"},
     "playground": {"get": "inference.call"},
     "playground-key": {"post": "inference.call"},
     "playground-models": {"get": "inference.call"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.metering.sources import source_create
 from controlplane.operations.models import TenantDeletion
+from controlplane.prompt_log.models import KeptPrompt
+from controlplane.prompt_log.services import prompt_log_set
 from controlplane.rollouts.services import rollout_start
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Role
@@ -44,6 +47,7 @@ from controlplane.tenants.services import (
 )
 from controlplane.uploads.services import upload_create
 from controlplane.webhooks.services import endpoint_create, endpoint_test
+from gateway.prompt_log import Record, seal
 from tests.controlplane.conftest import write_checkpoint
 from tests.controlplane.optimization_routes import optimization_values
 
@@ -151,11 +155,24 @@ def world_make(folder: Path) -> World:
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,
         **optimization_values(base_model),
     }  # fmt: skip
+    for tenant in (own, other):
+        prompt_log_set(tenant=tenant, days=7)
+    KeptPrompt.objects.create(
+        tenant=own, request_id=values["request_id"], at=now, encrypted=_sealed(own, values["request_id"])
+    )
     manage, inference, usage = (
         {tenant: keys[tenant, scope][1] for tenant in (OWN, OTHER)}
         for scope in ("manage", "inference", "usage")
     )
     return World(values, people, manage, inference, usage, staff, nobody)
+
+
+def _sealed(tenant: Tenant, request_id: str) -> bytes:
+    """A prompt as a gateway keeps it."""
+    body = json.dumps({"messages": [{"role": "user", "content": "Who goes there?"}]}).encode()
+    answer = b'data: {"choices": [{"delta": {"content": "A pirate."}}]}\n\ndata: [DONE]\n\n'
+    path = "/v1/chat/completions"
+    return seal(Record(tenant.prompt_key, tenant.pk, request_id, path, body, False, 0, [answer]))
 
 
 def _request() -> UsageEventRow:

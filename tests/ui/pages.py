@@ -41,6 +41,7 @@ TENANT_PAGES = {
     "usage": "",
     "requests": "",
     "request": "",
+    "prompt-log": "",
     "savings": "?region=eu-central-1",
     "hosting": "",
     "webhooks": "",

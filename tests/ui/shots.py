@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 FOLDER = ROOT / "docs" / "screenshots"
 SHOWN = (
     "home", "adapters", "adapter-register", "adapter", "alias", "playground", "keys", "usage", "billing",
-    "members", "webhooks", "audit", "requests", "savings", "staff-fleet", "staff-health", "staff-queues",
-    "staff-tenants", "staff-tenant", "staff-base-model",
+    "members", "webhooks", "audit", "requests", "prompt-log", "savings", "staff-fleet", "staff-health",
+    "staff-queues", "staff-tenants", "staff-tenant", "staff-base-model",
     "staff-deployments", "staff-deployment", "staff-deployment-adapters", "staff-optimizations",
     "staff-optimization", "staff-comparison", "staff-price-books", "staff-price-book",
     "staff-invoices", "staff-savings",

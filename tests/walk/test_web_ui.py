@@ -81,3 +81,40 @@ def test_stop_ends_the_generation(page: Page, product: Product) -> None:
     gained = product.tokens_after(tenant, before, 1)
     assert gained.requests == 1
     assert 0 < gained.completion < 1500
+
+
+def test_prompts_are_kept_from_opting_in_until_opting_out(page: Page, product: Product) -> None:
+    tenant, web = product.tenants[1], page.url.rstrip("/")
+    page.goto(web + "/prompt-log/")
+    expect(page.get_by_test_id("prompt-log-state")).to_have_text("off")
+    page.get_by_test_id("prompt-log-days").select_option("1")
+    page.get_by_test_id("prompt-log-save").click()
+    expect(page.get_by_test_id("prompt-log-state")).to_have_text("on")
+    # Gateways know within a second.
+    time.sleep(1)
+    question = "Who keeps the <lighthouse>?"
+    with product.openai(tenant) as api:
+        answer = api.chat.completions.with_raw_response.create(
+            model=tenant.base_model, max_tokens=8, messages=[{"role": "user", "content": question}]
+        )
+    request_id = answer.headers["x-request-id"]
+    said = answer.parse().choices[0].message.content or ""
+    with product.rest(tenant) as rest:
+        deadline = time.monotonic() + 60
+        while (found := rest.get(f"/requests/{request_id}/prompt")).status_code == 404:
+            assert time.monotonic() < deadline, found.text
+            time.sleep(0.5)
+    assert question in found.json()["request"]
+    page.goto(f"{web}/requests/{request_id}/")
+    page.get_by_test_id("prompt-show").click()
+    expect(page.get_by_test_id("prompt")).to_contain_text(question)
+    expect(page.get_by_test_id("prompt-answer")).to_contain_text(said.strip())
+    page.goto(web + "/audit/?action=prompt.read")
+    expect(page.get_by_role("row").filter(has_text="prompt.read")).to_have_count(2)
+    page.goto(web + "/prompt-log/")
+    page.get_by_test_id("prompt-log-end-open").click()
+    page.get_by_role("dialog").get_by_role("button", name="Turn off and delete").click()
+    expect(page.get_by_test_id("prompt-log-state")).to_have_text("off")
+    with product.rest(tenant) as rest:
+        assert rest.get(f"/requests/{request_id}/prompt").status_code == 404
+        assert rest.get("/prompt-log").status_code == 404

@@ -27,6 +27,7 @@ from controlplane.metering.requests import (
     request_attempts,
     request_page,
 )
+from controlplane.prompt_log.selectors import is_kept
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
@@ -75,6 +76,7 @@ def detail(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpRespons
         "rows": request_rows(tenant=tenant.pk, events=events, prices=prices),
         "nano": requests_nano(events, prices),
         "currency": prices.currency(),
+        "is_kept": is_kept(tenant=tenant, request_id=request_id),
         "kept_until": events[0].day + dt.timedelta(days=settings.GRAFTWORK.usage_keep_days),
     }
     return render(request, "console/requests/detail.html", context)

@@ -16,7 +16,12 @@ LONGEST_REASON = 500
 
 def tenant_route_publish(*, tenant: Tenant) -> None:
     """Tells gateways of the tenant as its row is."""
-    entry = TenantRoute(tenant.name, tenant.cache_salt, suspended=tenant.suspended_at is not None)
+    entry = TenantRoute(
+        tenant.name,
+        tenant.cache_salt,
+        suspended=tenant.suspended_at is not None,
+        prompt_key=tenant.prompt_key,
+    )
     route_set(path=f"tenants/{tenant.pk}", entry=entry)
 
 

@@ -15,6 +15,7 @@ from controlplane.artifact_store import artifact_store
 from controlplane.audit.selectors import chain_tenants, chain_verify
 from controlplane.credentials.models import SourceCredential
 from controlplane.errors import UnavailableError, UnsealError
+from controlplane.prompt_log.models import PromptLog
 from controlplane.sealing import unseal
 from controlplane.webhooks.models import WebhookEndpoint
 from worker_engine.protocol import ADAPTER_FILES
@@ -64,6 +65,7 @@ def _missing_files() -> list[str]:
 def _closed_secrets() -> list[str]:
     sealed = [(row.secret, row.sealing_place) for row in WebhookEndpoint.objects.all()]
     sealed += [(row.sealed_secret, row.place) for row in SourceCredential.objects.all()]
+    sealed += [(row.sealed_private_key, row.place) for row in PromptLog.objects.all()]
     faults = []
     for secret, place in sealed:
         try:

@@ -1,0 +1,76 @@
+"""Whether prompts are kept, for how long, and one request's, shown when somebody asks for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.console.pages import field_errors, tenant_page
+from controlplane.errors import ControlPlaneError, NotFoundError, UnsealError
+from controlplane.prompt_log.selectors import kept_count, kept_until, prompt_log_get, prompt_log_of
+from controlplane.prompt_log.services import (
+    MOST_A_DAY,
+    MOST_DAYS,
+    kept_read,
+    prompt_log_end,
+    prompt_log_set,
+)
+from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.roles import Permission
+
+_DAYS: Final = (1, 3, 7, 14, MOST_DAYS)
+
+
+@require_http_methods(["GET", "POST"])
+@tenant_page(Permission.PROMPTS_READ, Permission.PROMPTS_WRITE)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """What is kept, and the form that begins it or changes for how long."""
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        assert isinstance(request.user, User)
+        text = request.POST.get("days", "")
+        try:
+            days = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+            prompt_log_set(tenant=tenant, days=days, begun_by=request.user)
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="days")
+        else:
+            messages.success(request, _("Prompts and answers are kept from now on."))
+            return redirect("console:prompt-log", tenant=tenant.pk)
+    log = prompt_log_of(tenant=tenant)
+    context = {
+        "log": log, "count": kept_count(tenant=tenant), "choices": _DAYS, "most_a_day": MOST_A_DAY,
+        "errors": errors,
+    }  # fmt: skip
+    return render(request, "console/prompt_log.html", context, status=422 if errors else 200)
+
+
+@require_POST
+@tenant_page(Permission.PROMPTS_WRITE)
+def end(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Keeps no more, and deletes what is kept."""
+    try:
+        prompt_log_end(tenant=tenant)
+    except NotFoundError:
+        messages.info(request, _("Nothing was kept any more."))
+    else:
+        messages.success(request, _("What was kept is deleted, and nothing more is kept."))
+    return redirect("console:prompt-log", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.PROMPTS_READ)
+def read(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpResponse:
+    """The prompt and the answer of one request. A POST: that somebody read it is recorded."""
+    context: dict[str, object] = {}
+    try:
+        kept, context["found"] = kept_read(tenant=tenant, request_id=request_id)
+        context["until"] = kept_until(kept, prompt_log_get(tenant=tenant))
+    except UnsealError as error:
+        context["error"] = str(error)
+    return render(request, "console/requests/prompt.html", context)

@@ -1,0 +1,127 @@
+"""Opens what a gateway sealed (`gateway.wire.PROMPT_FORM` tells the form), and reads it as a conversation."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from controlplane.errors import UnsealError
+from gateway.wire import PROMPT_FORM, PROMPT_INFO
+
+_PRINT: Final = slice(1, 9)
+_OWN: Final = slice(9, 41)
+_NONCE: Final = slice(41, 53)
+_TEXT: Final = slice(53, None)
+_MOST_BYTES: Final = 4 << 20
+"""Of what is sealed, unpacked: a gateway keeps 512 KiB of a request and its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A request's body and what its client was sent, as text. `cut`: one of them was longer."""
+
+    path: str
+    request: str
+    answer: str
+    cut: bool
+
+    @property
+    def turns(self) -> list[tuple[str, str]]:
+        """(role, text) of the prompt; the whole body under '' where it is none that is known."""
+        try:
+            return list(_turns(json.loads(self.request))) or [("", self.request)]
+        except (ValueError, TypeError, AttributeError):
+            return [("", self.request)]
+
+    @property
+    def answer_text(self) -> str:
+        """What was written, of a stream put together; the answer as it was where it is none that is known."""
+        try:
+            return "".join(_written(_events(self.answer))) or self.answer
+        except (ValueError, TypeError, AttributeError):
+            return self.answer
+
+
+def key_pair() -> tuple[str, str]:
+    """A new (private, public) key in base64."""
+    key = X25519PrivateKey.generate()
+    return tuple(
+        base64.urlsafe_b64encode(raw).decode()
+        for raw in (key.private_bytes_raw(), key.public_key().public_bytes_raw())
+    )  # type: ignore[return-value]
+
+
+def is_for(sealed: bytes, public_key: str) -> bool:
+    """Whether it was sealed for this key."""
+    return sealed[:1] == PROMPT_FORM and sealed[_PRINT] == base64.urlsafe_b64decode(public_key)[:8]
+
+
+def opened(sealed: bytes, *, private_key: str, tenant: str, request_id: str) -> Opened:
+    """Raises UnsealError: it was sealed for another key or request, or changed."""
+    try:
+        key = X25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(private_key))
+        own, public = sealed[_OWN], key.public_key().public_bytes_raw()
+        shared = key.exchange(X25519PublicKey.from_public_bytes(own))
+        secret = HKDF(SHA256(), 32, salt=own + public, info=PROMPT_INFO).derive(shared)
+        packed = AESGCM(secret).decrypt(sealed[_NONCE], sealed[_TEXT], f"{tenant}/{request_id}".encode())
+        told = json.loads(zlib.decompressobj().decompress(packed, _MOST_BYTES))
+        return Opened(told["path"], told["request"], told["answer"], told["cut"])
+    except (InvalidTag, ValueError, KeyError, zlib.error) as error:
+        raise UnsealError(f"what was kept of request {request_id} cannot be opened") from error
+
+
+def _turns(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if instructions := body.get("instructions"):
+        yield "system", _text(instructions)
+    asked = body.get("messages") or body.get("input") or body.get("prompt")
+    if isinstance(asked, list) and asked and isinstance(asked[0], dict):
+        for item in asked:
+            yield (
+                str(item.get("role", "")),
+                _text(item.get("content")) or json.dumps(item, ensure_ascii=False),
+            )
+    elif asked:
+        yield "user", _text(asked)
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
+        return "\n".join(str(part["text"]) for part in content)
+    return "" if content is None else json.dumps(content, ensure_ascii=False)
+
+
+def _events(answer: str) -> Iterator[dict[str, Any]]:
+    """The JSON of a stream's events, or of the one answer."""
+    if not answer.lstrip().startswith(("data:", "event:", ":")):
+        yield json.loads(answer)
+        return
+    for line in answer.splitlines():
+        if line.startswith("data:") and (text := line[5:].strip()) != "[DONE]":
+            try:
+                yield json.loads(text)
+            except ValueError:
+                return  # cut in its midst
+
+
+def _written(events: Iterator[dict[str, Any]]) -> Iterator[str]:
+    for event in events:
+        for choice in event.get("choices") or ():
+            part = choice.get("delta") or choice.get("message") or choice
+            yield part.get("content") or choice.get("text") or ""
+            yield from (_text(call.get("function")) for call in part.get("tool_calls") or ())
+        if event.get("type") == "response.output_text.delta":
+            yield event["delta"]
+        for item in event.get("output") or ():
+            yield from (part.get("text") or "" for part in item.get("content") or ())
