@@ -42,7 +42,7 @@ def fleet_alive(world: World, stack: ExitStack) -> World:
     for number, copy in enumerate(copies):
         server = stack.enter_context(copy_server())
         server.metrics = WORKER.replace("kv_pages_used 40", f"kv_pages_used {48 - 17 * number}")
-        server.held = {"ab" * 32: "batch", "cd" * 32: "host"}
+        server.held = {"ab" * 32: "device", "cd" * 32: "host"}
         server.disk = ["ab" * 32, "cd" * 32]
         copy.url, copy.deployment = server.url, deployment
         copy.save()
