@@ -114,8 +114,9 @@ def _rows(seen: AdaptersSeen) -> list[dict[str, Any]]:
         rows += [
             {
                 "adapter": item.name, "copy": place.copy, "loaded": loaded(place), "use": place.use,
-                "tone": _TONES.get(loaded(place), ""), "pinned": item.pinned_on(place.copy), "held": place.held,
-                "last": place.last_used(seen.at), "placeable": "." in item.name,
+                # Nothing for a word that a newer worker says.
+                "tone": _TONES.get(loaded(place), ""), "pinned": item.pinned_on(place.copy),
+                "held": place.held, "last": place.last_used(seen.at), "placeable": "." in item.name,
                 "tokens": place.use.prompt_tokens + place.use.completion_tokens,
             }
             for place in places
