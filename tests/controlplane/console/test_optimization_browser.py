@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from pytest_django import Settings
 
 from controlplane.catalog.digests import digest_run
@@ -87,6 +87,24 @@ def test_refusals_come_while_one_chooses(open_page: Open, staffed: BaseModel) ->
     page.get_by_test_id("optimize").click()
     page.wait_for_url(f"**{PAGE}/*/")
     expect(page.get_by_test_id("status")).to_have_text("Queued")
+
+
+def test_a_choice_made_while_an_answer_is_on_its_way_is_answered(open_page: Open, staffed: BaseModel) -> None:
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        held.append(route)
+        if len(held) > 1:
+            route.continue_()
+
+    page = open_page(f"{PAGE}/new")
+    page.get_by_test_id("preset-own").check()
+    page.route("**/optimizations/check?*", hold_the_first)
+    with page.expect_request("**/optimizations/check?*"):
+        page.get_by_test_id("base").select_option(staffed.name)
+    page.get_by_test_id("speculation").select_option("eagle")
+    held[0].continue_()
+    expect(page.get_by_test_id("refusals")).to_contain_text("the worker speculates by ngram or draft")
 
 
 def test_a_job_is_followed_to_its_deployment(open_page: Open, staffed: BaseModel) -> None:
