@@ -8,8 +8,11 @@
 
 namespace {
 
-// Rows from which codes are widened once for all of them, six blocks at a time, instead of once a tile.
-constexpr int64_t WIDEN_ONCE_ROWS = 16;
+// Rows from which codes are widened once for all of them, six blocks at a time, instead of once a tile, where that pays:
+// AVX-512 with float32's products. BF16's leave a tile room to widen, and so do AVX2's tiles of one block, which wait for
+// their sums (README.md of kernels/quantization has the figures).
+template <typename X>
+constexpr int64_t WIDEN_ONCE_ROWS = sizeof(X) == sizeof(float) ? sized(64, INT32_MAX) : INT32_MAX;
 
 // A layer's weights. Of 16 bits, codes are linear.h's packed bf16 and the rest is unused; of 4 and 8 bits, scales are
 // [blocks, groups, 16] of fp16 (`half`) or bf16, zeros the same of int8, null where all are nought.
@@ -227,7 +230,7 @@ void quantized(const Quantized<X>& call, int64_t rows, int64_t block_bytes, int6
   const uint8_t* const codes = static_cast<const uint8_t*>(call.matrix->codes);
   team::run((blocks + size - 1) / size, threads, [&](int64_t part) {
     const int64_t last = std::min(blocks, (part + 1) * size);
-    if (rows < WIDEN_ONCE_ROWS) {
+    if (rows < WIDEN_ONCE_ROWS<X>) {
       const int64_t begin = part * size;
       quantized_blocks(call, Codes{codes + begin * block_bytes, block_bytes}, rows, begin, last);
       return;
