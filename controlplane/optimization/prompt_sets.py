@@ -106,6 +106,8 @@ def line_fault(line: bytes) -> str:
         return f"is not UTF-8 (byte {error.start})"
     except UnicodeEncodeError:
         return "has half of a surrogate pair, which is no character"
+    except json.JSONDecodeError as error:  # whose own text has a line's number: another, of this line alone
+        return f"is not JSON: {error.msg} at column {error.colno}"
     except (ValueError, RecursionError) as error:
         return f"is not JSON: {error}"
     if not isinstance(value, dict):

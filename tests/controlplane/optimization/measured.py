@@ -76,7 +76,11 @@ def result(*, hour: float | None = 1.2) -> dict[str, Any]:
                     "answers": {
                         "original": "Paris.", "int8": "Paris.", "awq-int4": "It is Paris, <b>of course</b>.",
                     },
-                }
+                },
+                {
+                    "voice": "base", "line": 2, "prompt": "Say nothing.",
+                    "answers": {"original": "", "int8": "", "awq-int4": ""},
+                },
             ],
         },
     }  # fmt: skip

@@ -145,7 +145,7 @@ def test_lines_that_do_not_parse_are_told_by_their_numbers(staff: Client) -> Non
     assert answer.status_code == 400
     text = answer.json()["errors"][0]["detail"]
     for part in (
-        "line 3: is not JSON",
+        "line 3: is not JSON: Expecting value at column 1",
         "line 4: text must be",
         "line 5: must be an object",
         "line 6: needs one",

@@ -249,7 +249,7 @@ def test_a_comparison_is_ranked_and_drawn(staff: Client, measured: ComparisonRun
     for text in (
         "1. int8", "2. original", "3. awq-int4", "1.03× (0.98–1.08)", "no difference shown", "Three",
         'data-testid="frontier-chart"', 'data-testid="sweep-table"', "120.0 / 150.0 / 190.0",
-        "It is Paris, &lt;b&gt;of course&lt;/b&gt;.", "18.00 (1.059×)",
+        "It is Paris, &lt;b&gt;of course&lt;/b&gt;.", "18.00 (1.059×)", "ended without a word",
     ):  # fmt: skip
         assert text in page, text
     assert "<b>of course" not in page
