@@ -210,10 +210,10 @@ class _Bench:
 
     def tiers(self) -> Iterator[Figure]:
         """What the tiers held and how long loads took, over all scenarios."""
-        pool, batch = self.service.adapters, self.service.engine.adapters
+        pool, engine = self.service.adapters, self.service.engine
         found = ", ".join(f"{count} in {tier}" for tier, count in pool.found.items())
         yield Figure("adapters", "host_resident", pool.num_resident, "adapters", note=f"found {found}")
-        copies = f"{batch.num_copied} copied, {batch.num_rebuilt} times all copied anew"
-        yield Figure("adapters", "device_resident", batch.num_resident, "adapters", note=copies)
+        held, tables = engine.scheduler.adapters.num_resident, engine.adapters.num_rebuilt
+        yield Figure("adapters", "device_resident", held, "adapters", note=f"tables written {tables} times")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         yield Figure("adapters", "peak_memory", round(peak, 1), "MiB", note="of this process")

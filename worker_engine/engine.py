@@ -14,7 +14,7 @@ import torch
 
 from kernels.capture import Captures
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.adapters.batch import SLACK, AdapterBatch
+from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.adapters.memory import AdapterMemory
 from worker_engine.adapters.paged_batch import PagedAdapterBatch
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
@@ -90,7 +90,6 @@ class Engine:
             self.pool,
             page_bytes=self._runner.page_bytes,
             max_adapters=most,
-            copies=SLACK,
             tier=self._runner.tier,
         )
         self.scheduler = Scheduler(

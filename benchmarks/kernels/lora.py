@@ -361,7 +361,8 @@ def _plan(rows: list[int], layouts: Sequence[Layout]) -> list[object]:
 def _join(case: Case) -> None:
     owners = Owners()
     for each in case.layers[0]:
-        _ = _weights(each, owners).matrices
+        weights = _weights(each, owners)
+        _ = weights.matrices if native.LIBRARY is None else native_rows.weights_of(weights)
 
 
 def _median(call: Callable[[], object], times: int = 30) -> float:

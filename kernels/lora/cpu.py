@@ -53,10 +53,10 @@ def embed_lora(out: torch.Tensor, token_ids: torch.Tensor, weights: LoraWeights,
 
 def _add_native(out: torch.Tensor, x: torch.Tensor, weights: LoraWeights, segments: Segments) -> bool:
     """All rows in one call of the native library; False where it cannot."""
-    matrices = native_rows.matrices_of(weights)
-    if matrices is None:
+    held = native_rows.weights_of(weights)
+    if held is None:
         return False
-    native_rows.add(out, x, native_rows.products_of(segments, weights.layout), matrices)
+    native_rows.add(out, x, native_rows.products_of(segments, weights.layout), held)
     return True
 
 

@@ -39,24 +39,13 @@ class Layout:
     elements: Ints
 
     @classmethod
-    def of(
-        cls,
-        ranks: Ranks,
-        widths: Sequence[int],
-        inner: int,
-        dtype: torch.dtype,
-        *,
-        places: tuple[tuple[Ints, ...], tuple[Ints, ...]] | None = None,
-    ) -> Layout:
-        """A layout whose rows of A and B are `places`; by default side by side.
-
-        Side by side, A is adapter-major: an adapter's slices shrink by one product of consecutive rows.
-        """
+    def of(cls, ranks: Ranks, widths: Sequence[int], inner: int, dtype: torch.dtype) -> Layout:
+        """Rows side by side; A is adapter-major: an adapter's slices shrink by one product of its rows."""
         stops = [sum(widths[: index + 1]) for index in range(len(widths))]
         columns = tuple(slice(stop - width, stop) for stop, width in zip(stops, widths, strict=True))
         table = np.array(ranks, dtype=np.int64).reshape(len(widths), -1)
         first = tuple(np.cumsum(row) - row for row in table)
-        a, b = places if places is not None else _side_by_side(table)
+        a, b = _side_by_side(table)
         elements = (np.array(widths) + inner) @ table
         return cls(ranks, columns, inner, dtype, a, b, first, elements)
 

@@ -1,7 +1,8 @@
 """Rows multiplied by their adapters' ranks in the native library, in bf16 and fp32, on CPUs that have it.
 
-Rows of one adapter share what is read of it, tile by tile, so one call serves any number of rows. What all
-layers of a layout share, and what all batches of a layer share, is written once as C sees it.
+Rows of one adapter share what is read of it, tile by tile, so one call serves any number of rows. Weights are
+read where they were loaded. What all layers of a layout share, and what all batches of a layer share, is
+written once as C sees it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import numpy as np
 import torch
 
 from kernels import native
-from kernels.lora.layout import Ints, Layout, ranges
+from kernels.lora.layout import Ints, Layout
+from kernels.lora.pair import LoraPair, Pairs
 from kernels.lora.segments import Segments
-from kernels.lora.weights import LoraWeights, RankMatrices
+from kernels.lora.weights import LoraWeights
 
-MOST_SLICES: Final = 8
-"""Of a packed layer; as in lora.h."""
+_FIELDS: Final = 7
+"""Of `LoraPart` in lora.h."""
 
 
 class NativeProducts(ctypes.Structure):
@@ -26,7 +28,7 @@ class NativeProducts(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("parts", "shrunk")),
-        *((name, ctypes.c_void_p) for name in ("part", "rows", "a_rows", "b_rows")),
+        *((name, ctypes.c_void_p) for name in ("part", "rows")),
     ]
     kept: tuple[object, ...]
 
@@ -34,56 +36,64 @@ class NativeProducts(ctypes.Structure):
     def of(cls, segments: Segments, layout: Layout) -> NativeProducts:
         """Raises ValueError when the batch names an adapter that the layout lacks."""
         layout.check(segments.count)
-        count = segments.count
+        count, slices = segments.count, len(layout.columns)
         adapters = np.flatnonzero(count)
         row = (np.cumsum(count) - count)[adapters]
         parts: list[Ints] = []
-        a: list[Ints] = []
-        b: list[Ints] = []
-        before = shrunk = 0
+        shrunk = 0
         for piece, columns in enumerate(layout.columns):
             rank = np.array(layout.ranks[piece], dtype=np.int64)[adapters]
             live = rank > 0
             rank, mine = rank[live], adapters[live]
             values = rank * count[mine]
-            chosen = ranges(layout.first[piece][mine], rank)
-            fields = (row[live], count[mine], before + np.cumsum(rank) - rank, rank)
-            table = np.empty((len(rank), 8), dtype=np.int64)
-            table[:, :5] = np.stack((*fields, shrunk + np.cumsum(values) - values), axis=1)
-            table[:, 5:] = piece, columns.start, columns.stop - columns.start
+            table = np.empty((len(rank), _FIELDS), dtype=np.int64)
+            begin = shrunk + np.cumsum(values) - values
+            table[:, :5] = np.stack((row[live], count[mine], rank, begin, mine * slices + piece), axis=1)
+            table[:, 5:] = columns.start, columns.stop - columns.start
             parts.append(table)
-            a.append(layout.a[piece][chosen])
-            b.append(layout.b[piece][chosen])
-            before, shrunk = before + len(chosen), shrunk + int(values.sum())
+            shrunk += int(values.sum())
         part = np.concatenate(parts)
         rows = np.ascontiguousarray(segments.order, dtype=np.int64)
-        a_rows, b_rows = (np.concatenate(each).astype(np.int32) for each in (a, b))
-        made = cls(len(part), shrunk, *(each.ctypes.data for each in (part, rows, a_rows, b_rows)))
-        made.kept = (part, rows, a_rows, b_rows)
+        made = cls(len(part), shrunk, part.ctypes.data, rows.ctypes.data)
+        made.kept = (part, rows)
         return made
 
 
-class NativeMatrices(ctypes.Structure):
-    """`weights.RankMatrices` in C, which whoever holds this keeps alive."""
+class NativeWeights(ctypes.Structure):
+    """Where one layer's A and B lie, in C, and what lies there, so that it stays."""
 
-    _fields_ = [
-        ("inner", ctypes.c_int64),
-        ("a", ctypes.c_void_p),
-        ("b", ctypes.c_void_p * MOST_SLICES),
-    ]
+    _fields_ = [("inner", ctypes.c_int64), ("places", ctypes.c_void_p)]
+    kept: tuple[object, ...]
 
     @classmethod
-    def of(cls, matrices: RankMatrices) -> NativeMatrices:
-        held = (ctypes.c_void_p * MOST_SLICES)(*(b.data_ptr() for b in matrices.b))
-        return cls(matrices.a.shape[1], matrices.a.data_ptr(), held)
+    def of(cls, pairs: Pairs, inner: int) -> NativeWeights:
+        places = np.array(
+            [[addresses(pair) for pair in of_adapter] for of_adapter in zip(*pairs, strict=True)],
+            dtype=np.int64,
+        )
+        made = cls(inner, places.ctypes.data)
+        made.kept = (places, pairs)
+        return made
 
 
-def matrices_of(weights: LoraWeights) -> NativeMatrices | None:
+def addresses(pair: LoraPair | None) -> tuple[int, int]:
+    """Of A and B; 0 where the adapter leaves the slice alone, which no part of a batch names."""
+    return (0, 0) if pair is None else (pair.a.data_ptr(), pair.b.data_ptr())
+
+
+def in_place(pair: LoraPair) -> bool:
+    """Whether the library can read the weights where they are: row after row on the CPU."""
+    return pair.a.is_cpu and pair.a.is_contiguous() and pair.b.is_contiguous()
+
+
+def weights_of(weights: LoraWeights) -> NativeWeights | None:
     """The weights in C, worked out once; None where the library cannot multiply them."""
     if "native" not in weights.kept:
-        held = weights.matrices
-        weights.kept["native"] = NativeMatrices.of(held) if _serves(held) else None
-    return cast(NativeMatrices | None, weights.kept["native"])
+        serves = native.LIBRARY is not None and weights.layout.dtype in (torch.bfloat16, torch.float32)
+        serves = serves and weights.device.type == "cpu"
+        found = serves and all(pair is None or in_place(pair) for row in weights.pairs for pair in row)
+        weights.kept["native"] = NativeWeights.of(weights.pairs, weights.layout.inner) if found else None
+    return cast(NativeWeights | None, weights.kept["native"])
 
 
 def products_of(segments: Segments, layout: Layout) -> NativeProducts:
@@ -94,23 +104,11 @@ def products_of(segments: Segments, layout: Layout) -> NativeProducts:
     return cast(NativeProducts, segments.plans[key])
 
 
-def _serves(matrices: RankMatrices) -> bool:
-    """Whether the library is there, for this dtype, and matrices lie on the CPU row after row."""
-    return (
-        native.LIBRARY is not None
-        and matrices.a.dtype in (torch.bfloat16, torch.float32)
-        and matrices.a.is_cpu
-        and len(matrices.b) <= MOST_SLICES
-        and matrices.a.is_contiguous()
-        and all(b.is_contiguous() for b in matrices.b)
-    )
-
-
-def add(out: torch.Tensor, x: torch.Tensor, products: NativeProducts, matrices: NativeMatrices) -> None:
+def add(out: torch.Tensor, x: torch.Tensor, products: NativeProducts, weights: NativeWeights) -> None:
     """out [rows, columns] += each row's adapter; last dimensions contiguous, which the caller checks."""
     library: Any = native.LIBRARY
     call = library.graft_lora if x.dtype == torch.bfloat16 else library.graft_lora_fp32
     call(
-        ctypes.addressof(products), ctypes.addressof(matrices), x.data_ptr(), x.stride(0),
+        ctypes.addressof(products), ctypes.addressof(weights), x.data_ptr(), x.stride(0),
         out.data_ptr(), out.stride(0), x.shape[0], torch.get_num_threads(),
     )  # fmt: skip

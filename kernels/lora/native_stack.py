@@ -4,91 +4,63 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
-import torch
+import numpy as np
 
-from kernels.lora.layout import Layout
-from kernels.lora.native_rows import NativeMatrices, matrices_of, products_of
+from kernels.lora.layout import Ints, Layout
+from kernels.lora.native_rows import products_of
 from kernels.lora.segments import Segments
-from kernels.lora.weights import LoraWeights
 
 LINEARS: Final = 4
 """qkv, o, gate_up and down."""
 
 
-class _LayerLora(ctypes.Structure):
-    """`LayerLora` of kernels/native/lora.h."""
+class PlacedModule(NamedTuple):
+    """One linear layer's weights throughout the stack.
 
-    _fields_ = (("matrices", ctypes.c_void_p * LINEARS), ("layout", ctypes.c_int64 * LINEARS))
+    Attributes:
+        layouts: by layer; None where no adapter changes it.
+        places: int64 [layers, adapters, slices, 2], addresses of bf16 A and B, each in one piece.
+    """
 
-
-class _Native(NamedTuple):
-    """One linear layer's weights, and where they lie."""
-
-    weights: LoraWeights
-    matrices: NativeMatrices
-
-    @property
-    def layout(self) -> Layout:
-        return self.weights.layout
+    layouts: Sequence[Layout | None]
+    places: Ints
 
 
 class StackLora:
-    """Addresses of a batch's weights in every layer; keeps them alive."""
+    """Addresses of a batch's weights in every layer. Whoever holds it keeps the weights where they are."""
 
-    def __init__(self, layers: Sequence[Sequence[_Native | None]]) -> None:
-        self._layers = layers
-        self._table = (_LayerLora * len(layers))()
+    def __init__(self, modules: Sequence[PlacedModule]) -> None:
+        """`modules`: the `LINEARS` in order."""
+        self._modules = tuple(modules)
+        self.layers: Final = len(modules[0].layouts)
         numbers: dict[Layout, int] = {}
-        for entry, layer in zip(self._table, layers, strict=True):
-            for module, held in enumerate(layer):
-                if held is not None:
-                    entry.matrices[module] = ctypes.addressof(held.matrices)
-                    entry.layout[module] = numbers.setdefault(held.layout, len(numbers))
+        # `LayerLora` of kernels/native/lora.h: addresses of places, then numbers of layouts.
+        self._table = np.zeros((self.layers, 2 * LINEARS), dtype=np.int64)
+        for linear, (layouts, places) in enumerate(self._modules):
+            begin, step = places.ctypes.data, places.strides[0]
+            for layer, layout in enumerate(layouts):
+                if layout is not None:
+                    self._table[layer, linear] = begin + layer * step
+                    self._table[layer, LINEARS + linear] = numbers.setdefault(layout, len(numbers))
         self._layouts = list(numbers)
 
-    @classmethod
-    def of(
-        cls, layers: Sequence[Sequence[LoraWeights | None]], shapes: Sequence[tuple[int, int]]
-    ) -> Self | None:
-        """None where the library cannot multiply some weights: not bf16 on a CPU, or not row after row.
-
-        Args:
-            layers: of each layer, by linear layer; None where no adapter changes one.
-            shapes: (out, in) of each linear layer.
-
-        Raises:
-            ValueError: weights that do not fit their linear layer.
-        """
-        found = [[_native(*each) for each in zip(layer, shapes, strict=True)] for layer in layers]
-        given = (weights for layer in layers for weights in layer)
-        made = (held for layer in found for held in layer)
-        if any(w is not None and h is None for w, h in zip(given, made, strict=True)):
-            return None
-        return cls(found)
-
-    @property
-    def layers(self) -> int:
-        return len(self._layers)
+    def demand_shapes(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Raises ValueError for weights that do not fit linear layers of (out, in)."""
+        for (layouts, _), (out, inner) in zip(self._modules, shapes, strict=True):
+            for layout in set(layouts) - {None}:
+                if layout is not None and (layout.inner != inner or layout.width > out):
+                    raise ValueError(
+                        f"adapters of a linear layer [{out}, {inner}] take {layout.inner} numbers "
+                        f"and add {layout.width}"
+                    )
 
     @property
     def address(self) -> int:
-        return ctypes.addressof(self._table)
+        return int(self._table.ctypes.data)
 
     def products(self, segments: Segments) -> ctypes.Array[ctypes.c_void_p]:
         """By layout, addresses of what `segments` keeps. Raises ValueError for another adapter."""
         made = [products_of(segments, layout) for layout in self._layouts]
         return (ctypes.c_void_p * len(made))(*(ctypes.addressof(each) for each in made))
-
-
-def _native(weights: LoraWeights | None, shape: tuple[int, int]) -> _Native | None:
-    if weights is None:
-        return None
-    (out, inner), layout = shape, weights.layout
-    if layout.inner != inner or layout.width > out:
-        raise ValueError(
-            f"adapters of a linear layer [{out}, {inner}] take {layout.inner} numbers and add {layout.width}"
-        )
-    matrices = matrices_of(weights) if layout.dtype == torch.bfloat16 else None
-    return None if matrices is None else _Native(weights, matrices)

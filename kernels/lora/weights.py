@@ -54,11 +54,6 @@ class LoraWeights:
         return cls(layout, {"pairs": pairs})
 
     @classmethod
-    def of_matrices(cls, matrices: RankMatrices, layout: Layout) -> LoraWeights:
-        """Weights that stand in matrices already."""
-        return cls(layout, {"matrices": matrices})
-
-    @classmethod
     def of_rows(cls, rows: PlacedRows, layout: Layout) -> LoraWeights:
         """Weights of which each row may lie anywhere; the ranks in `rows` follow one another as in `layout`,
         adapter by adapter, an adapter's slice by slice."""
@@ -68,13 +63,11 @@ class LoraWeights:
     def device(self) -> torch.device:
         if "rows" in self.kept:
             return cast(PlacedRows, self.kept["rows"]).memory.device
-        if "matrices" in self.kept:
-            return self.matrices.a.device
         return next(pair.a.device for row in self.pairs for pair in row if pair is not None)
 
     @property
     def pairs(self) -> Pairs:
-        """By slice, then by adapter; copies where the weights stand in matrices."""
+        """By slice, then by adapter; copies where rows may lie anywhere."""
         if "pairs" not in self.kept:
             self.kept["pairs"] = tuple(
                 tuple(self._pair(piece, adapter) for adapter in range(self.layout.adapters))

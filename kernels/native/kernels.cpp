@@ -187,8 +187,10 @@ void graft_layers(const Layer* layers, int64_t count, const Step* const* steps, 
                 *const gate_up = mixed + rows * attended, *const inner = gate_up + rows * 2 * inter;
     const auto add_lora = [&](int module, const bf16* from, int64_t from_row, bf16* to, int64_t to_row) {
       const LayerLora* own = lora ? lora + (layer - layers) : nullptr;
-      if (own && own->matrices[module])
-        graft_lora(products[own->layout[module]], own->matrices[module], from, from_row, to, to_row, rows, threads);
+      if (!own || !own->places[module]) return;
+      const int64_t taken[] = {hidden, attended, hidden, inter};
+      const LoraWeights<bf16> weights{taken[module], own->places[module]};
+      graft_lora(products[own->layout[module]], &weights, from, from_row, to, to_row, rows, threads);
     };
     graft_rms_norm(x, hidden, layer->input_norm, normed, hidden, rows, 1, hidden, eps, threads);
     graft_matrix(normed, hidden, layer->qkv, layer->qkv_bias, nullptr, qkv, rows, hidden, stacked, threads);

@@ -1,5 +1,5 @@
-// Multi-LoRA: each row of a batch with its own adapter's ranks, wherever they lie. Rows that share an adapter share
-// what is read of it; a row's sums run in one order, whatever the tile: the same bits beside any other rows.
+// Multi-LoRA: each row of a batch with its own adapter's ranks, read where the adapter was loaded. Rows that share an
+// adapter share what is read of it; a row's sums run in one order, whatever the tile: the same bits beside any other rows.
 
 #pragma once
 
@@ -12,26 +12,28 @@ constexpr int64_t TAKEN_ROWS = 32;
 constexpr int64_t TAKEN_RANKS = 8;
 constexpr int64_t TAKEN_COLUMNS = 256;
 
-// One adapter in one slice: rows[row] to rows[row + count] of the batch, and `ranks` rows of A and of B, whose numbers
-// begin at `rank`. Shrunk values are [count, ranks] from `shrunk` on.
+// One adapter in one slice: rows[row] to rows[row + count] of the batch, and `ranks` rows of the A and the B that lie at
+// `place`. Shrunk values are [count, ranks] from `shrunk` on.
 struct LoraPart {
-  int64_t row, count, rank, ranks, shrunk, piece, column, width;
+  int64_t row, count, ranks, shrunk, place, column, width;
 };
 
 struct LoraProducts {
   int64_t parts, shrunk;
   const LoraPart* part;
   const int64_t* rows;
-  const int32_t *a_rows, *b_rows;
 };
 
-constexpr int64_t MOST_SLICES = 8;
+// By place: A [ranks, inner] and B [ranks, width], each in one piece.
+template <typename T>
+struct LoraPlace {
+  const T *a, *b;
+};
 
 template <typename T>
-struct LoraMatrices {
+struct LoraWeights {
   int64_t inner;
-  const T* a;
-  const T* b[MOST_SLICES];
+  const LoraPlace<T>* places;
 };
 
 // x as weights are that are taken apart: of every 32 numbers the even ones, then the odd ones; noughts behind the last.
@@ -49,10 +51,17 @@ inline const float* take_apart(const bf16* x, int64_t x_row, int64_t rows, int64
   return apart;
 }
 
+// Asks for what is multiplied next: each adapter's weights lie elsewhere, and its one row or two wait for memory else.
+template <typename T>
+inline void request(const T* from) {
+  _mm_prefetch(reinterpret_cast<const char*>(from), _MM_HINT_T0);
+}
+
 // shrunk[r][j] = x[r] . a[j], for ROWS rows and RANKS ranks, of float32: sums of PIECE inputs are summed, since what a long
 // sum loses grows with its length. Inlined by force, as the products of linear.h.
 template <int ROWS, int RANKS>
-[[gnu::always_inline]] inline void shrink(const float* const* x, const float* const* a, int64_t inner, float* shrunk, int64_t ranks) {
+[[gnu::always_inline]] inline void shrink(const float* const* x, const float* const* a, const float*, int64_t inner, float* shrunk,
+                                          int64_t ranks) {
   constexpr int64_t PIECE = 16 * LANES;
   Floats total[ROWS][RANKS];
   for (auto& row : total)
@@ -79,7 +88,8 @@ template <int ROWS, int RANKS>
 
 // The same of bf16, whose own rounding is coarser than any sum's.
 template <int ROWS, int RANKS, typename X>
-[[gnu::always_inline]] inline void shrink(const X* const* x, const bf16* const* a, int64_t inner, float* shrunk, int64_t ranks) {
+[[gnu::always_inline]] inline void shrink(const X* const* x, const bf16* const* a, const bf16* ahead, int64_t inner, float* shrunk,
+                                          int64_t ranks) {
   Floats sum[ROWS][RANKS];
   for (auto& row : sum)
     for (auto& value : row) value = zeros();
@@ -87,6 +97,7 @@ template <int ROWS, int RANKS, typename X>
     const PairMask mask = first_pairs(inner - d);
     Pairs weights[RANKS];
     for (int j = 0; j < RANKS; j++) weights[j] = load_pairs(a[j] + d, mask);
+    for (int j = 0; j < RANKS; j++) request(ahead + d * RANKS + j * 2 * LANES);
     if constexpr (sizeof(X) == sizeof(float)) {
       const auto half = [&](auto take, int64_t at) {
         Floats taken[RANKS];
@@ -110,16 +121,17 @@ template <int ROWS, int RANKS, typename X>
 }
 
 template <int ROWS, typename X, typename T>
-void shrink_rows(const X* const* x, const T* const* a, int64_t count, int64_t inner, float* shrunk, int64_t ranks) {
+void shrink_rows(const X* const* x, const T* const* a, const T* ahead, int64_t count, int64_t inner, float* shrunk,
+                 int64_t ranks) {
   constexpr int RANKS = sized(ROWS == 1 ? 8 : 4, 4 / ROWS);
   int64_t j = 0;
-  for (; j + RANKS <= count; j += RANKS) shrink<ROWS, RANKS>(x, a + j, inner, shrunk + j, ranks);
-  for (; j < count; j++) shrink<ROWS, 1>(x, a + j, inner, shrunk + j, ranks);
+  for (; j + RANKS <= count; j += RANKS) shrink<ROWS, RANKS>(x, a + j, ahead + j * inner, inner, shrunk + j, ranks);
+  for (; j < count; j++) shrink<ROWS, 1>(x, a + j, ahead + j * inner, inner, shrunk + j, ranks);
 }
 
-// out[r][..] += sum of weights[r][j] * b[rows[j]][..], rounded once.
+// out[r][..] += sum of weights[r][j] * b[j][..], rounded once.
 template <int ROWS, typename T>
-void add_ranks(T* const* out, const T* b, int64_t width, const int32_t* rows, const float* weights, int64_t ranks,
+void add_ranks(T* const* out, const T* b, const T* ahead, int64_t ahead_width, int64_t width, const float* weights, int64_t ranks,
                int64_t columns) {
   constexpr int SUMS = sized(ROWS == 1 ? 8 : 4, 4 / ROWS);
   for (int64_t c = 0; c < columns; c += SUMS * LANES) {
@@ -130,9 +142,10 @@ void add_ranks(T* const* out, const T* b, int64_t width, const int32_t* rows, co
       for (int r = 0; r < ROWS; r++) sum[r][i] = zeros();
     }
     for (int64_t j = 0; j < ranks; j++) {
-      const T* row = b + int64_t{rows[j]} * width + c;
+      const T* row = b + j * width + c;
       Floats part[SUMS];
       for (int i = 0; i < SUMS; i++) part[i] = load(row + i * LANES, mask[i]);
+      for (int i = 0; i < SUMS; i += 64 / (LANES * sizeof(T))) request(ahead + j * ahead_width + c + i * LANES);
       for (int r = 0; r < ROWS; r++) {
         const Floats weight = fill(weights[r * ranks + j]);
         for (int i = 0; i < SUMS; i++) sum[r][i] = fma(weight, part[i], sum[r][i]);
@@ -149,7 +162,8 @@ void add_ranks(T* const* out, const T* b, int64_t width, const int32_t* rows, co
   }
 }
 
-// Calls function(part, item of the part) for each of `count(part)` items of every part.
+// Calls function(part, item of the part, a later part, its item) for each of `count(part)` items of every part; the later
+// one is what this thread comes to next, where all are as fast.
 template <typename Count, typename Function>
 void by_parts(const LoraProducts& products, int64_t threads, const Count& count, const Function& function) {
   static thread_local std::vector<int64_t> held;
@@ -157,28 +171,30 @@ void by_parts(const LoraProducts& products, int64_t threads, const Count& count,
   int64_t* const ends = held.data();
   for (int64_t p = 0; p < products.parts; p++) ends[p + 1] = ends[p] + count(products.part[p]);
   team::run(ends[products.parts], threads, [&, ends](int64_t item) {
-    const int64_t p = std::upper_bound(ends, ends + products.parts, item) - ends - 1;
-    function(products.part[p], item - ends[p]);
+    const auto part_of = [&](int64_t at) { return std::upper_bound(ends, ends + products.parts, at) - ends - 1; };
+    const int64_t p = part_of(item), later = std::min(item + threads, ends[products.parts] - 1), q = part_of(later);
+    function(products.part[p], item - ends[p], products.part[q], later - ends[q]);
   });
 }
 
 constexpr int64_t pieces(int64_t size, int64_t taken) { return (size + taken - 1) / taken; }
 
 template <typename X, typename T>
-void lora(const LoraProducts& products, const LoraMatrices<T>& matrices, const X* x, int64_t x_row, T* out,
+void lora(const LoraProducts& products, const LoraWeights<T>& weights, const X* x, int64_t x_row, T* out,
           int64_t out_row, int64_t threads) {
   static thread_local std::vector<float> held;
   held.resize(products.shrunk);
   float* const shrunk = held.data();
-  const int64_t inner = matrices.inner;
+  const int64_t inner = weights.inner;
   by_parts(
       products, threads,
       [](const LoraPart& part) { return pieces(part.count, TAKEN_ROWS) * pieces(part.ranks, TAKEN_RANKS); },
-      [&](const LoraPart& part, int64_t item) {
+      [&](const LoraPart& part, int64_t item, const LoraPart& later, int64_t later_item) {
         const int64_t sets = pieces(part.ranks, TAKEN_RANKS), j = item % sets * TAKEN_RANKS;
         const int64_t count = std::min(TAKEN_RANKS, part.ranks - j);
         const T* a[TAKEN_RANKS];
-        for (int64_t i = 0; i < count; i++) a[i] = matrices.a + int64_t{products.a_rows[part.rank + j + i]} * inner;
+        for (int64_t i = 0; i < count; i++) a[i] = weights.places[part.place].a + (j + i) * inner;
+        const T* const ahead = weights.places[later.place].a + later_item % pieces(later.ranks, TAKEN_RANKS) * TAKEN_RANKS * inner;
         int64_t r = item / sets * TAKEN_ROWS;
         const int64_t end = std::min(part.count, r + TAKEN_ROWS);
         const X* own[TAKEN_ROWS];
@@ -186,7 +202,7 @@ void lora(const LoraProducts& products, const LoraMatrices<T>& matrices, const X
         const X* const* from = own;
         float* to = shrunk + part.shrunk + r * part.ranks + j;
         const auto rest = [&](auto function, int64_t rows) {
-          function(from, a, count, inner, to, part.ranks);
+          function(from, a, ahead, count, inner, to, part.ranks);
           from += rows, to += rows * part.ranks, r += rows;
         };
         while (r + 4 <= end) rest(shrink_rows<4, X, T>, 4);
@@ -196,9 +212,10 @@ void lora(const LoraProducts& products, const LoraMatrices<T>& matrices, const X
   by_parts(
       products, threads,
       [](const LoraPart& part) { return pieces(part.count, TAKEN_ROWS) * pieces(part.width, TAKEN_COLUMNS); },
-      [&](const LoraPart& part, int64_t item) {
+      [&](const LoraPart& part, int64_t item, const LoraPart& later, int64_t later_item) {
         const int64_t blocks = pieces(part.width, TAKEN_COLUMNS), column = item % blocks * TAKEN_COLUMNS;
         const int64_t columns = std::min(TAKEN_COLUMNS, part.width - column);
+        const T* const ahead = weights.places[later.place].b + later_item % pieces(later.width, TAKEN_COLUMNS) * TAKEN_COLUMNS;
         int64_t r = item / blocks * TAKEN_ROWS;
         const int64_t end = std::min(part.count, r + TAKEN_ROWS);
         T* own[TAKEN_ROWS];
@@ -206,7 +223,7 @@ void lora(const LoraProducts& products, const LoraMatrices<T>& matrices, const X
           own[i - r] = out + products.rows[part.row + i] * out_row + part.column + column;
         T* const* to = own;
         const auto rest = [&](auto function, int64_t rows) {
-          function(to, matrices.b[part.piece] + column, part.width, products.b_rows + part.rank,
+          function(to, weights.places[part.place].b + column, ahead, later.width, part.width,
                    shrunk + part.shrunk + r * part.ranks, part.ranks, columns);
           to += rows, r += rows;
         };
@@ -218,14 +235,14 @@ void lora(const LoraProducts& products, const LoraMatrices<T>& matrices, const X
 
 // Products below which a second thread is not worth waking.
 template <typename T>
-int64_t lora_threads(const LoraProducts& products, const LoraMatrices<T>& matrices, int64_t threads) {
-  return products.shrunk * matrices.inner * int64_t{sizeof(T)} <= SERIAL_BYTES ? 1 : threads;
+int64_t lora_threads(const LoraProducts& products, const LoraWeights<T>& weights, int64_t threads) {
+  return products.shrunk * weights.inner * int64_t{sizeof(T)} <= SERIAL_BYTES ? 1 : threads;
 }
 
 // A layer's adapters in its linear layers qkv, o, gate_up and down, null where nobody changes one. `products` are the
 // batch's, by layout, of which layers share few.
 struct LayerLora {
-  const LoraMatrices<bf16>* matrices[4];
+  const LoraPlace<bf16>* places[4];
   int64_t layout[4];
 };
 
@@ -234,19 +251,19 @@ struct LayerLora {
 extern "C" {
 
 // Adds every row's adapter to its slices of out; x is [rows, inner].
-void graft_lora(const LoraProducts* products, const LoraMatrices<bf16>* matrices, const bf16* x, int64_t x_row,
+void graft_lora(const LoraProducts* products, const LoraWeights<bf16>* weights, const bf16* x, int64_t x_row,
                 bf16* out, int64_t out_row, int64_t rows, int64_t threads) {
-  threads = lora_threads(*products, *matrices, threads);
+  threads = lora_threads(*products, *weights, threads);
   if (widened()) {
-    const int64_t padded = pieces(matrices->inner, 2 * LANES) * 2 * LANES;
-    lora(*products, *matrices, take_apart(x, x_row, rows, matrices->inner, padded, threads), padded, out, out_row, threads);
+    const int64_t padded = pieces(weights->inner, 2 * LANES) * 2 * LANES;
+    lora(*products, *weights, take_apart(x, x_row, rows, weights->inner, padded, threads), padded, out, out_row, threads);
   } else {
-    lora(*products, *matrices, x, x_row, out, out_row, threads);
+    lora(*products, *weights, x, x_row, out, out_row, threads);
   }
 }
 
-void graft_lora_fp32(const LoraProducts* products, const LoraMatrices<float>* matrices, const float* x, int64_t x_row,
+void graft_lora_fp32(const LoraProducts* products, const LoraWeights<float>* weights, const float* x, int64_t x_row,
                      float* out, int64_t out_row, int64_t rows, int64_t threads) {
-  lora(*products, *matrices, x, x_row, out, out_row, lora_threads(*products, *matrices, threads));
+  lora(*products, *weights, x, x_row, out, out_row, lora_threads(*products, *weights, threads));
 }
 }

@@ -93,6 +93,6 @@ def rows_by(
     if request.param in FORMS:
         take_loops(request.param)
     else:
-        monkeypatch.setattr(native_rows, "matrices_of", lambda _: None)
+        monkeypatch.setattr(native_rows, "weights_of", lambda _: None)
     if request.param == "gemms":
         monkeypatch.setattr(products, "_pays", _with_weights)

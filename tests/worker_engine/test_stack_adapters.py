@@ -18,9 +18,8 @@ from tests.worker_engine.test_families import LENGTHS, draw, load
 from tests.worker_engine.test_quantized import plain, quantized
 from tests.worker_engine.test_stack import folder, one_by_one
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.adapters.batch import AdapterBatch
+from worker_engine.adapters.batch import AdapterBatch, HeldLayers
 from worker_engine.layers.attention import AttentionPlan, KVCache
-from worker_engine.layers.linear import LayerLora
 from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.models import load_config
 from worker_engine.models.decoder import Batch, Decoder
@@ -169,8 +168,10 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     batch = AdapterBatch(config, dtype=torch.bfloat16)
     batch.select([draw_adapter(config, random.Random(2), 1)])
     stack = model._stack._stack(kv)
-    held = model._stack._adapters(batch.layers, stack)
+    assert isinstance(batch.layers, HeldLayers)
+    held = batch.layers.stacked
     assert held is not None
+    held.demand_shapes(stack.shapes)
     products = held.products(Segments.of([0, -1]))
     x = torch.zeros(2, stack.shapes[0][1], dtype=torch.bfloat16)
     for rows, layers in ((3, held.layers), (2, held.layers + 1)):
@@ -178,8 +179,6 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
             stack.run_(x, [0] * stack.kinds, Adapters(rows, layers, held.address, products))
     with pytest.raises(ValueError, match="segments name adapter 1"):
         held.products(Segments.of([0, 1]))
-    moved: list[LayerLora] = [
-        {name: layer[other] for name, other in (("qkv", "down"), ("down", "qkv"))} for layer in batch.layers
-    ]
+    qkv, o, gate_up, down = stack.shapes
     with pytest.raises(ValueError, match="adapters of a linear layer"):
-        model._stack._adapters(moved, stack)
+        held.demand_shapes((down, o, gate_up, qkv))

@@ -1,59 +1,111 @@
 """The adapters of the running batch for every layer, on the CPU; elsewhere `paged_batch` has them.
 
-Weights are copied into matrices with a row per rank, which layers of a kind lay out alike. A batch
-gains and loses an adapter every few steps: a newcomer takes rows that are free, or those of an adapter that
-nobody uses, and only its own weights are copied.
+Nothing is copied: the loops read each adapter's weights where it was loaded, and what changes with the batch
+is a table of addresses. A batch gains and loses an adapter every few steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, overload
 
+import numpy as np
 import torch
 
 from kernels.lora import LoraWeights, Segments
+from kernels.lora.layout import Layout
+from kernels.lora.native_stack import PlacedModule, StackLora
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.extras import Extras
-from worker_engine.adapters.rank_store import RankStore
 from worker_engine.layers.linear import LayerLora, LinearLora
+from worker_engine.layers.stack import StackedLayers
 from worker_engine.layers.tops import Tops
 from worker_engine.model_config import PACKED_MODULES, ModelConfig
 
-SLACK: Final = 2.0
-"""Matrices that hold more than this many times the weights that the batch uses become smaller."""
-PATIENCE: Final = 256
-"""Steps after which they do: a batch that empties for a moment would have them copied twice."""
+SLACK: Final = 2
+"""Tables of more than this many times the adapters in use are written anew."""
+
+
+class HeldLayers(StackedLayers):
+    """Adapters' weights by decoder layer, which keep them where they are; a layer is made when it is read."""
+
+    def __init__(
+        self, adapters: Sequence[Adapter], extras: Extras | None, config: ModelConfig, dtype: torch.dtype
+    ) -> None:
+        self._adapters, self._extras, self._dtype = tuple(adapters), extras, dtype
+        self._modules = {name: self._placed(name, config) for name in PACKED_MODULES}
+        self._made: list[LayerLora | None] = [None] * config.num_layers
+        whole = all(adapter.places(name).whole for adapter in adapters for name in PACKED_MODULES)
+        stacks = whole and dtype == torch.bfloat16 and (extras is None or extras.only_products)
+        self._stacked = StackLora(list(self._modules.values())) if stacks else None
+
+    @property
+    def stacked(self) -> StackLora | None:
+        return self._stacked
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> LayerLora: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LayerLora]: ...
+
+    def __getitem__(self, index: int | slice) -> LayerLora | Sequence[LayerLora]:
+        if isinstance(index, slice):
+            return [self[layer] for layer in range(*index.indices(len(self)))]
+        made = self._made[index]
+        if made is None:
+            made = self._made[index] = self._layer(index)
+        return made
+
+    def _layer(self, index: int) -> LayerLora:
+        weights = {name: self._weights(name, index) for name in PACKED_MODULES}
+        if self._extras is not None:
+            return self._extras.layer(index, weights)
+        return {name: None if held is None else LinearLora(held) for name, held in weights.items()}
+
+    def _weights(self, name: str, layer: int) -> LoraWeights | None:
+        layout = self._modules[name].layouts[layer]
+        if layout is None:
+            return None
+        pairs = tuple(
+            tuple(adapter.layers[layer].get(module) for adapter in self._adapters)
+            for module in PACKED_MODULES[name]
+        )
+        return LoraWeights.of_pairs(pairs, layout)
+
+    def _placed(self, name: str, config: ModelConfig) -> PlacedModule:
+        held = [adapter.places(name) for adapter in self._adapters]
+        ranks = np.stack([places.ranks for places in held], axis=1)
+        shapes = [config.linear_shapes[module] for module in PACKED_MODULES[name]]
+        widths, inner = [out for out, _ in shapes], shapes[0][1]
+        # Layers of the same ranks share a layout, and thereby the plans of a batch.
+        layouts: dict[bytes, Layout | None] = {}
+        keys = [by_adapter.tobytes() for by_adapter in ranks]
+        for key, by_adapter in zip(keys, ranks, strict=True):
+            if key not in layouts:
+                by_slice = tuple(map(tuple, by_adapter.T.tolist()))
+                layouts[key] = Layout.of(by_slice, widths, inner, self._dtype) if by_adapter.any() else None
+        places = np.stack([places.addresses for places in held], axis=1)
+        return PlacedModule([layouts[key] for key in keys], places)
 
 
 class AdapterBatch:
-    """The weights in use, and which adapter has which index in them.
+    """Which adapter has which index in the tables.
 
     Attributes:
-        layers: by decoder layer.
-        num_copied: adapters whose weights were copied.
-        num_rebuilt: times that all weights were.
+        layers: by decoder layer; empty without an adapter.
+        num_rebuilt: times that the tables were written anew.
     """
 
     def __init__(self, config: ModelConfig, *, dtype: torch.dtype) -> None:
         self._config, self._dtype = config, dtype
-        self._stores: dict[str, RankStore] = {}
-        self._places: list[Adapter | None] = []
-        self._index: dict[Adapter, int] = {}
-        self._used: dict[Adapter, int] = {}
+        self._index: Mapping[Adapter, int] = {}
         self._extras: Extras | None = None
-        self._steps = self._wasteful = 0
-        self.layers: list[LayerLora] = []
-        self.num_copied = self.num_rebuilt = 0
-
-    @property
-    def num_resident(self) -> int:
-        return len(self._index)
-
-    @property
-    def nbytes(self) -> int:
-        """Of the matrices, rows that nobody uses among them."""
-        return sum(store.nbytes for store in self._stores.values())
+        self.layers: Sequence[LayerLora] = ()
+        self.num_rebuilt = 0
 
     def select(self, adapters: Sequence[Adapter | None]) -> list[int]:
         """Makes the layers hold every adapter of the batch.
@@ -64,78 +116,19 @@ class AdapterBatch:
         Returns:
             Each sequence's adapter index in `layers`, -1 for none.
         """
-        self._steps += 1
         active = dict.fromkeys(adapter for adapter in adapters if adapter is not None)
-        missing = [adapter for adapter in active if adapter not in self._index]
-        self._wasteful = self._wasteful + 1 if active and self._holds_too_much(active) else 0
-        if missing or self._wasteful > PATIENCE:
-            self._take_in(missing, active)
-        self._used.update(dict.fromkeys(active, self._steps))
+        # Tables keep weights in memory that the pool may have let go of.
+        wasteful = len(self._index) > SLACK * len(active)
+        if wasteful or any(adapter not in self._index for adapter in active):
+            self._take(sorted(active, key=lambda adapter: adapter.sha256))
         return [-1 if adapter is None else self._index[adapter] for adapter in adapters]
 
     def tops(self, segments: Segments, logit_segments: Segments) -> Tops | None:
         """What the batch's adapters change outside of linear modules."""
         return None if self._extras is None else self._extras.tops(segments, logit_segments)
 
-    def _take_in(self, missing: Sequence[Adapter], active: dict[Adapter, None]) -> None:
-        if self._wasteful > PATIENCE or not all(self._add(adapter, active) for adapter in missing):
-            self._rebuild(list(active))
-        weights = self._laid_out()
-        self._extras = Extras.of(self._places, self._config, torch.device("cpu"))
-        if self._extras is not None:
-            self.layers = self._extras.layers(weights)
-            return
-        self.layers = [
-            {name: None if held is None else LinearLora(held) for name, held in by_name.items()}
-            for by_name in weights
-        ]
-
-    def _holds_too_much(self, active: dict[Adapter, None]) -> bool:
-        return self.nbytes > SLACK * sum(adapter.nbytes for adapter in active)
-
-    def _add(self, adapter: Adapter, active: dict[Adapter, None]) -> bool:
-        """Copies a newcomer's weights, if need be over the longest unused adapters'; False without room."""
-        idle = sorted((other for other in self._index if other not in active), key=self._used.__getitem__)
-        while not all(store.has_room(adapter) for store in self._stores.values()) or not self._stores:
-            if not idle:
-                return False
-            self._drop(idle.pop(0))
-        index = self._places.index(None) if None in self._places else len(self._places)
-        self._places[index : index + 1] = [adapter]
-        self._index[adapter] = index
-        for store in self._stores.values():
-            store.add(index, adapter)
-        self.num_copied += 1
-        return True
-
-    def _drop(self, adapter: Adapter) -> None:
-        index = self._index.pop(adapter)
-        self._places[index] = None
-        del self._used[adapter]
-        for store in self._stores.values():
-            store.remove(index)
-
-    def _hold(self, adapters: list[Adapter]) -> None:
-        adapters.sort(key=lambda adapter: adapter.sha256)
-        self._places = list(adapters)
+    def _take(self, adapters: Sequence[Adapter]) -> None:
         self._index = {adapter: index for index, adapter in enumerate(adapters)}
-        self._used = dict.fromkeys(adapters, self._steps)
-
-    def _rebuild(self, adapters: list[Adapter]) -> None:
-        """Makes room for the batch's adapters and some more, and copies them."""
-        self._hold(adapters)
-        self._stores = {
-            name: RankStore.for_adapters(name, adapters, self._config, self._dtype) for name in PACKED_MODULES
-        }
-        for store in self._stores.values():
-            for index, adapter in enumerate(adapters):
-                store.add(index, adapter)
-        self.num_copied += len(adapters)
+        self._extras = Extras.of(adapters, self._config, torch.device("cpu"))
+        self.layers = HeldLayers(adapters, self._extras, self._config, self._dtype) if adapters else ()
         self.num_rebuilt += 1
-
-    def _laid_out(self) -> list[dict[str, LoraWeights | None]]:
-        by_name = {name: store.weights(len(self._places)) for name, store in self._stores.items()}
-        return [
-            {name: layers[layer] for name, layers in by_name.items()}
-            for layer in range(self._config.num_layers)
-        ]

@@ -41,10 +41,16 @@ class Extras:
 
     def layers(self, weights: Sequence[Mapping[str, LoraWeights | None]]) -> list[LayerLora]:
         """Adds gains and biases to the layers' weights."""
-        return [
-            {name: self._linear(layer, name, held) for name, held in by_name.items()}
-            for layer, by_name in enumerate(weights)
-        ]
+        return [self.layer(index, by_name) for index, by_name in enumerate(weights)]
+
+    def layer(self, index: int, weights: Mapping[str, LoraWeights | None]) -> LayerLora:
+        """One layer's."""
+        return {name: self._linear(index, name, held) for name, held in weights.items()}
+
+    @property
+    def only_products(self) -> bool:
+        """Whether nothing is added to linear layers but products: no gain and no bias."""
+        return not any(a is not None and (a.gains or a.biases) for a in self.adapters)
 
     def tops(self, segments: Segments, logit_segments: Segments) -> Tops:
         norms = {i: a.norms for i, a in enumerate(self.adapters) if a is not None and a.norms}

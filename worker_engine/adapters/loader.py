@@ -44,8 +44,8 @@ class AdapterLoader:
 
         Args:
             model: the base's folder.
-            device: what will compute with the adapters. They are built in host memory; for CUDA, each in one
-                piece of it, pinned.
+            device: what will compute with the adapters. Each is built in one piece of host memory, pinned for
+                CUDA; the CPU reads it there.
             max_bytes: bounds one adapter's file, `max_cache_bytes` all files in `cache_dir`.
         """
         self._base, self._max_bytes = BaseWeights(model, dtype), max_bytes
@@ -75,7 +75,7 @@ class AdapterLoader:
         return self._placed(self._load(ref))
 
     def _placed(self, adapter: Adapter) -> Adapter:
-        return packed(adapter, pinned=True) if self._device.type == "cuda" else adapter
+        return packed(adapter, pinned=self._device.type == "cuda")
 
     def _load(self, ref: AdapterRef) -> Adapter:
         files = self._read(ref)

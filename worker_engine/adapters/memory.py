@@ -16,9 +16,9 @@ class AdapterMemory:
     """Which adapters the running sequences use; one that none uses keeps its pages parked.
 
     With a device tier, weights lie in the pages: they are on their way from `acquire` or `prefetch` on. On
-    the CPU they lie in the stack of `AdapterBatch`, outside of the pool's tensor: the pages taken here count
-    it against the one budget (`copies` is the stack's bound over the adapters in use), so that adapters push
-    out cached prefixes and the reverse, but no byte is stored in them.
+    the CPU they are read where they were loaded, outside of the pool's tensor: the pages taken here count
+    them against the one budget, so that adapters push out cached prefixes and the reverse, but no byte is
+    stored in them.
     """
 
     def __init__(
@@ -27,11 +27,10 @@ class AdapterMemory:
         *,
         page_bytes: int,
         max_adapters: int,
-        copies: float = 1.0,
         tier: DeviceTier | None = None,
     ) -> None:
         """`page_bytes` 0 counts adapters as nothing."""
-        self._pool, self._page_bytes, self._copies = pool, page_bytes, copies
+        self._pool, self._page_bytes = pool, page_bytes
         self.tier: Final = tier
         self._users: dict[str, int] = {}
         self._pages: dict[str, list[int]] = {}
@@ -68,7 +67,7 @@ class AdapterMemory:
             return 0
         if self.tier is not None:
             return self.tier.pages_of(adapter)
-        return -(-int(adapter.nbytes * self._copies) // self._page_bytes)
+        return -(-adapter.nbytes // self._page_bytes)
 
     def num_users(self, adapter: Adapter | None) -> int:
         """Running sequences that use the adapter."""

@@ -36,6 +36,9 @@ class Part(enum.Enum):
     BIAS = ".bias"
     WEIGHT = ".weight"
 
+    # Enum's own is written in Python: a load looks its parts up some thousand times.
+    __hash__ = object.__hash__
+
 
 _ENDS: Final = (
     (".lora_magnitude_vector.weight", Part.MAGNITUDE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -35,6 +36,15 @@ class StackPart(NamedTuple):
     rope: int
 
 
+class StackedLayers(Sequence[LayerLora], ABC):
+    """A batch's adapters by decoder layer, that may be had for all layers at once."""
+
+    @property
+    @abstractmethod
+    def stacked(self) -> StackLora | None:
+        """None where an adapter changes more than products, or native code cannot read its weights."""
+
+
 class NativeStack:
     """The layers as the native code takes them, looked up anew when weights have changed places."""
 
@@ -43,7 +53,6 @@ class NativeStack:
         kinds = list(dict.fromkeys((part.window, part.scale, part.rope) for part in parts))
         self._kinds: Final = kinds
         self._built: tuple[int, KVCache, Stack] | None = None
-        self._lora: tuple[Sequence[LayerLora], StackLora | None] | None = None
         self._possible = native.LIBRARY is not None and all(
             linear.matrix is not None for part in parts for linear in part.linears.values()
         )
@@ -53,7 +62,7 @@ class NativeStack:
         pages = cache.layer(0)
         if not self._possible or plan.graph is not None or cache.memory is not None or pages.shape[4] % 32:
             return False
-        return not lora or self._adapters(lora, self._stack(cache)) is not None
+        return not lora or _stacked(lora, self._stack(cache)) is not None
 
     def run_(
         self,
@@ -70,24 +79,12 @@ class NativeStack:
             step_of(plan, self._heads, pages, window, scale, angles[rope]).address
             for window, scale, rope in self._kinds
         ]
-        held = self._adapters(lora, stack) if lora else None
+        held = _stacked(lora, stack)
         if held is None:
             stack.run_(x, steps)
         else:
             rows = len(segments.adapters)
             stack.run_(x, steps, Adapters(rows, held.layers, held.address, held.products(segments)))
-
-    def _adapters(self, lora: Sequence[LayerLora], stack: Stack) -> StackLora | None:
-        """None where an adapter changes more than products: by DoRA's gain or a bias of its own."""
-        if self._lora is None or self._lora[0] is not lora:
-            held = None
-            linears = [layer.get(name) for layer in lora for name in _LINEARS]
-            if all(each is None or each.only_products for each in linears):
-                weights = [None if each is None else each.weights for each in linears]
-                by_layer = [weights[i : i + len(_LINEARS)] for i in range(0, len(weights), len(_LINEARS))]
-                held = StackLora.of(by_layer, stack.shapes)
-            self._lora = (lora, held)
-        return self._lora[1]
 
     def _stack(self, cache: KVCache) -> Stack:
         built = self._built
@@ -108,6 +105,14 @@ class NativeStack:
             weights[0], qkv.bias, weights[1], o.bias, weights[2], gate_up.bias, weights[3], down.bias,
             cache.layer(index), self._kinds.index((part.window, part.scale, part.rope)),
         )  # fmt: skip
+
+
+def _stacked(lora: Sequence[LayerLora], stack: Stack) -> StackLora | None:
+    """Raises ValueError for adapters of linear layers of other shapes."""
+    held = lora.stacked if isinstance(lora, StackedLayers) else None
+    if held is not None:
+        held.demand_shapes(stack.shapes)
+    return held
 
 
 def _blocks(linear: LoraLinear) -> NativeMatrix:
