@@ -8,6 +8,7 @@ million events leave on the heap is not what a web server carries around.
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import json
 import statistics
 import subprocess
@@ -44,7 +45,7 @@ def report_figure(environ: Mapping[str, str]) -> Figure:
         f"({', '.join(f'{group} {p95[group]:.0f}' for group in p95)}); "
         f"over all p95 {statistics.quantiles(every, n=20)[-1] * 1000:.0f}, median "
         f"{statistics.median(every) * 1000:.0f}; {EVENTS} events, {days} sums by day, {hours} by hour; "
-        "the view in process, with the collector as the web process sets it",
+        "the view in process, compressed by gzip, with the collector as the web process sets it",
     )  # fmt: skip
 
 
@@ -92,7 +93,9 @@ def ask(key: str) -> list[Any]:
 
     from controlplane.metering.models import UsageHour, UsageRollup
 
-    client = Client(SERVER_NAME="localhost", headers={"Authorization": f"Bearer {key}"})
+    # Compressed, as browsers and HTTP libraries ask for it: of the longest answer a third of the time.
+    headers = {"Authorization": f"Bearer {key}", "Accept-Encoding": "gzip"}
+    client = Client(SERVER_NAME="localhost", headers=headers)
     seconds: dict[str, list[float]] = {group: [] for group in GROUPINGS}
     rows: dict[str, int] = {}
     for turn in range(TURNS + 1):
@@ -101,8 +104,9 @@ def ask(key: str) -> list[Any]:
             answer = client.get("/api/v1/usage", {"start": str(_FROM), "end": str(_TO), "group_by": group})
             taken = time.perf_counter() - begun
             assert answer.status_code == 200, answer.content
+            assert answer.headers["Content-Encoding"] == "gzip"
             # The answer's own `json` would keep its rows until the collector's last round, in another's time.
-            told = json.loads(answer.content)
+            told = json.loads(gzip.decompress(answer.content))
             assert told["total"]["requests"] == EVENTS, told["total"]
             assert not told["total"]["unpriced"], told["total"]
             rows[group] = len(told["rows"])

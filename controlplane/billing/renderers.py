@@ -41,20 +41,33 @@ def _json(report: UsageReport) -> bytes:
         "start": report.start, "end": report.end, "group_by": report.group_by, "currency": report.currency,
         "total": total._asdict() | {"unpriced": total.unpriced},
     }  # fmt: skip
-    # Each value's text is made once; the names are those of `GROUPS`, which need no escape.
-    groups = [
-        map({value: _text(value) for value in set(column)}.__getitem__, column) for column in report.groups
-    ]
-    group = ",".join(f'"{name}":%s' for name in report.group_by)
-    sums = ",".join(f'"{name}":%d' for name in _SUMS)
-    row = f'{{"group":{{{group}}},{sums},"price":%s}}'
-    priced = [
+    priced = (
         'null,"unpriced":true' if unpriced else f'"{money_text(nano)}","unpriced":false'
         for nano, unpriced in zip(report.nano, report.unpriced, strict=True)
-    ]
-    cells = zip(*groups, *(getattr(report, name) for name in _SUMS), priced, strict=True)
-    rows = ",".join(map(row.__mod__, cells))
+    )
+    rows = ",".join(
+        f'{group}"requests":{requests},"prompt_tokens":{prompt},"cached_tokens":{cached}'
+        f',"completion_tokens":{completion},"price":{price}}}'
+        for group, requests, prompt, cached, completion, price in zip(
+            _groups(report), report.requests, report.prompt_tokens, report.cached_tokens,
+            report.completion_tokens, priced, strict=True,
+        )
+    )  # fmt: skip
     return orjson.dumps(head)[:-1] + b',"rows":[' + rows.encode() + b"]}"
+
+
+def _groups(report: UsageReport) -> Iterator[str]:
+    """Each row's beginning, with its group. A value's text is made once; the names are those of `GROUPS`,
+    which need no escape."""
+    if not report.groups:
+        return repeat('{"group":{},', len(report.requests))
+    cells = []
+    for place, (name, column) in enumerate(zip(report.group_by, report.groups, strict=True)):
+        before = "," if place else '{"group":{'
+        after = "}," if place == len(report.groups) - 1 else ""
+        told = {value: f'{before}"{name}":{_text(value)}{after}' for value in set(column)}
+        cells.append(map(told.__getitem__, column))
+    return map("".join, zip(*cells, strict=True))
 
 
 def _text(value: str) -> str:

@@ -44,6 +44,7 @@ TESTS = (
     "optimization/test_endings.py",
     "optimization/test_metered.py",
     "optimization/test_pages.py",
+    "reports",
     "rollouts/test_rollouts.py",
     "routes",
     "row_security",
