@@ -28,7 +28,7 @@ from controlplane.billing.serializers import (
     TermSerializer,
 )
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
-from controlplane.billing.terms import term_create, term_end
+from controlplane.billing.terms import term_create, term_end, term_remove
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
@@ -163,3 +163,10 @@ class TermApi(ObjectApi[PriceBookTerm]):
         data.is_valid(raise_exception=True)
         found = term_end(term=self.get_object(), ends=data.validated_data["ends"])
         return Response(TermSerializer(found).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, name: str, term: int) -> Response:
+        """Takes back a term that is planned; one that has begun is ended."""
+        term_remove(term=self.get_object())
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -13,6 +13,7 @@ from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBoo
 from controlplane.billing.rates import rates_publish
 from controlplane.billing.terms import everyone_switch, term_create
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.routes.services import route_lock
 from controlplane.tenants.models import Tenant
 
 
@@ -46,6 +47,8 @@ def price_book_create(
         raise InvalidInputError("a price book needs a name", field="name")
     if re.fullmatch(r"[A-Z]{3}", currency) is None:
         raise InvalidInputError("currency is an ISO 4217 code such as USD", field="currency")
+    # Of two at once the second waits here, and then sees the first.
+    route_lock()
     if PriceBook.objects.filter(name=name.strip()).exists():
         raise ConflictError(f"there is a price book {name.strip()!r} already")
     if starts is None:
@@ -99,6 +102,8 @@ def price_set(
         "book": book, "base_model": base_model, "adapter": adapter, "backend": backend,
         "effective_from": effective_from,
     }  # fmt: skip
+    # As in `price_book_create`; publishing the prices takes this lock anyway.
+    route_lock()
     if Price.objects.filter(**key).exists():
         raise ConflictError(
             f"{adapter or base_model} has a price from {effective_from} on already: set one from another day"
@@ -139,6 +144,7 @@ def hosting_price_set(
         "book": book, "kind": kind, "base_model": base_model, "adapter": adapter, "backend": backend,
         "effective_from": effective_from,
     }  # fmt: skip
+    route_lock()
     if HostingPrice.objects.filter(**key).exists():
         raise ConflictError(f"{kind} has a price from {effective_from} on already: set one from another day")
     price = HostingPrice.objects.create(**key, nano=nano)

@@ -77,6 +77,27 @@ def term_end(*, term: PriceBookTerm, ends: dt.date | None) -> PriceBookTerm:
     return term
 
 
+@transaction.atomic
+def term_remove(*, term: PriceBookTerm) -> None:
+    """Takes back a term that is planned: no usage has its prices yet.
+
+    Raises ConflictError: it has begun.
+    """
+    _lock()
+    if term.starts <= dt.datetime.now(dt.UTC).date():
+        raise ConflictError(
+            f"price book {term.book.name!r} holds {_days(term)}: what has begun is ended, not removed"
+        )
+    audit_record(
+        tenant=term.tenant, action="price_book.term", target=term, before=locked_snapshot(term), after=None
+    )
+    term.delete()
+    if not term.tenant:
+        last = PriceBookTerm.objects.filter(tenant=EVERYONE).select_related("book").order_by("starts").last()
+        _mark_default(last.book if last else None)
+    rates_publish()
+
+
 def currency_check(*, book: PriceBook) -> None:
     """One currency for all books that hold, and for what is booked. Whoever asks holds the lock of terms.
 
@@ -127,10 +148,11 @@ def everyone_switch(*, book: PriceBook) -> PriceBookTerm:
     return term
 
 
-def _mark_default(book: PriceBook) -> None:
+def _mark_default(book: PriceBook | None) -> None:
     PriceBook.objects.filter(is_default=True).update(is_default=False)
-    book.is_default = True
-    book.save(update_fields=["is_default"])
+    if book is not None:
+        book.is_default = True
+        book.save(update_fields=["is_default"])
 
 
 def _overlapping(whose: str, starts: dt.date, ends: dt.date | None) -> QuerySet[PriceBookTerm]:

@@ -22,7 +22,9 @@ STAFF_PAGES = {
     "staff-invoice-finalize": "post", "staff-invoice": "get", "staff-invoice-credit": "post",
     "staff-tax": "post", "staff-billing-details": "post", "staff-seller": "get",
     "staff-credit-note": "get", "staff-credit-note-void": "post",
-    "staff-tax-remove": "post",
+    "staff-tax-remove": "post", "staff-books": "get", "staff-entry-reverse": "post",
+    "staff-invoice-pay": "post", "staff-invoice-draft": "post", "staff-usage-sources": "get",
+    "staff-usage-source-delete": "post",
     "staff-hosting": "get", "staff-fleet-bill": "get", "staff-instance-prices": "get",
     "staff-savings": "get", "staff-blended-price": "get", "staff-prepaid": "post", "staff-top-up": "post",
     "staff-deployment-adapters": "get", "staff-deployment-adapter-act": "post",
@@ -41,11 +43,16 @@ STAFF_LISTS = (
     "staff-queue-status", "staff-queue-replay",
     "staff-tenants", "staff-base-models", "staff-deployments", "staff-deployment-new", "staff-targets",
     "staff-price-books", "staff-invoices", "staff-hosting", "staff-fleet-bill", "staff-instance-prices",
-    "staff-seller",
+    "staff-seller", "staff-invoice-draft", "staff-usage-sources",
     "staff-savings", "staff-blended-price", "staff-audit", "staff-audit-export",
     "staff-optimizations", "staff-optimization-new", "staff-optimization-check", "staff-prompt-sets",
     "staff-comparison-new", "staff-assessment-new",
 )  # fmt: skip
+
+_THINGS = {
+    "staff-tax-remove": "treatment", "staff-entry-reverse": "entry", "staff-usage-source-delete": "source",
+}  # fmt: skip
+"""Pages whose address names what no other's does -> the name of its value in the world."""
 
 
 def staff_thing(world: World, name: str) -> str:
@@ -54,8 +61,8 @@ def staff_thing(world: World, name: str) -> str:
         return world.values["invoice"]
     if name.startswith("staff-credit-note"):
         return world.values["credit_note"]
-    if name == "staff-tax-remove":
-        return world.values["treatment"]
+    if name in _THINGS:
+        return world.values[_THINGS[name]]
     kinds = {
         "fleet-copy": world.values["copy_id"],
         "fleet-adapter": world.values["engine_name"],

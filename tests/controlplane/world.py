@@ -16,7 +16,7 @@ from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.ledger.credits import payment_record
-from controlplane.billing.models import Invoice, LedgerHead
+from controlplane.billing.models import Invoice, JournalEntry, LedgerHead
 from controlplane.billing.parties.services import party_set
 from controlplane.billing.services import price_book_create
 from controlplane.billing.taxes.services import treatment_set
@@ -150,6 +150,7 @@ def world_make(folder: Path) -> World:
         "rollout": str(rollout.pk), "action": "pause", "variant": "int8",
         "public_id": keys[OWN, "inference"][0].pk,
         "seller": str(seller.pk), "details": str(details.pk),
+        "entry": str(JournalEntry.objects.filter(tenant=OWN).earliest("pk").pk),
         "treatment": str(treatment.pk), "credit_note": str(credit_note.pk),
         "invoice": str(invoice.pk), "form": "csv", "term": str(book.terms.get(tenant="").pk),
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,

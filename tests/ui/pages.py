@@ -48,6 +48,7 @@ TENANT_PAGES = {
     "webhook": "",
     "audit": "",
     "billing": "",
+    "journal": "",
     "invoice": "",
     "credit-note": "",
 }
@@ -55,6 +56,8 @@ TENANT_PAGES = {
 STAFF_PAGES = {
     "staff-tenants": "",
     "staff-tenant": "",
+    "staff-books": "",
+    "staff-usage-sources": "",
     "staff-base-models": "",
     "staff-base-model": "",
     "staff-health": "",
@@ -122,7 +125,7 @@ EMPTY_PAGES = {
     for name in (
         "home", "adapters", "adapter-register", "source-credentials", "playground", "keys", "projects",
         "service-accounts", "members", "usage", "requests", "savings", "hosting", "webhooks", "audit",
-        "billing",
+        "billing", "journal",
     )
 }  # fmt: skip
 """A tenant's page as one sees it that has nothing yet -> its URL name."""

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from controlplane.billing.filters import EntryFilter
 from controlplane.billing.invoices.selectors import invoice_get
 from controlplane.billing.ledger.credits import credit_grant, entry_reverse, payment_record
-from controlplane.billing.ledger.selectors import balance, entry_get, entry_list, grant_list
+from controlplane.billing.ledger.selectors import balance, books_of, entry_get, entry_list, grant_list
 from controlplane.billing.models import CreditGrant, JournalEntry
 from controlplane.billing.serializers import (
     BalanceSerializer,
@@ -26,7 +26,6 @@ from controlplane.billing.serializers import (
 from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.idempotency.api import idempotent
-from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get
@@ -40,7 +39,7 @@ class BalanceApi(ObjectApi[Any]):
     @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request) -> Response:
         """How the tenant stands; amounts in nano-units. Use of the last minutes may not be in it yet."""
-        return _balance(request_tenant(request))
+        return _balance(request_tenant(request).pk)
 
 
 class TenantBalanceApi(ObjectApi[Any]):
@@ -51,7 +50,7 @@ class TenantBalanceApi(ObjectApi[Any]):
     @extend_schema(responses=BalanceSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """How a tenant stands; amounts in nano-units."""
-        return _balance(tenant_get(slug=slug))
+        return _balance(books_of(slug=slug))
 
 
 class JournalApi(generics.ListAPIView[JournalEntry]):
@@ -78,7 +77,7 @@ class CreditsApi(generics.ListAPIView[CreditGrant]):
 
 
 class TenantJournalApi(generics.ListAPIView[JournalEntry]):
-    """A tenant's journal, newest first."""
+    """A tenant's journal, newest first; also of one that is deleted."""
 
     permission_classes = (Staff,)
     serializer_class = JournalEntrySerializer
@@ -86,7 +85,7 @@ class TenantJournalApi(generics.ListAPIView[JournalEntry]):
     queryset = JournalEntry.objects.none()  # tells the schema the model
 
     def get_queryset(self) -> QuerySet[JournalEntry]:
-        return entry_list(tenant=tenant_get(slug=self.kwargs["slug"]).pk)
+        return entry_list(tenant=books_of(slug=self.kwargs["slug"]))
 
 
 class TenantCreditsApi(generics.ListAPIView[CreditGrant]):
@@ -97,7 +96,7 @@ class TenantCreditsApi(generics.ListAPIView[CreditGrant]):
     queryset = CreditGrant.objects.none()  # tells the schema the model
 
     def get_queryset(self) -> QuerySet[CreditGrant]:
-        return grant_list(tenant=tenant_get(slug=self.kwargs["slug"]).pk)
+        return grant_list(tenant=books_of(slug=self.kwargs["slug"]))
 
     @idempotent()
     @extend_schema(request=CreditInput, responses={201: CreditSerializer})
@@ -116,13 +115,15 @@ class TenantPaymentsApi(generics.GenericAPIView[JournalEntry]):
     @idempotent()
     @extend_schema(request=PaymentInput, responses={201: JournalEntrySerializer})
     def post(self, request: Request, slug: str) -> Response:
-        """Books money that came in, for a finalized invoice or in advance."""
+        """Books money that came in, for a finalized invoice (also of a deleted tenant) or in advance."""
         data = PaymentInput(data=request.data)
         data.is_valid(raise_exception=True)
         values: dict[str, Any] = dict(data.validated_data)
-        tenant, invoice_id = tenant_get(slug=slug), values.pop("invoice", None)
-        invoice = None if invoice_id is None else invoice_get(invoice_id=invoice_id, tenant=tenant.pk)
-        entry = payment_record(tenant=tenant, invoice=invoice, **values)
+        if (invoice_id := values.pop("invoice", None)) is None:
+            entry = payment_record(tenant=tenant_get(slug=slug), **values)
+        else:
+            invoice = invoice_get(invoice_id=invoice_id, tenant=books_of(slug=slug))
+            entry = payment_record(tenant=invoice.tenant, invoice=invoice, **values)
         return Response(JournalEntrySerializer(entry).data, status.HTTP_201_CREATED)
 
 
@@ -136,11 +137,11 @@ class EntryReversalApi(generics.GenericAPIView[JournalEntry]):
         """Undoes a deposit, a payment or a grant by an entry the other way round."""
         data = ReversalInput(data=request.data)
         data.is_valid(raise_exception=True)
-        entry = entry_get(tenant=tenant_get(slug=slug).pk, number=number)
+        entry = entry_get(tenant=books_of(slug=slug), number=number)
         undone = entry_reverse(entry=entry, **data.validated_data)
         return Response(JournalEntrySerializer(undone).data, status.HTTP_201_CREATED)
 
 
-def _balance(tenant: Tenant) -> Response:
-    unpriced = unbilled_unpriced(tenant=tenant.pk)
-    return Response(BalanceSerializer(balance(tenant=tenant.pk), context={"unpriced": unpriced}).data)
+def _balance(tenant: str) -> Response:
+    unpriced = unbilled_unpriced(tenant=tenant)
+    return Response(BalanceSerializer(balance(tenant=tenant), context={"unpriced": unpriced}).data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from django.db import transaction
@@ -73,9 +74,12 @@ def credit_grant(
 
 @transaction.atomic
 def payment_record(
-    *, tenant: Tenant, amount_nano: int, invoice: Invoice | None = None, memo: str = ""
+    *, tenant: Tenant | str, amount_nano: int, invoice: Invoice | None = None, memo: str = ""
 ) -> JournalEntry:
     """Books money that came in: for a finalized invoice, or (None) in advance.
+
+    Args:
+        tenant: or its id, for an invoice of one that is deleted.
 
     Raises:
         InvalidInputError: the amount is not positive, or the memo too long.
@@ -83,7 +87,8 @@ def payment_record(
     """
     memo = checked_text(memo, field="memo", most=MEMO)
     _check(amount_nano)
-    head = head_lock(tenant=tenant.pk)
+    whose = tenant.pk if isinstance(tenant, Tenant) else tenant
+    head = head_lock(tenant=whose)
     kind, account = EntryKind.DEPOSIT, Account.PREPAID
     if invoice is not None:
         kind, account = EntryKind.PAYMENT, Account.RECEIVABLE
@@ -95,8 +100,8 @@ def payment_record(
     draft = Draft(today, kind, Account.CASH, account, amount_nano, invoice=invoice, memo=memo)
     (entry,) = entries_write(head=head, drafts=[draft])
     # Who has topped up calls again within a second, not with the next round.
-    enqueue(PUBLISH_BUDGETS, tenant=tenant.pk)
-    audit_record(tenant=tenant.pk, action="payment.record", target=entry, after=snapshot(entry))
+    enqueue(PUBLISH_BUDGETS, tenant=whose)
+    audit_record(tenant=whose, action="payment.record", target=entry, after=snapshot(entry))
     return entry
 
 
@@ -135,6 +140,13 @@ def entry_reverse(*, entry: JournalEntry, memo: str) -> JournalEntry:
     enqueue(PUBLISH_BUDGETS, tenant=entry.tenant)
     audit_record(tenant=entry.tenant, action="entry.reverse", target=undone, after=snapshot(undone))
     return undone
+
+
+def entries_reversible(*, entries: Collection[JournalEntry]) -> set[int]:
+    """Ids of those that are of a kind that `entry_reverse` undoes, and are not undone."""
+    found = {entry.pk for entry in entries if entry.kind in _REVERSIBLE}
+    undone = JournalEntry.objects.filter(reverses__in=found).values_list("reverses_id", flat=True)
+    return found - set(undone)
 
 
 def _left(entry: JournalEntry) -> int:

@@ -16,6 +16,7 @@ from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.amounts import usage_paid
 from controlplane.billing.taxes.selectors import rate_ahead
 from controlplane.errors import NotFoundError
+from controlplane.tenants.selectors import tenant_get
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,13 @@ def invoices_open(*, tenant: str, invoices: Iterable[Invoice]) -> dict[int, int]
     return {pk: nano for pk, nano in found.items() if nano > 0}
 
 
+def books_of(*, slug: str) -> str:
+    """Whose books are asked for: they outlive a tenant that is deleted. Raises NotFoundError."""
+    if not LedgerHead.objects.filter(tenant=slug).exists():
+        return tenant_get(slug=slug).pk
+    return slug
+
+
 def entry_list(*, tenant: str) -> QuerySet[JournalEntry]:
     """The tenant's journal, newest first."""
     entries = JournalEntry.objects.filter(tenant=tenant).select_related("usage", "invoice", "reverses")
@@ -160,6 +168,14 @@ def entry_get(*, tenant: str, number: int) -> JournalEntry:
     )
     if entry is None:
         raise NotFoundError(f"the books of {tenant} have no entry {number}")
+    return entry
+
+
+def entry_by_id(*, entry_id: int) -> JournalEntry:
+    """One of anybody's. Raises NotFoundError."""
+    entry = JournalEntry.objects.filter(pk=entry_id).select_related("grant", "invoice").first()
+    if entry is None:
+        raise NotFoundError(f"no books have an entry of id {entry_id}")
     return entry
 
 

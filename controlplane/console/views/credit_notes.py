@@ -27,7 +27,7 @@ from controlplane.billing.invoices.selectors import invoice_get, line_list
 from controlplane.billing.ledger.selectors import invoice_open_nano
 from controlplane.billing.models import CreditNote, Invoice
 from controlplane.billing.taxes.selectors import tax_title
-from controlplane.console.amounts import nano_entered
+from controlplane.console.amounts import nano_entered, nano_shown
 from controlplane.console.once import booked_once
 from controlplane.console.pages import staff_page, tenant_page
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError, UnavailableError
@@ -109,10 +109,12 @@ def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
     found = invoice_get(invoice_id=invoice)
     lines = list(line_list(invoice=found)[:LINES])
     left, rest = left_of(invoice=found), line_left(lines=lines)
+    unpaid = invoice_open_nano(invoice=found)
     context = {
         "invoice": found,
         "tax_title": tax_title(found),
-        "open": invoice_open_nano(invoice=found),
+        "open": unpaid,
+        "open_entered": nano_shown(unpaid),
         "left": left,
         "lines": [(line, item_title(line.item), max(0, rest[line.pk])) for line in lines],
         "notes": notes_of(found),

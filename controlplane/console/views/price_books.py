@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from controlplane.billing.in_force import meter_prices, read_day, terms_on
 from controlplane.billing.invoices.selectors import invoice_get, invoice_list
 from controlplane.billing.invoices.services import invoice_finalize
-from controlplane.billing.models import PriceBook
+from controlplane.billing.models import PriceBook, PriceBookTerm
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import (
     hosting_price_list,
@@ -25,7 +25,7 @@ from controlplane.billing.selectors import (
     term_list,
 )
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
-from controlplane.billing.terms import term_create, term_end
+from controlplane.billing.terms import term_create, term_end, term_remove
 from controlplane.console.entered import entered
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.price_timeline import lanes, readable
@@ -90,6 +90,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
         "hosting": hosting_price_list(book=book),
         "terms": term_list(book=book),
         "first": dt.date.min,
+        "today": dt.datetime.now(dt.UTC).date(),
     }
     return render(request, "staff/price_book.html", context)
 
@@ -97,7 +98,8 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @staff_page
 def add(request: HttpRequest, name: str) -> HttpResponse:
-    """Adds a price of calls, one of time, or days on which the book holds; or says when those end."""
+    """Adds a price of calls, one of time, or days on which the book holds; says when those end, or takes back
+    what is planned."""
     book = price_book_get(name=name)
     try:
         match request.POST.get("what"):
@@ -114,8 +116,10 @@ def add(request: HttpRequest, name: str) -> HttpResponse:
                 tenant = tenant_get(slug=slug) if slug else None
                 term_create(book=book, tenant=tenant, starts=_day(request, "starts"), ends=ends)
             case "end":
-                term = term_get(book=book, term_id=_whole(request.POST.get("term", "")) or 0)
+                term = _term(request, book)
                 term_end(term=term, ends=_day(request, "ends") if request.POST.get("ends") else None)
+            case "remove":
+                term_remove(term=_term(request, book))
             case _:
                 raise InvalidInputError(_("say what to add: price, hosting, term or end"), field="what")
     except ControlPlaneError as error:
@@ -123,6 +127,10 @@ def add(request: HttpRequest, name: str) -> HttpResponse:
     else:
         messages.success(request, _("Saved."))
     return redirect("console:staff-price-book", name=name)
+
+
+def _term(request: HttpRequest, book: PriceBook) -> PriceBookTerm:
+    return term_get(book=book, term_id=_whole(request.POST.get("term", "")) or 0)
 
 
 @require_GET

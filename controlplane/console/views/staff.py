@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Final
 
 from django.contrib import messages
@@ -116,13 +117,25 @@ def _book_once(request: HttpRequest, found: Tenant) -> None:
     nano = nano_entered(request.POST.get("amount", ""), field="amount")
     note, credit = entered(request, "note", most=200), request.POST.get("what") == "credit"
 
+    expires_on = _last_day(request) if credit else None
+
     def book() -> None:
         if credit:
-            credit_grant(tenant=found, amount_nano=nano, note=note)
+            credit_grant(tenant=found, amount_nano=nano, expires_on=expires_on, note=note)
         else:
             payment_record(tenant=found, amount_nano=nano, memo=note)
 
-    booked_once(request, what="top-up", parts=(found.pk, str(nano), note, str(credit)), book=book)
+    booked_once(
+        request, what="top-up", parts=(found.pk, str(nano), note, str(credit), str(expires_on)), book=book
+    )
+
+
+def _last_day(request: HttpRequest) -> dt.date | None:
+    text = request.POST.get("expires_on", "").strip()
+    try:
+        return dt.date.fromisoformat(text) if text else None
+    except ValueError:
+        raise InvalidInputError(_("give the last day as YYYY-MM-DD"), field="expires_on") from None
 
 
 @require_GET

@@ -11,7 +11,7 @@ from controlplane.billing.in_force import MeterPrice, When, meter_prices, terms_
 from controlplane.billing.models import PriceBook, PriceBookTerm
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
-from controlplane.billing.terms import term_create, term_end
+from controlplane.billing.terms import term_create, term_end, term_remove
 from controlplane.console.price_timeline import WIDTH, lanes
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.tenants.models import Tenant
@@ -164,3 +164,27 @@ def test_a_price_says_what_it_is_of(books: tuple[PriceBook, PriceBook]) -> None:
     found = meter_prices(PriceList.load(), day=DAY, tenant="globex")
     assert found[0] == MeterPrice("input", "tiny", "", "", 100, "list", DAY - YEAR)
     assert [at.item for at in found[:4]] == ["input", "cached_input", "output", "request"]
+
+
+def test_what_is_planned_is_taken_back_and_what_has_begun_is_not(
+    staff: Client, books: tuple[PriceBook, PriceBook], tenant: Tenant
+) -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    term_end(term=books[0].terms.get(), ends=today + dt.timedelta(days=9))
+    book = price_book_create(name="next", starts=today + dt.timedelta(days=10))
+    plan = book.terms.get()
+    page = "/staff/price-books/next/"
+    assert 'data-testid="term-remove"' in staff.get(page).text
+    staff.post(f"{page}add", {"what": "remove", "term": str(plan.pk)})
+    assert not book.terms.exists()
+    assert PriceBook.objects.get(is_default=True) == books[0], "everyone's as before the plan"
+    term_end(term=books[0].terms.get(), ends=None)
+
+    own = term_create(book=book, starts=today + dt.timedelta(days=1000), tenant=tenant)
+    assert staff.delete(f"/api/v1/price-books/next/terms/{own.pk}").status_code == 204
+    begun = term_create(book=book, starts=dt.date(2020, 1, 1), ends=dt.date(2020, 2, 1), tenant=tenant)
+    refused = staff.delete(f"/api/v1/price-books/next/terms/{begun.pk}")
+    assert (refused.status_code, "ended, not removed" in refused.text) == (409, True)
+    assert 'data-testid="term-remove"' not in staff.get(page).text
+    with pytest.raises(ConflictError, match="'list' holds from"):
+        term_remove(term=books[0].terms.get())

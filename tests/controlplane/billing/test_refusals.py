@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.test import Client
 
 from controlplane.audit.models import AuditRecord
@@ -81,3 +84,43 @@ def test_files_come_by_their_form_whatever_is_accepted(priced: Tenant, accept: s
     )
     answer = client.get(f"/api/v1/invoices/{invoice.pk}/file?form=csv", headers={"accept": accept})
     assert (answer.status_code, answer["content-type"]) == (200, "text/csv; charset=utf-8")
+
+
+def _book(book: PriceBook) -> object:
+    return price_book_create(name="twice")
+
+
+def _call(book: PriceBook) -> object:
+    return price_set(
+        book=book, base_model="tiny", effective_from=JANUARY, input_nano=1, cached_input_nano=1, output_nano=1
+    )
+
+
+def _time(book: PriceBook) -> object:
+    return hosting_price_set(book=book, kind="gpu_hour", effective_from=JANUARY, nano=1)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("make", [_book, _call, _time])
+def test_of_two_at_once_the_second_is_told_of_the_first(make: Callable[[PriceBook], object]) -> None:
+    book, told, begun = price_book_create(name="list"), list[str](), threading.Event()
+
+    def second() -> None:
+        try:
+            begun.set()
+            make(book)
+        except ConflictError as error:
+            told.append(str(error))
+        finally:
+            connection.close()
+
+    other = threading.Thread(target=second)
+    with transaction.atomic():
+        make(book)
+        other.start()
+        assert begun.wait(10)
+        # Long enough for it to have looked, and to wait for this transaction's end.
+        other.join(0.3)
+    other.join(30)
+    assert len(told) == 1
+    assert "already" in told[0]

@@ -1,0 +1,125 @@
+"""The journal of a tenant: its members read it; the operator also books payments and undoes what bounced."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import uuid
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.billing.invoices.selectors import invoice_get
+from controlplane.billing.invoices.services import invoice_draft
+from controlplane.billing.ledger.credits import entries_reversible, entry_reverse, payment_record
+from controlplane.billing.ledger.selectors import balance, books_of, entry_by_id, entry_list
+from controlplane.billing.models import EntryKind
+from controlplane.billing.unpriced import unbilled_unpriced
+from controlplane.console.amounts import nano_entered
+from controlplane.console.entered import entered
+from controlplane.console.once import booked_once
+from controlplane.console.pages import staff_page, tenant_page
+from controlplane.console.paging import page_of
+from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import tenant_get
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def journal(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """What is behind the tenant's balance, newest first."""
+    return render(request, "console/journal.html", _journal(request, tenant.pk))
+
+
+@require_GET
+@staff_page
+def index(request: HttpRequest, slug: str) -> HttpResponse:
+    """A tenant's balance and journal, with a form at each entry that can be undone."""
+    whose = books_of(slug=slug)
+    context = _journal(request, whose)
+    rows = context["page"].rows
+    undone = entries_reversible(entries=rows)
+    context |= {
+        "whose": whose, "balance": balance(tenant=whose), "unpriced": unbilled_unpriced(tenant=whose),
+        "reversible": undone, "once": uuid.uuid4().hex,
+    }  # fmt: skip
+    return render(request, "staff/books.html", context)
+
+
+def _journal(request: HttpRequest, tenant: str) -> dict[str, Any]:
+    entries, kind = entry_list(tenant=tenant), request.GET.get("kind", "")
+    known = kind in EntryKind.values
+    return {
+        "page": page_of(request, entries.filter(kind=kind) if known else entries),
+        "kind": kind if known else "",
+        "kinds": EntryKind.choices,
+    }
+
+
+@require_POST
+@staff_page
+def reverse(request: HttpRequest, entry: int) -> HttpResponse:
+    """Undoes a deposit, a payment or a credit; one form that is sent twice, once."""
+    found = entry_by_id(entry_id=entry)
+    try:
+        memo = entered(request, "memo", most=200)
+        booked_once(
+            request, what="reversal", parts=(str(entry), memo),
+            book=lambda: entry_reverse(entry=found, memo=memo),
+        )  # fmt: skip
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("Entry %(number)s is undone.") % {"number": found.number})
+    return redirect("console:staff-books", slug=found.tenant)
+
+
+@require_POST
+@staff_page
+def pay(request: HttpRequest, invoice: int) -> HttpResponse:
+    """Books money that came in for an invoice; one form that is sent twice, once."""
+    found = invoice_get(invoice_id=invoice)
+    try:
+        nano, memo = (
+            nano_entered(request.POST.get("amount", ""), field="amount"),
+            entered(request, "memo", most=200),
+        )
+        booked_once(
+            request, what="payment", parts=(str(found.pk), str(nano), memo),
+            book=lambda: payment_record(tenant=found.tenant, invoice=found, amount_nano=nano, memo=memo),
+        )  # fmt: skip
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("The payment is booked."))
+    return redirect("console:staff-invoice", invoice=invoice)
+
+
+@require_POST
+@staff_page
+def draft(request: HttpRequest) -> HttpResponse:
+    """Drafts a tenant's month, or brings its draft to what the books say now."""
+    try:
+        tenant = tenant_get(slug=request.POST.get("tenant", "").strip())
+        made = invoice_draft(tenant=tenant.pk, month=_month(request.POST.get("month", "")))
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+        return redirect("console:staff-invoices")
+    messages.success(request, _("The draft is what the books say now."))
+    return redirect("console:staff-invoice", invoice=made.pk)
+
+
+def _month(text: str) -> dt.date:
+    # As <input type="month"> sends it; browsers without one let people type.
+    if re.fullmatch(r"\d{4}-\d{2}", text.strip(), re.ASCII):
+        try:
+            return dt.date.fromisoformat(f"{text.strip()}-01")
+        except ValueError:
+            pass
+    raise InvalidInputError(_("give the month as YYYY-MM"), field="month")
