@@ -73,7 +73,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # Pages alone: whitenoise hands out files compressed already. Django pads against BREACH.
-    "django.middleware.gzip.GZipMiddleware",
+    "controlplane.http.compression.WholeGZipMiddleware",
     "controlplane.console.csp.ContentSecurityPolicyMiddleware",
     "controlplane.audit.origin.AuditOriginMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import orjson
+from django.core.exceptions import EmptyResultSet
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, F, Q, QuerySet, Sum
@@ -116,7 +117,11 @@ def use_columns(
     """
     columns = list(dict.fromkeys(by))
     names = [*columns, *_SUMS]
-    inner, values = _added_up(sums, columns)[:most].query.sql_with_params()
+    try:
+        inner, values = _added_up(sums, columns)[:most].query.sql_with_params()
+    except EmptyResultSet:
+        # A filter that nothing fits, such as the largest of no groups, is no SQL.
+        return {name: () for name in names}
     connection = connections[sums.db]
     array = "json_agg" if connection.vendor == "postgresql" else "json_group_array"
     told = ", ".join(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.billing import usage_report as reporting
@@ -101,6 +102,13 @@ def test_every_group_and_another_tenants_usage_stays_out(usage: Tenant) -> None:
         (ADAPTER, "ok", "k1", "tiny-base", ""),
         (ADAPTER, "cancelled", "k1", "tiny-base", ""),
     }
+
+
+@pytest.mark.parametrize("groups", [(), ("day",), ("hour", "adapter")])
+def test_a_filter_that_nothing_fits_is_an_empty_report(usage: Tenant, groups: tuple[str, ...]) -> None:
+    for only in (Q(adapter__in=[]), Q(adapter="none")):
+        found = usage_report(tenant=usage, start=MARCH_1, end=MARCH_2, group_by=groups, only=only)
+        assert (found.rows if groups else (), found.total.requests) == ((), 0)
 
 
 def test_a_report_reads_sums_alone(usage: Tenant) -> None:
