@@ -121,7 +121,7 @@ def use_columns(
         inner, values = _added_up(sums, columns)[:most].query.sql_with_params()
     except EmptyResultSet:
         # A filter that nothing fits, such as the largest of no groups, is no SQL.
-        return {name: () for name in names}
+        return dict.fromkeys(names, ())
     connection = connections[sums.db]
     array = "json_agg" if connection.vendor == "postgresql" else "json_group_array"
     told = ", ".join(

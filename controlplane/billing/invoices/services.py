@@ -43,7 +43,8 @@ _Draws = list[tuple[CreditGrant, int]]
 
 @transaction.atomic
 def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
-    """Makes the month's draft, or brings it to what the books say now; posts the month's usage first.
+    """Makes the month's draft, or brings it to what the books say now; posts the usage of the month
+    and of the one before first.
 
     Raises:
         InvalidInputError: `month` is no first day of a month, or a month to come.
@@ -55,7 +56,7 @@ def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
         raise InvalidInputError(f"{month:%Y-%m} is not there yet: draft it when it has begun", field="month")
     _check_open(head := head_lock(tenant=tenant), month)
     prices = PriceList.load()
-    usage_post_held(head=head, start=month, end=month_end(month), prices=prices)
+    usage_post_held(head=head, start=_late_from(month), end=month_end(month), prices=prices)
     invoice = Invoice.objects.filter(tenant=tenant, month=month).first()
     before = locked_snapshot(invoice) if invoice else None
     invoice = invoice or Invoice(tenant=tenant, month=month)
@@ -96,7 +97,7 @@ def invoice_finalize(
     if month_after(invoice.month) > (today or timezone.now().date()):
         raise ConflictError(f"{invoice.month:%Y-%m} is not over: finalize it from its end (UTC) on")
     prices = PriceList.load()
-    usage_post_held(head=head, start=invoice.month, end=month_end(invoice.month), prices=prices)
+    usage_post_held(head=head, start=_late_from(invoice.month), end=month_end(invoice.month), prices=prices)
     if earlier := months_open(tenant=invoice.tenant, before=invoice.month):
         raise ConflictError(f"{earlier[0]:%Y-%m} comes before it: finalize that month's invoice first")
     before = snapshot(invoice)
@@ -121,6 +122,11 @@ def invoice_finalize(
         after=snapshot(invoice),
     )  # fmt: skip
     return invoice
+
+
+def _late_from(month: dt.date) -> dt.date:
+    """What came late for the month before is on this invoice, also when the night has not booked it yet."""
+    return month_of(month - dt.timedelta(days=1)) if month > dt.date.min else month
 
 
 def invoices_draft_due(*, today: dt.date | None = None) -> int:

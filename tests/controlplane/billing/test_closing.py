@@ -116,3 +116,17 @@ def test_a_row_is_not_replaced_by_any_of_its_keys(priced: Tenant) -> None:
     with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("UPDATE OR REPLACE billing_invoice SET month = %s WHERE id = %s", [JANUARY, draft.pk])
     assert Invoice.objects.get(pk=final.pk).lines.count() == 1
+
+
+def test_what_came_late_is_on_a_draft_at_once(priced: Tenant) -> None:
+    use("2026-01-05", 1_000_000)
+    finalized(JANUARY)
+    use("2026-01-20", 2_000_000)
+    use("2026-02-05", 1_000_000)
+    draft = invoice_draft(tenant="acme", month=FEBRUARY)
+    assert draft.lines_nano == 3 * 10**9, "no night has booked it"
+    assert [(line.month, line.adjusts) for line in draft.lines.order_by("month")] == [
+        (JANUARY, True), (FEBRUARY, False)
+    ]  # fmt: skip
+    use("2026-01-21", 4_000_000)
+    assert finalized(FEBRUARY).lines_nano == 7 * 10**9, "nor before it is finalized"
