@@ -127,7 +127,7 @@ def test_usage_sources_are_made_and_taken_back(staff: Client, tenant: Tenant) ->
         project=project_get(tenant=tenant, slug="default"), name="fleet", role=Role.VIEWER
     )
     page = "/staff/usage-sources/"
-    assert "None: keys report" in staff.get(page).text
+    assert "No source yet" in staff.get(page).text
     form = {"tenant": "acme", "service_account": "fleet", "tenants": "globex, acme"}
     for wrong, told in (
         ({"service_account": "nobody"}, "no service account"), ({"tenants": ""}, "name the tenants"),
