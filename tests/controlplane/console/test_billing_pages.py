@@ -55,6 +55,10 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     hour = {"what": "hosting", "kind": "gpu_hour", "nano": "7", "effective_from": "2026-01-01"}
     staff.post("/staff/price-books/list/add", hour)
     assert HostingPrice.objects.get().nano == 7
+    page = staff.get("/staff/price-books/list/").content.decode()
+    assert {'id="host-adapter"', 'id="host-backend"'} <= set(re.findall(r'id="host-\w+"', page))
+    staff.post("/staff/price-books/list/add", hour | {"kind": "adapter_hour", "adapter": "acme/bot"})
+    assert HostingPrice.objects.get(kind="adapter_hour").adapter == "acme/bot"
     staff.post("/staff/price-books/", {"name": "own"})
     staff.post("/staff/price-books/own/add", {"what": "term", "tenant": "acme", "starts": "2027-01-01"})
     assert PriceBookTerm.objects.get(tenant="acme").book == PriceBook.objects.get(name="own")
