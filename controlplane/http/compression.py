@@ -17,7 +17,7 @@ _LEVEL: Final = 6
 
 class WholeGZipMiddleware(GZipMiddleware):
     """Django's makes each piece of an asynchronous stream a gzip file of its own. Some clients read the
-    first alone (httpx, Chromium): of an invoice's CSV they had nothing but its head, without an error."""
+    first alone, as httpx does: of an invoice's CSV they had nothing but its head, without an error."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not (isinstance(response, StreamingHttpResponse) and response.is_async):

@@ -39,7 +39,7 @@ async def _read(accepted: str) -> tuple[bytes, str | None, int]:
 def test_a_stream_is_one_gzip_file() -> None:
     body, encoding, pieces = asyncio.run(_read("gzip"))
     assert encoding == "gzip"
-    # As httpx and browsers do: what is behind the first file's end is nothing to them.
+    # As httpx does: what is behind the first file's end is nothing to them.
     reader = zlib.decompressobj(16 + zlib.MAX_WBITS)
     assert reader.decompress(body) + reader.flush() == b"".join(_LINES)
     assert (reader.eof, reader.unused_data) == (True, b"")
