@@ -9,8 +9,8 @@
 namespace {
 
 // Rows from which codes are widened once for all of them, six blocks at a time, instead of once a tile, where that pays:
-// AVX-512 with float32's products. BF16's leave a tile room to widen, and so do AVX2's tiles of one block, which wait for
-// their sums (README.md of kernels/quantization has the figures).
+// AVX-512 with float32's products. Elsewhere what is written and read again costs more (README.md of kernels/quantization has the
+// figures).
 template <typename X>
 constexpr int64_t WIDEN_ONCE_ROWS = sizeof(X) == sizeof(float) ? sized(64, INT32_MAX) : INT32_MAX;
 
