@@ -52,7 +52,7 @@ async def hold(pool: AdapterPool, ref: AdapterRef) -> None:
 def test_an_adapter_lies_in_one_piece_layer_by_layer(
     loader: CountingLoader, tiny_adapters: dict[str, Path]
 ) -> None:
-    """The loops read it there: loose matrices cost a step of many adapters 3% (ADR 63)."""
+    """The loops read it there: loose matrices cost a step of many adapters 3% (ADR 65)."""
     adapter = loader.load(adapter_ref(tiny_adapters["all"]))
     assert adapter.buffer is not None
     place = adapter.buffer.data_ptr()
