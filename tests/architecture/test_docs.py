@@ -27,3 +27,9 @@ def test_named_code_exists(document: Path) -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     targets = LINK.findall(document.read_text())
     assert [target for target in targets if not (document.parent / target).exists()] == []
+
+
+def test_a_decision_has_a_number_of_its_own() -> None:
+    numbers = [path.name[:4] for path in (ROOT / "docs" / "adr").glob("0*.md")]
+    assert numbers
+    assert len(set(numbers)) == len(numbers)
