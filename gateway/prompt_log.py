@@ -36,6 +36,9 @@ MOST_BYTES: Final = 256 << 10
 _QUEUE_BYTES: Final = 32 << 20
 _STREAM_LENGTH: Final = 20_000
 """Entries that wait for the control plane at most, roughly; the oldest give way."""
+_STREAM_BYTES: Final = 64 << 20
+"""Of Redis's memory, beyond which nothing is added: usage events and limits need the rest."""
+_SAMPLES: Final = 50
 _BATCH: Final = 100
 _IDLE_SECONDS: Final = 0.2
 _RETRY_SECONDS: Final = 1.0
@@ -113,29 +116,35 @@ class PromptLog:
         """Ships all that waits. Raises RedisError; what is not shipped waits on."""
         while self._waiting:
             batch = [self._waiting[at] for at in range(min(_BATCH, len(self._waiting)))]
-            # Some 0.2 ms each, which no request should wait for.
-            sealed = await asyncio.to_thread(_seal_all, batch)
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for record, text in zip(batch, sealed, strict=True):
-                    if text is not None:
-                        pipe.xadd(
-                            PROMPT_STREAM,
-                            {
-                                "tenant": record.tenant,
-                                "request": record.request_id,
-                                "at": record.at_ms,
-                                "sealed": text,
-                            },
-                            maxlen=_STREAM_LENGTH,
-                            approximate=True,
-                        )
-                await pipe.execute()
+            if (await self._redis.memory_usage(PROMPT_STREAM, samples=_SAMPLES) or 0) < _STREAM_BYTES:
+                await self._add(batch)
+            else:
+                self.num_dropped += len(batch)
             for record in batch:
                 self._waiting.popleft()
                 self._bytes -= len(record.request) + record.size
         if self.num_dropped:
             logger.warning("prompt log: %d prompts dropped, there was no room", self.num_dropped)
             self.num_dropped = 0
+
+    async def _add(self, batch: list[Record]) -> None:
+        # Some 0.2 ms each, which no request should wait for.
+        sealed = await asyncio.to_thread(_seal_all, batch)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for record, text in zip(batch, sealed, strict=True):
+                if text is not None:
+                    pipe.xadd(
+                        PROMPT_STREAM,
+                        {
+                            "tenant": record.tenant,
+                            "request": record.request_id,
+                            "at": record.at_ms,
+                            "sealed": text,
+                        },
+                        maxlen=_STREAM_LENGTH,
+                        approximate=True,
+                    )
+            await pipe.execute()
 
 
 def _seal_all(batch: list[Record]) -> list[bytes | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -148,3 +149,26 @@ def test_memory_is_bounded_while_redis_is_away(monkeypatch: pytest.MonkeyPatch) 
     assert prompt_log._seal_all([a_record(key="bad"), a_record(key=base64.b64encode(b"x").decode())]) == [
         None, None,
     ]  # fmt: skip
+
+
+def test_redis_keeps_its_memory_for_usage(
+    control_plane: ControlPlane,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While nobody takes prompts from the stream it grows to its bound, and not on."""
+    monkeypatch.setattr(prompt_log, "_STREAM_BYTES", 50_000)
+    monkeypatch.setattr(prompt_log, "_BATCH", 1)
+
+    async def work() -> None:
+        async with Redis.from_url(redis_url) as client:
+            log = PromptLog(client)
+            for _ in range(20):
+                log.end(a_record(os.urandom(10_000)))
+            await log.ship()
+
+    asyncio.run(work())
+    # Random bytes that are no text become three bytes each: a record is some 20 kB.
+    assert 1 <= len(entries(control_plane)) < 10
+    assert "prompts dropped" in caplog.text
