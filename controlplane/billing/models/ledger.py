@@ -9,27 +9,28 @@ from __future__ import annotations
 from typing import Final
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class Account(models.TextChoices):
     """The accounts, the same for each tenant."""
 
-    UNBILLED = "unbilled"
+    UNBILLED = "unbilled", _("Unbilled")
     """What was used and not settled yet, with what an invoice's rounding left over (asset)."""
-    RECEIVABLE = "receivable"
+    RECEIVABLE = "receivable", _("Receivable")
     """What finalized invoices ask for (asset)."""
-    CASH = "cash"
+    CASH = "cash", _("Cash")
     """What was paid (asset)."""
-    PREPAID = "prepaid"
+    PREPAID = "prepaid", _("Prepaid")
     """What was paid in advance (liability)."""
-    CREDIT = "credit"
+    CREDIT = "credit", _("Credit")
     """What was granted and can still be drawn (liability)."""
-    REVENUE = "revenue"
-    TAX = "tax"
+    REVENUE = "revenue", _("Revenue")
+    TAX = "tax", _("Tax")
     """What is owed to the tax office (liability)."""
-    ALLOWANCE = "allowance"
+    ALLOWANCE = "allowance", _("Allowance")
     """What credit notes took back of revenue, without tax (contra revenue)."""
-    PROMOTION = "promotion"
+    PROMOTION = "promotion", _("Promotion")
     """What grants cost (expense)."""
 
 
