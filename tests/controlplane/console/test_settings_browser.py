@@ -68,6 +68,7 @@ def test_shares_and_fallbacks_are_set_by_hand(open_page: Open, alias: str, optio
 def test_a_key_is_changed_in_one_of_two_tabs(open_page: Open, acme: Team, options: dict[str, Any]) -> None:
     page = open_page("/t/acme/keys/", **options)
     page.get_by_test_id(f"open-{acme.key.pk}").click()
+    expect(page.get_by_test_id("key-models")).to_be_visible()  # the click's page, and no longer the list
     fits(page)
     other = page.context.new_page()
     other.goto(page.url)
