@@ -1,4 +1,4 @@
-"""Amounts as people enter them."""
+"""Amounts as people enter and read them."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def nano_entered(text: str, *, field: str, below: int = 10**9) -> int:
 def nano_shown(nano: float) -> str:
     """As it is entered, exactly: 250 or 0.5."""
     return f"{Decimal(nano) / 10**9:f}"
+
+
+def hours_text(amount: int, per: int = 3600) -> str:
+    """Hours of so many seconds, or of what an item is counted in, to a millionth; whole ones as such."""
+    return f"{Decimal(amount) / per:,.6f}".rstrip("0").rstrip(".")

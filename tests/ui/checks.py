@@ -63,6 +63,20 @@ _WIDE: Final = """() => {
 _CUT_TABLES: Final = """() => [...document.querySelectorAll(".table-wrap")]
     .filter((el) => el.scrollWidth > el.clientWidth + 1)
     .map((el) => `a table: ${el.scrollWidth} px in ${el.clientWidth}: ${el.textContent.slice(0, 60)}`)"""
+_CUT_CONTROLS: Final = """() =>
+  [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+    .filter((el) => el.checkVisibility({visibilityProperty: true}) && !el.closest(".table-wrap"))
+    .flatMap((el) => {
+      const at = el.getBoundingClientRect();
+      for (let box = el.parentElement; box && box !== document.body; box = box.parentElement) {
+        const style = getComputedStyle(box), edge = box.getBoundingClientRect();
+        if (style.scrollSnapType !== "none") break;  // made to be drawn sideways
+        if (at.width <= 1 || style.overflowX === "visible") continue;
+        if (at.right > edge.right + 1 || at.left < edge.left - 1)
+          return [`a control cut off: ${el.outerHTML.slice(0, 140)}`];
+      }
+      return [];
+    })"""
 _IN_DIALOG: Final = """(id) => {
   const dialog = document.getElementById(id), at = document.activeElement;
   return !dialog.open ? "closed" : dialog.contains(at) || at === document.body ? "inside" : "outside";
@@ -121,12 +135,12 @@ def weight(page: Page) -> list[str]:
 
 
 def fits(page: Page) -> list[str]:
-    """No sideways scroll on a phone and at a desk; at a desk whole tables."""
-    told: list[str] = list(page.evaluate(_WIDE)) + list(page.evaluate(_CUT_TABLES))
+    """No sideways scroll and no control cut off on a phone and at a desk; at a desk whole tables."""
+    told: list[str] = [row for found in (_WIDE, _CUT_TABLES, _CUT_CONTROLS) for row in page.evaluate(found)]
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     with suppress(PlaywrightTimeout):  # charts are drawn anew when they learn of it
         page.wait_for_function(f"() => ({_WIDE})().length === 0", timeout=_REDRAWN_MS)
-    told += page.evaluate(_WIDE)
+    told += page.evaluate(_WIDE) + page.evaluate(_CUT_CONTROLS)
     page.set_viewport_size(DESK)  # type: ignore[arg-type]
     return told
 

@@ -20,7 +20,7 @@ from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.optimization.models import Assessment, ComparisonRun, OptimizationJob, PromptSet
 from controlplane.reports.models import InstancePrice
 from controlplane.sign_up.services import sign_up_begin
-from controlplane.tenants.models import Project, Tenant
+from controlplane.tenants.models import Project, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import (
     api_key_create,
@@ -38,6 +38,7 @@ from worker_engine.protocol import engine_name
 SCRIPT = "<script>alert('ran')</script>\"'><img src=x onerror=alert(1)>"
 RTL, EMOJI = "\u202eright-to-left\u202c \u05e9\u05dc\u05d5\u05dd", "🦜👩‍👩‍👧‍👦"
 LONG_SLUG = "a-" + "very-" * 11 + "long1"
+OWNER = f"{'owner' * 8}@{'globex' * 5}.test"
 EMPTY = "newcomer"
 """The tenant that has nothing yet."""
 _STATES = ("ready", "refused", "pending", "validating")
@@ -55,6 +56,8 @@ def world_fill(folder: Path) -> World:
     Tenant.objects.filter(pk=OWN).update(name=hostile())
     tenant, base = Tenant.objects.get(pk=OWN), BaseModel.objects.get(name="tiny-base")
     BaseModel.objects.filter(pk=base.pk).update(licence=hostile(100))
+    # On every page, beside the way out.
+    User.objects.filter(email=f"{Role.OWNER}@{OWN}.test").update(email=OWNER)
     _adapters(tenant, base)
     _people(tenant)
     _usage(world, base)

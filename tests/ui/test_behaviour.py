@@ -15,7 +15,7 @@ from controlplane.tenants.roles import Role
 from tests.controlplane.world import OTHER, OWN, PASSWORD, World
 from tests.ui import pages
 from tests.ui.conftest import Visit
-from tests.ui.filled import SCRIPT
+from tests.ui.filled import OWNER, SCRIPT
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -43,7 +43,7 @@ def owner(world: World) -> Client:
 def newcomer(world: World) -> Iterator[Client]:
     """A session of its own of globex's owner, to be ended."""
     client = Client()
-    client.force_login(User.objects.get(email=f"{Role.OWNER}@{OWN}.test"))
+    client.force_login(User.objects.get(email=OWNER))
     yield client
     client.logout()
 
@@ -119,7 +119,7 @@ def test_an_ended_session_says_so_and_leads_back(visit: Visit, newcomer: Client)
     page.locator("main form:has(#project-slug) button").click()
     page.wait_for_url("**/login?next=**")
     expect(page.get_by_test_id("toasts")).to_contain_text("Your session has ended")
-    page.get_by_test_id("login-email").fill(f"{Role.OWNER}@{OWN}.test")
+    page.get_by_test_id("login-email").fill(OWNER)
     page.get_by_test_id("login-password").fill(PASSWORD)
     page.get_by_test_id("login-submit").click()
     page.wait_for_url(f"**/t/{OWN}/projects/?search=x")
@@ -136,7 +136,7 @@ def test_a_page_that_asks_again_by_itself_leads_to_the_login_when_its_session_en
     # Its next look, within five seconds.
     page.wait_for_url("**/login?next=**")
     expect(page.get_by_test_id("toasts")).to_contain_text("Your session has ended")
-    page.get_by_test_id("login-email").fill(f"{Role.OWNER}@{OWN}.test")
+    page.get_by_test_id("login-email").fill(OWNER)
     page.get_by_test_id("login-password").fill(PASSWORD)
     page.get_by_test_id("login-submit").click()
     page.wait_for_url(f"**{path}")

@@ -17,6 +17,8 @@ FAULTY = """<!doctype html><html lang="en"><head><title>Faulty</title></head><bo
 <div style="width: 2000px">Wide</div>
 <div class="table-wrap" style="width: 100px; overflow: auto"><table style="width: 300px"><tr><td>Cut
 </td></tr></table></div>
+<aside style="width: 90px; overflow-y: auto"><div style="width: 300px"><button style="margin-left: 200px">Out
+</button></div></aside>
 <button data-dialog-open="d" onclick="document.getElementById('d').show(); this.blur()">Open</button>
 <dialog id="d" aria-label="Trap"><button>In</button></dialog></main></body></html>"""
 
@@ -40,6 +42,7 @@ def test_each_check_finds_its_fault(faulty: Page) -> None:
     assert "px sideways at 1280" in told
     assert "px sideways at 360" in told
     assert "a table: 300 px in 100" in told
+    assert "a control cut off: <button style=" in told
     told = " ".join(dialogs(faulty))
     assert "has the focus outside" in told
     assert "stays open at Escape" in told

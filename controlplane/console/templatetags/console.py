@@ -128,6 +128,12 @@ def amount(value: int) -> str:
 
 
 @register.filter
+def trimmed(value: str) -> str:
+    """A decimal text without the zeros that its end may have."""
+    return value.rstrip("0").rstrip(".") if "." in value else value
+
+
+@register.filter
 def compact(value: int) -> str:
     """A count for a headline: 1,234 in full, 12.3k, 4.5M."""
     for limit, suffix in ((10**9, "B"), (10**6, "M"), (10**4, "k")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -47,6 +48,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     context = {
         "currency": found.currency,
         "balance": found,
+        "booked_minutes": int(settings.CELERY_BEAT_SCHEDULE["billing.post_usage"]["schedule"].seconds) // 60,
         "unpriced": unbilled_unpriced(tenant=tenant.pk),
         "taken_back": found.prepaid < 0,
         "credits": grants_left(tenant=tenant.pk),

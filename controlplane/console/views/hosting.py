@@ -6,7 +6,6 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse
@@ -17,6 +16,7 @@ from controlplane.billing import items
 from controlplane.billing.hosting_costs import HostingCost, hosting_costs
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name
+from controlplane.console.amounts import hours_text
 from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
 from controlplane.console.pages import staff_page, tenant_page
 from controlplane.errors import InvalidInputError
@@ -49,7 +49,7 @@ class Hosted:
     def hours(self) -> dict[str, str]:
         """Decimal text by item, to a millionth of an hour."""
         return {
-            item: f"{Decimal(self.amounts[item]) / items.PER.get(item, 3600):,.6f}"
+            item: hours_text(self.amounts[item], items.PER.get(item, 3600))
             for item in (*sorted(items.TIMED), "stored")
         }
 
@@ -137,7 +137,7 @@ def _totals(rows: Iterable[HostingRow]) -> list[tuple[str, str, str]]:
     sums: dict[str, int] = defaultdict(int)
     for row in rows:
         sums[row.kind] += row.quantity_seconds
-    return [(kind.value, f"{Decimal(sums[kind]) / 3600:,.6f}", str(kind.label)) for kind in _FLEET]
+    return [(kind.value, hours_text(sums[kind]), str(kind.label)) for kind in _FLEET]
 
 
 def _range_context(start: dt.date, end: dt.date) -> dict[str, object]:

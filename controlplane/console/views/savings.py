@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
@@ -13,6 +12,7 @@ from django.views.decorators.http import require_GET
 from rest_framework import serializers
 
 from controlplane.billing.price_list import PriceList
+from controlplane.console.amounts import hours_text
 from controlplane.console.pages import staff_page
 from controlplane.errors import InvalidInputError
 from controlplane.reports.api import BlendedQuery, EstimateQuery, SavingsQuery
@@ -79,7 +79,7 @@ def _estimate(**values: Any) -> dict[str, Any]:
 
 
 def _told(saving: Saving) -> dict[str, Any]:
-    return {"saving": saving, "adapter_hours": f"{Decimal(saving.adapter_seconds) / 3600:,.6f}"}
+    return {"saving": saving, "adapter_hours": hours_text(saving.adapter_seconds)}
 
 
 def _blended(**values: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import re
 from typing import Any
 
 import pytest
@@ -85,7 +86,9 @@ def test_a_tenant_sees_its_own_time_and_what_it_costs(tenant: Tenant) -> None:
     hosted("adapter", 3600, tenant="globex", adapter="secret", base_model="tiny", tier="placed")
     hosted("copy", 3600, base_model="operators-own", deployment="d")
     page = text_of(member, "/t/acme/hosting/", RANGE)
-    assert page.count("3.000000") == 6, "placed, stored and GB-hours, in the sums and in the line"
+    assert len(re.findall(r">\s*3\s*<", page)) == 6, (
+        "placed, stored and GB-hours, in the sums and in the line"
+    )
     assert "not billed" in page
     for others in ("secret", "operators-own", "$"):
         assert others not in page
@@ -132,9 +135,9 @@ def test_staff_see_what_the_fleet_ran(staff: Client) -> None:
     hosted("instance", 3600, instance_type="ml.g5.2xlarge", deployment="e")
     hosted("adapter", 3600, tenant="globex", adapter="x", tier="placed")
     page = text_of(staff, "/staff/hosting/", RANGE)
-    for text in ("2.000000 copy-hours", "4.000000 GPU-hours", "1.000000 instance-hours", "globex"):
+    for text in ("2 copy-hours", "4 GPU-hours", "1 instance-hours", "globex"):
         assert text in page
-    assert "1.000000 adapter-hours" in page
+    assert "1 adapter-hours" in page
     assert "end must be 0 to" in text_of(
         staff, "/staff/hosting/", {"start": "2026-02-02", "end": "2026-01-01"}, 422
     )
@@ -204,7 +207,7 @@ def test_savings_say_their_formula_and_their_price(staff: Client) -> None:
     hosted("instance", 3600, instance_type="ml.unknown", deployment="e")
     measured = {**RANGE, "form": "measured", "dedicated_type": "ml.g5.2xlarge", "tier": "placed"}
     page = text_of(staff, "/staff/savings/", measured)
-    for text in ("$3.03", "2.000000", "ml.unknown", "partly unpriced"):
+    for text in ("$3.03", "<dd>2</dd>", "ml.unknown", "partly unpriced"):
         assert text in page
     assert "50.00 %" not in page, "what nobody knows the price of saves nothing"
 
