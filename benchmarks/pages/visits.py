@@ -1,16 +1,17 @@
 """Asks every page of the web UI, in turns: `python -m benchmarks.pages.visits <asked.json> --rounds N`.
 
-Prints what each took. Which pages there are, the addresses tell: those that answer a GET with a whole page.
-What pages ask for once they are there, and what a page can be asked besides, count as pages of their own.
-`--pages usage home`: those alone whose name begins so.
+Prints what each took of the web process' application, from its first line until it returns: with the answer
+compressed, and with what is tidied up behind it. Which pages there are, the addresses tell: those that answer
+a GET with a whole page. What pages ask for once they are there, and what a page can be asked besides, are
+pages of their own. `--pages usage home`: those alone whose name begins so.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import logging
-import os
 import re
 import time
 from collections import defaultdict
@@ -18,20 +19,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import django
+from controlplane.asgi import application  # first of all: it sets Django up, and freezes what is loaded
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-django.setup()
+# isort: split
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import URLPattern, URLResolver, reverse
 
-from django.conf import settings  # noqa: E402  # models need Django to be set up
-from django.db import connection  # noqa: E402
-from django.test import Client  # noqa: E402
-from django.test.utils import CaptureQueriesContext  # noqa: E402
-from django.urls import URLPattern, URLResolver, reverse  # noqa: E402
-
-from controlplane import urls as urls  # noqa: E402  # with all views, as the web process loads them
-from controlplane.collector import heap_freeze  # noqa: E402
-from controlplane.console.urls import urlpatterns  # noqa: E402
+from controlplane.console.urls import urlpatterns
 
 Names = Mapping[str, str]
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -123,6 +120,54 @@ def pages_of(
     return found, refused
 
 
+async def ask(path: str, session: str) -> int:
+    """One page as a browser asks for it; its status."""
+    address, _, query = path.partition("?")
+    headers = {
+        "host": "127.0.0.1", "accept": "text/html", "accept-encoding": "gzip",
+        "cookie": f"{settings.SESSION_COOKIE_NAME}={session}",
+    }  # fmt: skip
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": address,
+        "raw_path": address.encode(), "query_string": query.encode(), "root_path": "",
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+    sent: list[Mapping[str, Any]] = []
+    asked = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal asked
+        if asked:  # the browser stays until it is answered
+            await asyncio.Event().wait()
+        asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Mapping[str, Any]) -> None:
+        sent.append(message)
+
+    await application(scope, receive, send)
+    return int(sent[0]["status"])
+
+
+async def visit(
+    pages: Mapping[str, tuple[str, str]], rounds: int, taken: Mapping[str, dict[str, Any]]
+) -> None:
+    """Asks each page once a round; adds milliseconds by the clock and of the process's CPU to `taken`.
+
+    Args:
+        pages: address and session by name.
+    """
+    for _ in range(rounds):
+        for name, (path, session) in pages.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            status = await ask(path, session)
+            taken[name]["wall"].append((time.perf_counter() - wall) * 1000)
+            taken[name]["cpu"].append((time.process_time() - cpu) * 1000)
+            if status != 200:
+                raise RuntimeError(f"{path} answers {status}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("asked", type=Path)
@@ -132,7 +177,6 @@ def main() -> None:
     logging.disable(logging.ERROR)
     asked = json.loads(arguments.asked.read_text())
     clients = {whose: client_with(session) for whose, session in asked["sessions"].items()}
-    heap_freeze()
     paths = asked_of(addresses(asked["names"])).items()
     wanted = {name: path for name, path in paths if name.startswith(tuple(arguments.pages))}
     pages, refused = pages_of(clients, wanted)
@@ -141,14 +185,11 @@ def main() -> None:
         with CaptureQueriesContext(connection) as queries:
             client.get(path)
         taken[name]["queries"] = len(queries)
-    for _ in range(arguments.rounds):
-        for name, (client, path) in pages.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            status = client.get(path).status_code
-            taken[name]["wall"].append((time.perf_counter() - wall) * 1000)
-            taken[name]["cpu"].append((time.process_time() - cpu) * 1000)
-            if status != 200:
-                raise RuntimeError(f"{path} answers {status}")
+    sessions = {
+        name: (path, client.cookies[settings.SESSION_COOKIE_NAME].value)
+        for name, (client, path) in pages.items()
+    }
+    asyncio.run(visit(sessions, arguments.rounds, taken))
     groups = {name: group_of(path) for name, (_, path) in pages.items()}
     print(json.dumps({"pages": taken, "groups": groups, "left_out": refused}))
 
