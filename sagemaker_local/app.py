@@ -17,6 +17,7 @@ from sagemaker_local.aws.cloudwatch import CloudWatch
 from sagemaker_local.aws.elsewhere import Elsewhere
 from sagemaker_local.aws.front_door import FrontDoor
 from sagemaker_local.aws.signature import Account
+from sagemaker_local.aws.storage import Storage
 from sagemaker_local.clock import Clock
 from sagemaker_local.config import Config
 from sagemaker_local.control_plane import ControlPlane
@@ -77,7 +78,9 @@ async def create(config: Config, *, url: str) -> web.Application:
     app.on_cleanup.append(close)
     app.add_routes(Admin(state, faults, runtime, clock, gate).routes)
     app.add_routes(runtime.routes)
-    front_door = FrontDoor(account, plane.services, elsewhere, cloudwatch, faults)
+    s3_url = config.s3_endpoint_url
+    storage = None if s3_url is None else Storage(client, s3_url, config.region)
+    front_door = FrontDoor(account, plane.services, elsewhere, cloudwatch, faults, storage)
     app.add_routes([web.route("*", "/{path:.*}", front_door)])
     return app
 

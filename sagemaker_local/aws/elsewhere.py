@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,25 +39,19 @@ class Elsewhere:
             InternalFailure: moto does not run.
         """
         status, told, content = await self.ask(request.method, request.raw_path, dict(request.headers), body)
-        headers = {name: value for name, value in told.items() if name.lower() not in _HOP}
-        if request.method == "HEAD":
-            # The size of what is not sent is what is asked for.
-            length = {"Content-Length": told["Content-Length"]} if "Content-Length" in told else {}
-            return web.Response(status=status, headers=headers | length)
-        return web.Response(status=status, headers=headers, body=content)
+        return answer(request, status, told, content)
 
     async def ask(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of moto's answer."""
         await self.start()
-        passed = {name: value for name, value in headers.items() if name.lower() not in _HOP}
         # As the client wrote it: quoting it anew would change keys.
         url = URL(f"http://127.0.0.1:{self._port}{path}", encoded=True)
         async with self._client.request(
-            method, url, headers=passed, data=body, allow_redirects=False, auto_decompress=False
-        ) as answer:
-            return answer.status, dict(answer.headers), await answer.read()
+            method, url, headers=passed_on(headers), data=body, allow_redirects=False, auto_decompress=False
+        ) as told:
+            return told.status, dict(told.headers), await told.read()
 
     @property
     def is_running(self) -> bool:
@@ -98,3 +93,18 @@ class Elsewhere:
         except TimeoutError:
             process.kill()
         raise InternalFailure(f"moto did not start: {self._log.read_text(errors='replace')[-500:]}")
+
+
+def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those that are not of a single connection."""
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP}
+
+
+def answer(request: web.Request, status: int, told: Mapping[str, str], content: bytes) -> web.Response:
+    """What another server told, as the answer to `request`."""
+    headers = passed_on(told)
+    if request.method == "HEAD":
+        # The size of what is not sent is what is asked for.
+        length = {"Content-Length": told["Content-Length"]} if "Content-Length" in told else {}
+        return web.Response(status=status, headers=headers | length)
+    return web.Response(status=status, headers=headers, body=content)

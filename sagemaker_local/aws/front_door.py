@@ -12,7 +12,8 @@ from sagemaker_local.aws.cloudwatch import CloudWatch
 from sagemaker_local.aws.elsewhere import Elsewhere
 from sagemaker_local.aws.errors import AccessDenied, ApiError, UnknownOperationException
 from sagemaker_local.aws.json_service import CONTENT_TYPE, JsonService
-from sagemaker_local.aws.signature import Account, SignedRequest, signed_service
+from sagemaker_local.aws.signature import S3, Account, SignedRequest, signed_service
+from sagemaker_local.aws.storage import Storage
 from sagemaker_local.errors import AccessRefused
 from sagemaker_local.faults import Faults
 
@@ -21,7 +22,7 @@ _FORBIDDEN: Final = 403
 
 
 class FrontDoor:
-    """Checks signatures and hands on: to the JSON services here, else to moto."""
+    """Checks signatures and hands on: to the JSON services here, S3 where it lies elsewhere, else to moto."""
 
     def __init__(
         self,
@@ -30,8 +31,10 @@ class FrontDoor:
         elsewhere: Elsewhere,
         cloudwatch: CloudWatch,
         faults: Faults,
+        storage: Storage | None = None,
     ) -> None:
-        self._faults = faults
+        """`storage`: None where S3 is moto's, too."""
+        self._faults, self._storage = faults, storage
         self._account, self._elsewhere, self._cloudwatch = account, elsewhere, cloudwatch
         self._services: Mapping[str, JsonService] = {item.target_prefix: item for item in services}
 
@@ -55,6 +58,8 @@ class FrontDoor:
                     f"{signer} has no operation at {request.method} {request.path}"
                 )
             self._faults.meet_elsewhere(signer)
+            if signer == S3 and self._storage is not None:
+                return await self._storage.forward(request, body)
             if self._cloudwatch.speaks(request):
                 return await self._cloudwatch(request, body)
             return await self._elsewhere.forward(request, body)
@@ -68,7 +73,7 @@ def _refusal(error: ApiError, request: web.Request, url: str) -> web.Response:
         kind, body, status = CONTENT_TYPE, errors.as_json(error), error.status
     elif "Smithy-Protocol" in request.headers:
         kind, body, status = "application/cbor", errors.as_cbor(error), error.status
-    elif signed_service(request.headers, url) in ("s3", ""):
+    elif signed_service(request.headers, url) in (S3, ""):
         kind, body, status = "application/xml", errors.as_s3(error), error.status
         status = _FORBIDDEN if isinstance(error, AccessDenied) else status
     else:

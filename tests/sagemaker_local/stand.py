@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,14 +157,19 @@ class Stand:
 
 
 @contextlib.contextmanager
-def run_stand(folder: Path, **config: Any) -> Iterator[Stand]:
-    """`config` are fields of the configuration file."""
+def run_stand(
+    folder: Path, *, environment: Mapping[str, str] | None = None, **config: Any
+) -> Iterator[Stand]:
+    """`environment` is added to the process's; `config` are fields of the configuration file."""
     port, work = free_port(), folder / "work"
     values = {"region": REGION, "credentials": [KEY], "work_dir": str(work), **config}
     (folder / "config.json").write_text(json.dumps(values))
     command = [sys.executable, "-m", "sagemaker_local", "--config", str(folder / "config.json")]
     with (folder / "sagemaker.log").open("ab") as log:
-        process = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*command, "--port", str(port)], cwd=ROOT, stdout=log, stderr=log,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
     stand = Stand(port, process, work)
     try:
         for _ in range(600):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,8 +14,10 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from tests.conftest import free_port
 from tests.sagemaker_local.stand import BUCKET, IMAGE, KEY, REGION, ROLE, Stand, refused, run_stand
 
+OTHER_KEY = {"access_key": "AKIDELSEWHERE", "secret_key": "other-secret"}
 CALLS = {
     "sagemaker": "list_models",
     "application-autoscaling": "describe_scalable_targets",
@@ -38,6 +41,25 @@ REFUSALS = {
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     with run_stand(tmp_path_factory.mktemp("stand")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """An S3 of other keys, which checks signatures as MinIO does: a second local SageMaker's."""
+    with run_stand(tmp_path_factory.mktemp("elsewhere"), credentials=[OTHER_KEY]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def before_elsewhere(elsewhere: Stand, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """A local SageMaker whose artifacts lie there."""
+    keys = {
+        "AWS_ACCESS_KEY_ID": OTHER_KEY["access_key"],
+        "AWS_SECRET_ACCESS_KEY": OTHER_KEY["secret_key"],
+        "GRAFTWORK_S3_ENDPOINT_URL": elsewhere.url,
+    }
+    with run_stand(tmp_path_factory.mktemp("before"), environment=keys) as running:
         yield running
 
 
@@ -92,7 +114,10 @@ def test_a_signature_holds_for_one_request_alone(stand: Stand) -> None:
         assert (answer.status_code, answer.json()["__type"]) == (400, code)
 
 
-def test_s3_keeps_what_boto3_and_presigned_urls_put_there(stand: Stand) -> None:
+@pytest.mark.parametrize("name", ["stand", "before_elsewhere"])
+def test_s3_keeps_what_boto3_and_presigned_urls_put_there(name: str, request: pytest.FixtureRequest) -> None:
+    """Its own, and one that lies elsewhere."""
+    stand: Stand = request.getfixturevalue(name)
     s3 = stand.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     body = bytes(range(256)) * 40_000
@@ -107,6 +132,36 @@ def test_s3_keeps_what_boto3_and_presigned_urls_put_there(stand: Stand) -> None:
     answer = httpx.put(put.replace("/put?", "/other?"), content=b"put")
     assert (answer.status_code, "SignatureDoesNotMatch" in answer.text) == (403, True)
     assert httpx.get(f"{stand.url}/{BUCKET}/put").status_code == 403
+
+
+def test_s3_at_this_address_is_the_one_that_copies_read(
+    before_elsewhere: Stand, elsewhere: Stand, tmp_path: Path
+) -> None:
+    """Where artifacts lie elsewhere, a control plane that knows one address writes and reads there."""
+    (tmp_path / "file").write_bytes(b"weights")
+    url = before_elsewhere.upload("model.tar.gz", tmp_path)
+    there, here = elsewhere.client("s3", key=OTHER_KEY), before_elsewhere.client("s3")
+    packed = there.get_object(Bucket=BUCKET, Key="model.tar.gz")["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        assert archive.getnames() == ["file"]
+    there.put_object(Bucket=BUCKET, Key="result/output.json", Body=b"{}")
+    listed = here.list_objects_v2(Bucket=BUCKET, Prefix="result/", Delimiter="/")["Contents"]
+    assert [item["Key"] for item in listed] == ["result/output.json"]
+    assert here.copy_object(Bucket=BUCKET, Key="copy", CopySource=f"{BUCKET}/model.tar.gz")[
+        "CopyObjectResult"
+    ]
+    here.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": "copy"}, {"Key": "model.tar.gz"}]})
+    assert refused(there.head_object, Bucket=BUCKET, Key="copy")[0] == "404"
+    assert url == f"s3://{BUCKET}/model.tar.gz"
+
+
+def test_s3_that_does_not_answer_elsewhere_is_unavailable(tmp_path: Path) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    dead = f"http://127.0.0.1:{free_port()}"
+    with run_stand(tmp_path, environment=keys, s3_endpoint_url=dead) as stand:
+        code, message = refused(stand.client("s3").list_buckets)
+    assert code == "ServiceUnavailable"
+    assert dead in message
 
 
 def test_cloudwatch_is_translated_both_ways(stand: Stand) -> None:

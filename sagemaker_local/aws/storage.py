@@ -1,0 +1,82 @@
+"""S3 where it lies elsewhere: requests at this address, signed anew for the one that has the files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import boto3
+from aiohttp import web
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from yarl import URL
+
+from sagemaker_local.aws.elsewhere import answer, passed_on
+from sagemaker_local.aws.errors import InternalFailure, ServiceUnavailable
+
+_CALLERS: Final = frozenset(
+    {"authorization", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"}
+)
+"""Headers of the signature that was checked here."""
+_PRESIGNED: Final = frozenset(
+    {
+        "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires", "x-amz-security-token",
+        "x-amz-signature", "x-amz-signedheaders",
+    }
+)  # fmt: skip
+"""The same of a presigned URL's query."""
+_CHUNKED: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+
+
+class Storage:
+    """One S3 for everybody: what a caller puts at this address is what copies are given, and the reverse."""
+
+    def __init__(self, client: aiohttp.ClientSession, endpoint_url: str, region: str) -> None:
+        """It is spoken to with the credentials of this process's environment."""
+        self._client, self._url, self._region = client, endpoint_url.rstrip("/"), region
+        self._session = boto3.Session()
+
+    async def forward(self, request: web.Request, body: bytes) -> web.Response:
+        """The same request; the bucket stands in its path, as boto3 has it at an address of one's own.
+
+        Raises:
+            InternalFailure: this process has no credentials.
+            ServiceUnavailable: the other S3 does not answer.
+        """
+        url = self._url + _unsigned(request.raw_path)
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _CALLERS}
+        chunked = request.headers.get("X-Amz-Content-SHA256") == _CHUNKED
+        signed = await asyncio.to_thread(
+            self._signed, request.method, url, passed_on(headers), body, chunked=chunked
+        )
+        try:
+            async with self._client.request(
+                request.method, URL(url, encoded=True), headers=signed, data=body, allow_redirects=False,
+                auto_decompress=False,
+            ) as told:  # fmt: skip
+                return answer(request, told.status, dict(told.headers), await told.read())
+        except (aiohttp.ClientError, OSError) as error:
+            raise ServiceUnavailable(f"S3 at {self._url} does not answer: {error}") from error
+
+    def _signed(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, chunked: bool
+    ) -> dict[str, str]:
+        credentials = self._session.get_credentials()
+        if credentials is None:
+            raise InternalFailure(f"there are no credentials for S3 at {self._url}: set AWS_ACCESS_KEY_ID")
+        request: Any = AWSRequest(method=method, url=url, headers=headers, data=body)
+        if chunked:
+            request.context["checksum"] = {"request_algorithm": {"in": "trailer"}}
+        S3SigV4Auth(credentials, "s3", self._region).add_auth(request)
+        return dict(request.headers.items())
+
+
+def _unsigned(raw_path: str) -> str:
+    """Without a presigned URL's signature; all else as the caller wrote it."""
+    parts = urlsplit(raw_path)
+    kept = [pair for pair in parts.query.split("&") if pair.partition("=")[0].lower() not in _PRESIGNED]
+    query = "&".join(kept)
+    return f"{parts.path}?{query}" if query else parts.path
