@@ -20,6 +20,11 @@ WEIGHTS_ON_DISK: Final = 2.0
 WEIGHTS_IN_MEMORY: Final = 2.5
 """Times the weights' bytes: them, a layer's in float32 with its calibration, and the output's."""
 _LOOK_AGAIN_S: Final = 15.0
+_CGROUPS: Final = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+"""A container's own limit and use, in control groups of version 2 and 1."""
 
 
 class NoRoomYetError(Exception):
@@ -201,11 +206,18 @@ def _memory() -> tuple[int, int] | None:
         return None
     told = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
     available, total = told["MemAvailable"], told["MemTotal"]
-    with suppress(OSError, ValueError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        available, total = min(available, max(0, limit - used)), min(total, limit)
+    for folder, most, now in _CGROUPS:
+        with suppress(OSError, ValueError):
+            limit = int((folder / most).read_text())
+            used = int((folder / now).read_text()) - _cached(folder / "memory.stat")
+            available, total = min(available, max(0, limit - used)), min(total, limit)
     return available, total
+
+
+def _cached(stat: Path) -> int:
+    """Bytes of files that were read, which the kernel gives back when memory is asked for."""
+    told = dict(line.split(maxsplit=1) for line in stat.read_text().splitlines())
+    return sum(int(told.get(f"total_{name}", told.get(name, 0))) for name in ("active_file", "inactive_file"))
 
 
 def _gib(count: int) -> str:

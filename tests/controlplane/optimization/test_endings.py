@@ -168,6 +168,26 @@ def test_what_never_fits_is_refused(
     assert (job.status, job.error_code, says in job.reason, job.attempts) == (status, code, True, 0)
 
 
+@pytest.mark.parametrize(
+    ("most", "now", "prefix"),
+    [("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")],
+)
+def test_a_containers_limit_is_heeded_and_files_that_it_has_read_are_no_use(
+    most: str, now: str, prefix: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(admission, "_CGROUPS", ((tmp_path, most, now), (tmp_path / "other", most, now)))
+    (tmp_path / most).write_text("1000\n")
+    (tmp_path / now).write_text("900\n")
+    # Version 1 tells its own part beside the whole.
+    stat = f"anon 200\nactive_file 1\n{prefix}active_file 300\n{prefix}inactive_file 400\n"
+    (tmp_path / "memory.stat").write_text(stat)
+    assert admission._memory() == (800, 1000)
+    (tmp_path / most).write_text("max\n")
+    whole = admission._memory()
+    assert whole is not None
+    assert whole[1] > 1 << 30
+
+
 @pytest.mark.django_db
 def test_what_does_not_fit_now_waits(
     tiny_base: BaseModel, ask: Ask, act: Act, monkeypatch: pytest.MonkeyPatch, optimization_dir: Path
