@@ -18,7 +18,7 @@ COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
 COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/
 COPY worker_engine/adapters/__init__.py worker_engine/adapters/config.py worker_engine/adapters/pattern.py worker_engine/adapters/targets.py worker_engine/adapters/tensors.py worker_engine/adapters/
 COPY worker_engine/optimization/__init__.py worker_engine/optimization/compatibility.py worker_engine/optimization/model_facts.py worker_engine/optimization/progress.py worker_engine/optimization/recipe.py worker_engine/optimization/spec_fields.py worker_engine/optimization/trace_rows.py worker_engine/optimization/
-COPY gateway/__init__.py gateway/wire.py gateway/wire_limits.py gateway/usage_event.py gateway/addresses.py gateway/wire_keys.py gateway/
+COPY gateway/__init__.py gateway/wire.py gateway/wire_limits.py gateway/usage_event.py gateway/addresses.py gateway/wire_bases.py gateway/wire_keys.py gateway/wire_presence.py gateway/
 COPY manage.py ./
 COPY templates templates
 COPY static static
