@@ -40,9 +40,15 @@ RUN chmod -R a+rX /app
 USER graftwork
 CMD ["python", "deploy/docker/seed.py"]
 
-# The same with the worker's packages: what takes optimization jobs.
+# The same with the worker's packages: what takes optimization jobs. It has a compiler, for recipes that compile ahead
+# of time; the loops of its own comparisons are compiled here, as the worker's image has them.
 FROM web AS optimizer
 USER root
+RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
+COPY kernels/native /native
+RUN python /native/build.py /compiled && chmod -R a+rX /compiled
+ENV GRAFTWORK_WORKER_CACHE_DIR=/compiled
+ARG PIP_FIND_LINKS
 ARG TORCH_INDEX
 RUN python requirements.py worker > /tmp/worker.txt \
  && pip install --root-user-action ignore ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -c constraints.txt -r /tmp/worker.txt \
