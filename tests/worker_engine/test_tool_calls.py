@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import llguidance
 import pytest
@@ -12,11 +11,15 @@ from hypothesis import strategies as st
 
 from tests.worker_engine.conftest import byte_tokenizer
 from worker_engine.tool_calls.base import CallForm, Function, lark
-from worker_engine.tool_calls.forms import HERMES, LLAMA, MISTRAL, form_of
+from worker_engine.tool_calls.forms import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, form_of
 from worker_engine.tool_calls.parser import CallParser
 
 ONE = '{"name": "get_weather", "arguments": {"city": "Zürich \\"}{\\" [", "days": [1, {"x": 2}]}}'
 TWO = '{"arguments": {}, "name": "now"}'
+NAMED = f"[TOOL_CALLS]get_weather[ARGS]{json.dumps(json.loads(ONE)['arguments'], ensure_ascii=False)}"
+NAMED_WITH_IDS = (
+    NAMED.replace("[ARGS]", "[CALL_ID]a1B2c3D4e[ARGS]") + "\n[TOOL_CALLS]now[CALL_ID]123456789[ARGS] {}"
+)
 SPOKEN = "I look: \n"
 ANSWERS: dict[str, tuple[CallForm, str, str]] = {
     "hermes": (
@@ -26,6 +29,8 @@ ANSWERS: dict[str, tuple[CallForm, str, str]] = {
     ),
     "mistral": (MISTRAL, f"[TOOL_CALLS] [{ONE}, {TWO}]", ""),
     "mistral, tight": (MISTRAL, f"{SPOKEN}[TOOL_CALLS][{ONE},{TWO}]", SPOKEN),
+    "mistral, named": (MISTRAL_NAMED, f"{SPOKEN}{NAMED}[TOOL_CALLS]now[ARGS]{{}}", SPOKEN),
+    "mistral, with ids": (MISTRAL_NAMED, NAMED_WITH_IDS, ""),
     "llama": (LLAMA, f"{ONE}; {TWO}".replace("arguments", "parameters"), ""),
     "llama, tag": (LLAMA, f"<|python_tag|>{ONE}; {TWO}".replace("arguments", "parameters"), ""),
 }
@@ -62,7 +67,7 @@ def test_calls_are_found_wherever_the_text_is_cut(case: str, cuts: list[int]) ->
     assert calls[1][1] == "{}"
 
 
-@pytest.mark.parametrize("form", [HERMES, MISTRAL, LLAMA])
+@pytest.mark.parametrize("form", [HERMES, MISTRAL, MISTRAL_NAMED, LLAMA])
 @pytest.mark.parametrize(
     "text",
     [
@@ -70,6 +75,8 @@ def test_calls_are_found_wherever_the_text_is_cut(case: str, cuts: list[int]) ->
         "<tool_call>\nno JSON\n</tool_call> after", "{broken", "  {x} y",
         "[TOOL_CALLS] nothing", '<tool_call>\n{"name": 5}\n</tool_call>', '{"name": ""}',
         '<tool_call>{"a": }</tool_call>', "<|python_tag|>print(1)", "[TOOL_CALLS] [1, 2]", "<tool_call>",
+        "[TOOL_CALLS]two words[ARGS]{}", "[TOOL_CALLS]f[ARGS]no object", "[TOOL_CALLS]f",
+        f"[TOOL_CALLS]{'long' * 50}", "[TOOL_CALLS][ARGS]{}",
     ],
 )  # fmt: skip
 @settings(max_examples=20, deadline=None)
@@ -89,6 +96,13 @@ def test_arguments_stream_before_the_call_is_complete() -> None:
     assert parser.num_calls == 1
 
 
+@pytest.mark.parametrize("arguments", ['{"a": }', "{broken"])
+def test_arguments_that_are_no_json_are_told_as_the_model_wrote_them(arguments: str) -> None:
+    assert parse(MISTRAL_NAMED, f"[TOOL_CALLS]f[ARGS]{arguments}") == ("", [["f", arguments]])
+    text = f"[TOOL_CALLS]f[ARGS]{arguments}"
+    assert parse(MISTRAL_NAMED, text, [*range(len(text))]) == ("", [["f", arguments]])
+
+
 def test_a_call_cut_short_keeps_what_was_told() -> None:
     content, calls = parse(HERMES, '<tool_call>\n{"name": "f", "arguments": {"text": "ab')
     assert (content, calls) == ("", [["f", '{"text": "ab']])
@@ -97,7 +111,7 @@ def test_a_call_cut_short_keeps_what_was_told() -> None:
 TEMPLATES = {
     "{% if tools %}<tool_call>{% endif %}": HERMES,
     "{% if tools %}[TOOL_CALLS]{% endif %}": MISTRAL,
-    "{% if tools %}[TOOL_CALLS]x[ARGS]{% endif %}": None,
+    "{% if tools %}[TOOL_CALLS]x[ARGS]{% endif %}": MISTRAL_NAMED,
     '{% if tools %}{"name": x, "parameters": y}{% endif %}': LLAMA,
     "{% if tools %}who knows{% endif %}": None,
 }
@@ -132,24 +146,38 @@ def accepts(form: CallForm, functions: list[Function], text: str, *, parallel: b
     return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
 
-def call(name: str, key: str, **arguments: Any) -> str:
-    return json.dumps({"name": name, key: arguments}, ensure_ascii=False)
-
-
-@pytest.mark.parametrize("form", [HERMES, MISTRAL, LLAMA])
+@pytest.mark.parametrize("form", [HERMES, MISTRAL, MISTRAL_NAMED, LLAMA])
 def test_a_grammar_holds_the_model_to_its_form(form: CallForm) -> None:
     def written(*calls: str) -> str:
         if form is HERMES:
             return "\n".join(f"<tool_call>\n{item}\n</tool_call>" for item in calls)
+        if form is MISTRAL_NAMED:
+            return "".join(f"[TOOL_CALLS]{item}" for item in calls)
         return f"[TOOL_CALLS] [{', '.join(calls)}]" if form is MISTRAL else "; ".join(calls)
 
-    good, now = call("get_weather", form.arguments, city="Zürich"), call("now", form.arguments)
+    def call(name: str, **arguments: str) -> str:
+        said = json.dumps(arguments, ensure_ascii=False)
+        if form.naming:
+            return f"{name}{form.naming}{said}"
+        return json.dumps({"name": name, form.arguments: arguments}, ensure_ascii=False)
+
+    good, now = call("get_weather", city="Zürich"), call("now")
     both = [WEATHER, NOW]
     assert accepts(form, both, written(good), parallel=False)
     assert accepts(form, both, written(good, now, good), parallel=True)
     assert not accepts(form, both, written(good, now), parallel=False)
     assert not accepts(form, [WEATHER], written(now), parallel=True)
-    for text in ("", "words", written(call("get_weather", form.arguments, city="Wien")), written(good)[:-1]):
+    for text in ("", "words", written(call("get_weather", city="Wien")), written(good)[:-1]):
         assert not accepts(form, both, text, parallel=True)
     content, calls = parse(form, written(good, now))
     assert (content, [name for name, _ in calls]) == ("", ["get_weather", "now"])
+
+
+def test_special_tokens_stand_as_such_in_a_grammar() -> None:
+    """The text of a special token, spelt letter by letter, opens no call."""
+    marks = {"[TOOL_CALLS]": 5, "[ARGS]": 6}
+    grammar = lark(MISTRAL_NAMED, [WEATHER, NOW], parallel=True, special_token_id=marks.get)
+    assert grammar.count("<[5]>") == 2
+    assert grammar.count("<[6]>") == 2
+    assert not accepts(MISTRAL_NAMED, [NOW], "[TOOL_CALLS]now[ARGS]{}", parallel=True, **marks)
+    assert accepts(MISTRAL_NAMED, [NOW], "[TOOL_CALLS]now[ARGS]{}", parallel=True)

@@ -1,6 +1,6 @@
 """How a model family writes tool calls: the contract, and what all families share.
 
-A form is three texts around JSON objects. Parsing is by `parser.CallParser`, enforcing by a Lark grammar.
+A form is texts around JSON objects. Parsing is by `parser.CallParser`, enforcing by a Lark grammar.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class CallForm:
         closing: text behind the last object that the grammar writes.
         arguments: the key of a call's arguments.
         bare: `begin` may be left out when the answer starts with an object.
+        naming: what stands between a call's name and its object, which then is the arguments alone; "" when
+            the object holds both.
     """
 
     begin: str
@@ -46,6 +48,7 @@ class CallForm:
     closing: str
     arguments: str = "arguments"
     bare: bool = False
+    naming: str = ""
 
 
 def lark(
@@ -62,6 +65,8 @@ def lark(
     """
     more = f"{{0,{MAX_PARALLEL_CALLS - 1}}}"
     begin, end = (_terminal(text, special_token_id) for text in ("" if form.bare else form.begin, form.end))
+    if form.naming:
+        return _named(form, functions, begin, more if parallel else "", special_token_id)
     opening, closing = _text(form.opening), _text(form.closing)
     if form.separator:
         several = f" ({_text(form.separator)} call){more}" if parallel else ""
@@ -70,6 +75,25 @@ def lark(
         one = f"{begin} {opening} call {closing} {end}"
         rule = one + (f' ("\\n" {one}){more}' if parallel else "")
     return f"start: {rule}\ncall: %json {json.dumps(_call_schema(form, functions))}\n"
+
+
+def _named(
+    form: CallForm,
+    functions: Sequence[Function],
+    begin: str,
+    more: str,
+    special_token_id: Callable[[str], int | None],
+) -> str:
+    """As `lark`, where a call is a name and the object of its arguments; `more`: how many may follow one."""
+    naming = _terminal(form.naming, special_token_id)
+    calls = " | ".join(f"{_text(item.name)} {naming} arguments_{at}" for at, item in enumerate(functions))
+    several = f" ({begin} call){more}" if more else ""
+    guidance = _guidance(functions)
+    objects = [
+        f"arguments_{at}: %json {json.dumps({**item.parameters, 'x-guidance': guidance})}"
+        for at, item in enumerate(functions)
+    ]
+    return "\n".join([f"start: {begin} call{several}", f"call: {calls}", *objects, ""])
 
 
 def _terminal(text: str, special_token_id: Callable[[str], int | None]) -> str:
@@ -95,16 +119,17 @@ def _call_schema(form: CallForm, functions: Sequence[Function]) -> Mapping[str, 
         }
         for item in functions
     ]
-    best_effort = not all(item.strict for item in functions)
     return {
-        "x-guidance": {
-            "whitespace_pattern": WHITESPACE,
-            "lenient": best_effort,
-            "coerce_one_of": best_effort,
-        },
+        "x-guidance": _guidance(functions),
         "$defs": {item.name: _rooted(item.parameters, f"#/$defs/{item.name}") for item in functions},
         "anyOf": calls,
     }
+
+
+def _guidance(functions: Sequence[Function]) -> Mapping[str, Any]:
+    """How schemas are read: where a function is not strict, what the grammar does not know is let be."""
+    best_effort = not all(item.strict for item in functions)
+    return {"whitespace_pattern": WHITESPACE, "lenient": best_effort, "coerce_one_of": best_effort}
 
 
 def _rooted(node: Any, root: str) -> Any:

@@ -10,6 +10,9 @@ HERMES: Final = CallForm("<tool_call>", "</tool_call>", opening="\n", separator=
 """Hermes 2 Pro and 3, Qwen 2.5 and 3: <tool_call>\\n{"name": ..., "arguments": {...}}\\n</tool_call>."""
 MISTRAL: Final = CallForm("[TOOL_CALLS]", "", opening=" [", separator=", ", closing="]")
 """Mistral v0.3, Nemo, Small: [TOOL_CALLS] [{"name": ..., "arguments": {...}}]."""
+MISTRAL_NAMED: Final = CallForm("[TOOL_CALLS]", "", opening="", separator="", closing="", naming="[ARGS]")
+"""Mistral from Small 3.1 and Magistral on: [TOOL_CALLS]name[ARGS]{...}, once for each call; some of these
+models with [CALL_ID] and an id before [ARGS]."""
 LLAMA: Final = CallForm(
     "<|python_tag|>", "", opening="", separator="; ", closing="", arguments="parameters", bare=True
 )
@@ -27,7 +30,6 @@ def form_of(template: str, *, knows_tools: bool) -> CallForm | None:
         return None
     if HERMES.begin in template:
         return HERMES
-    # Newer Mistral templates write [TOOL_CALLS]name[ARGS]{...}, which is another form.
     if MISTRAL.begin in template:
-        return None if "[ARGS]" in template else MISTRAL
+        return MISTRAL_NAMED if MISTRAL_NAMED.naming in template else MISTRAL
     return LLAMA if '"parameters"' in template or LLAMA.begin in template else None

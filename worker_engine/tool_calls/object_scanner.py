@@ -12,11 +12,14 @@ class ObjectScanner:
     """Follows one JSON object, character by character.
 
     Attributes:
+        arguments_key: where the object holds its arguments.
+        known_name: the function's, where the object is its arguments alone.
         raw: what has been read.
         done: the object's last brace has been read.
     """
 
     arguments_key: str
+    known_name: str | None = None
     raw: str = ""
     done: bool = False
     _depth: int = 0
@@ -69,6 +72,8 @@ class ObjectScanner:
     @property
     def name(self) -> str | None:
         """The function's name once it has been read whole."""
+        if self.known_name is not None:
+            return self.known_name
         span = self._spans.get("name")
         if span is None or len(span) < 2:
             return None
@@ -77,6 +82,8 @@ class ObjectScanner:
     @property
     def arguments(self) -> str:
         """The arguments' text so far, when they are an object; "" before that."""
+        if self.known_name is not None:
+            return self.raw
         span = self._spans.get(self.arguments_key)
         if span is None:
             return ""
@@ -89,6 +96,8 @@ class ObjectScanner:
             value: Any = json.loads(self.raw)
         except ValueError:
             return None
+        if self.known_name is not None:
+            return self.known_name, self.raw
         name = value.get("name")
         arguments = value.get(self.arguments_key, {})
         if not isinstance(name, str) or not name:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from worker_engine.tool_calls.base import CallForm
 from worker_engine.tool_calls.object_scanner import ObjectScanner
+
+_NAME: Final = re.compile(r"\s*([\w.-]{1,64})(?:\[CALL_ID\]\w{1,64})?\s*")
+_LONGEST_NAME: Final = 160
+"""Characters with the spaces and the id that may stand beside a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,9 @@ class CallParser:
         self._raw = ""
         """Read since the last call or content: what to show should no call come of it."""
         self._object = ObjectScanner(form.arguments)
+        self._name: str | None = None
+        self._between = " \n\r\t" if form.naming else " \n\r\t,;[]"
+        """What may stand between two objects and says nothing."""
         self._sent: int | None = None
         self._content: list[str] = []
         self._calls: list[CallDelta] = []
@@ -76,24 +85,39 @@ class CallParser:
         if at >= 0:
             self._say(self._buffer[:at])
             self._raw, self._buffer = begin, self._buffer[at + len(begin) :]
-            self._state = self._read_between
+            self._state = self._read_name if self._form.naming else self._read_between
             return True
         shown = len(self._buffer) - overlap(self._buffer, begin)
         self._say(self._buffer[:shown])
         self._buffer = self._buffer[shown:]
         return False
 
+    def _read_name(self) -> bool:
+        """Between `begin` and the object of arguments."""
+        naming = self._form.naming
+        name, found, rest = self._buffer.partition(naming)
+        match = _NAME.fullmatch(name)
+        if found and match is not None:
+            self._name, self._raw = match[1], self._raw + name + naming
+            self._buffer, self._state = rest, self._read_between
+        elif found or len(name) > _LONGEST_NAME:
+            self._say(self._raw)
+            self._raw, self._state = "", self._read_content
+        else:
+            return False
+        return True
+
     def _read_between(self) -> bool:
         """Before and behind an object: separators, then another object, the end, or content again."""
-        rest = self._buffer.lstrip(" \n\r\t,;[]")
+        rest = self._buffer.lstrip(self._between)
         self._raw += self._buffer[: len(self._buffer) - len(rest)]
         self._buffer = rest
         end = self._form.end
         if rest.startswith("{"):
-            self._object, self._sent = ObjectScanner(self._form.arguments), None
+            self._object, self._sent = ObjectScanner(self._form.arguments, self._name), None
             self._state = self._read_object
         elif end and rest.startswith(end):
-            self._say(self._raw + end if self._raw.strip(" \n\r\t,;[]") else "")
+            self._say(self._raw + end if self._raw.strip(self._between) else "")
             self._raw, self._buffer, self._state = "", rest[len(end) :], self._read_content
         elif rest and not (end and end.startswith(rest)):
             self._say(self._raw)
@@ -113,6 +137,9 @@ class CallParser:
         self._state = self._read_between
         if call is not None:
             self._send(*call)
+        elif scanner.name and scanner.arguments:
+            # No JSON: as it would have been told had it come in pieces.
+            self._send(scanner.name, scanner.arguments)
         if self._sent is None:
             self._say(self._raw + scanner.raw)
             self._state = self._read_content
@@ -123,7 +150,7 @@ class CallParser:
 
     def _say(self, text: str) -> None:
         # White space between and behind calls is the form's, not the model's.
-        if text and (not self.num_calls or text.strip(" \n\r\t,;[]")):
+        if text and (not self.num_calls or text.strip(self._between)):
             self._content.append(text)
 
     def _send(self, name: str, arguments: str) -> None:
