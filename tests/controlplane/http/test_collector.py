@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.collector import CollectBetweenAnswers
+from controlplane.http.collector import CollectBetweenAnswers
 
 
 class _Request:
