@@ -16,7 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from gateway import logs, wal
+from gateway import logs
 from gateway.admission import Admission, Broker, line
 from gateway.aws.credentials import BotocoreCredentials
 from gateway.backends.base import Backend
@@ -47,6 +47,7 @@ from gateway.settings import Settings
 from gateway.shipper import Shipper
 from gateway.waiting_room import WaitingRoom
 from gateway.wal import Wal
+from gateway.wal_slots import Slot, abandoned, claim
 from gateway.wire import uuid7
 from worker_engine.tracing import Tracing
 
@@ -171,7 +172,7 @@ class Gateway:
         self._redis = Redis.from_url(settings.redis_url, socket_timeout=5, socket_connect_timeout=2)
         trusted = backend_tls(settings.backend_ca)
         self._upstream = Upstream(tls=trusted)
-        self._wal = Wal(wal.claim(settings.wal_dir))
+        self._wal = Wal(claim(settings.wal_dir))
         if self._wal.recovered:
             logger.warning("usage log: %d interrupted streams recovered", self._wal.recovered)
         self._feed = RouteFeed(self._redis, stale_seconds=settings.stale_seconds)
@@ -256,13 +257,13 @@ class Gateway:
         """Ships logs whose process is gone and whose slot nobody took over."""
         while True:
             try:
-                for slot in wal.abandoned(self._settings.wal_dir):
+                for slot in abandoned(self._settings.wal_dir):
                     await self._ship(slot)
             except OSError as error:
                 logger.warning("usage log: abandoned slots wait: %s", error)
             await asyncio.sleep(60)
 
-    async def _ship(self, slot: wal.Slot) -> None:
+    async def _ship(self, slot: Slot) -> None:
         """Empties a slot; what cannot be shipped stays for the next time."""
         try:
             log = Wal(slot)

@@ -178,14 +178,14 @@ class Meter:
 
     def durable(self) -> asyncio.Future[None]:
         """Resolves once every event recorded so far survives a power cut."""
-        return self._wal.commit()
+        return self._wal.commit(alone=not self._open)
 
     async def before_showing(self, attempt: Attempt) -> None:
         """Returns when a client may see more of an open stream; at once, but for a stream's first bytes."""
         if not attempt.on_record:
             attempt.progressed()
             self._record(attempt)
-            await self._wal.commit()
+            await self._wal.commit(alone=len(self._open) == 1)
             attempt.on_record = True
         if not self._on_time.is_set():
             await self._on_time.wait()

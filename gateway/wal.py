@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import logging
 import os
-import re
 import threading
-import uuid
+import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -39,17 +36,17 @@ from gateway.wal_records import (
     stored_position,
     sync_folder,
     trim,
-    write_durably,
 )
+from gateway.wal_slots import Slot
 
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES: Final = 16 << 20
-SLOTS: Final = 256
 _FILL_BYTES: Final = 1 << 16
+_QUICK_SECONDS: Final = 0.001
+"""A disk that wrote slower may not hold up the event loop: the thread's next write tells how it is then."""
 _RETRY_SECONDS: Final = 0.25
 _TRIES_AT_STOP: Final = 20
-_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(slots=True)
@@ -60,60 +57,6 @@ class _Batch:
     offset: int
     lines: list[bytes] = field(default_factory=list)
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
-
-
-class Slot:
-    """A log folder that this process alone holds, until `release`."""
-
-    def __init__(self, folder: Path, lock: int) -> None:
-        self.folder = folder
-        self._lock = lock
-        self.id = _identity(folder)
-
-    @classmethod
-    def hold(cls, folder: Path) -> Slot | None:
-        """The slot, or None when another process holds it."""
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            for above in (folder.parent, folder.parent.parent):
-                sync_folder(above)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return None
-        try:
-            return cls(folder, lock)
-        except OSError:
-            os.close(lock)
-            raise
-
-    def release(self) -> None:
-        os.close(self._lock)
-
-
-def _identity(folder: Path) -> str:
-    """The slot's own id. Slots that shared one would take each other's events for shipped."""
-    path = folder / "id"
-    if not path.exists() or _ID.fullmatch(path.read_text("utf-8", "replace")) is None:
-        write_durably(path, uuid.uuid4().hex)
-    return path.read_text()
-
-
-def claim(root: Path) -> Slot:
-    """The first slot below `root` that no process holds."""
-    for number in range(SLOTS):
-        if slot := Slot.hold(root / f"{number:03d}"):
-            return slot
-    raise RuntimeError(f"all {SLOTS} write-ahead log slots below {root} are held by running processes")
-
-
-def abandoned(root: Path) -> Iterator[Slot]:
-    """Slots with unshipped segments whose process is gone (fewer processes now, or another crashed)."""
-    for folder in sorted(root.glob("[0-9][0-9][0-9]")):
-        if segment_numbers(folder) and (slot := Slot.hold(folder)):
-            yield slot
 
 
 class Wal:
@@ -145,6 +88,9 @@ class Wal:
         self._work = threading.Condition(self._lock)
         self._stopping = False
         self._urgent = False
+        self._writing = False
+        """The thread is at work: what it writes comes before what is appended now."""
+        self._write_seconds = 0.0
         self._write_error = self._room_error = ""
         # A log emptied by hand goes on behind what is shipped, or its events would be taken for shipped.
         self._segment = max([*numbers, stored_position(self.folder).segment]) + 1
@@ -188,10 +134,18 @@ class Wal:
             self._batches[-1].lines.append(line)
             self._offset += len(line)
 
-    def commit(self) -> asyncio.Future[None]:
-        """Resolves once every record appended so far is durable."""
+    def commit(self, *, alone: bool = False) -> asyncio.Future[None]:
+        """Resolves once every record appended so far is durable.
+
+        Args:
+            alone: nobody else waits for the event loop. Then, and as long as the disk is quick, the record is
+                written at once: to wake the thread and be woken takes as long as a quick disk's write.
+        """
         loop = self._loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
+        if alone and self._write_seconds < _QUICK_SECONDS and self._written_here():
+            waiter.set_result(None)
+            return waiter
         with self._lock:
             if not self._batches:
                 # All that was appended is with the thread, which wakes the waiters of a batch in order.
@@ -200,6 +154,26 @@ class Wal:
             self._urgent = True
             self._work.notify()
         return waiter
+
+    def _written_here(self) -> bool:
+        """Writes what has gathered, unless that is the thread's: while it writes, tries again what failed, or
+        has to begin a segment."""
+        with self._lock:
+            if self._writing or self._urgent or len(self._batches) != 1:
+                return False
+            batch = self._batches[0]
+            if batch.segment != self._descriptor_segment or batch.waiters:
+                return False
+            try:
+                self._write(batch, data := b"".join(batch.lines))
+            except OSError:
+                return False
+            self._batches.popleft()
+            self.durable = Position(batch.segment, batch.offset + len(data))
+            if self._wants_next():
+                self._urgent = True
+                self._work.notify()
+        return True
 
     def flush(self) -> None:
         """Starts writing what has gathered, without waiting for it."""
@@ -236,9 +210,10 @@ class Wal:
     def _write_batches(self) -> None:
         while True:
             with self._lock:
+                self._writing = False
                 while not self._urgent and not self._stopping:
                     self._work.wait()
-                self._urgent = False
+                self._urgent, self._writing = False, True
                 batches, self._batches = self._batches, deque()
                 stopping = self._stopping
             for batch in batches:
@@ -288,7 +263,9 @@ class Wal:
         end = batch.offset + len(data)
         front = min(-(-end // _FILL_BYTES) * _FILL_BYTES, self._segment_bytes)
         zeros = bytes(max(0, front - end)) if end > self._filled else b""
+        begun = time.perf_counter()
         written = os.pwrite(self._descriptor, data + zeros, batch.offset)
+        self._write_seconds = time.perf_counter() - begun
         if written == len(data) + len(zeros):
             self._filled = max(self._filled, front)
         while written < len(data):
@@ -296,7 +273,7 @@ class Wal:
 
     def _prepare_next(self) -> None:
         """Preallocates the next segment once half of this one is used; without it no new work comes in."""
-        if self._next_descriptor is not None or self.durable.offset < self._segment_bytes // 2:
+        if not self._wants_next():
             return
         try:
             self._next_descriptor = self._allocate(self.durable.segment + 1)
@@ -306,6 +283,9 @@ class Wal:
             self._room_error = f"the usage log has no room: {error.strerror}"
         else:
             self._room_error = ""
+
+    def _wants_next(self) -> bool:
+        return self._next_descriptor is None and self.durable.offset >= self._segment_bytes // 2
 
     def _allocate(self, number: int) -> int:
         path = segment_path(self.folder, number)

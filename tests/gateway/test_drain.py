@@ -21,7 +21,8 @@ from gateway.errors import Stopping
 from gateway.health import Health
 from gateway.route_feed import RouteFeed
 from gateway.sse import event_data
-from gateway.wal import Slot, Wal
+from gateway.wal import Wal
+from gateway.wal_slots import Slot
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
 from tests.gateway.test_app import ask, post
 

@@ -12,7 +12,8 @@ from redis.asyncio import Redis
 from gateway.drain import Drain
 from gateway.health import Health
 from gateway.route_feed import RouteFeed
-from gateway.wal import Slot, Wal
+from gateway.wal import Wal
+from gateway.wal_slots import Slot
 from gateway.wire import ROUTES_SNAPSHOT
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table, wait_for
 

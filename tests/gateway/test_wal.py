@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import wal
-from gateway.wal import Slot, Wal, abandoned, claim
+from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS, Position, decode, encode, records, segment_path
+from gateway.wal_slots import Slot, abandoned, claim
 from tests.gateway.conftest import wait_for
 
 
