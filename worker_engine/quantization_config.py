@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from worker_engine.config_fields import Fields
@@ -18,6 +18,9 @@ Form = CompressedForm | Literal["awq"]
 _COMPRESSED: Final[tuple[CompressedForm, ...]] = get_args(CompressedForm)
 
 GROUPS: Final = (32, 64, 128)
+OWN_SECTION: Final = "graftwork"
+"""Of config.json, for what this worker alone does: others, which refuse what they do not know inside of
+quantization_config, pass over a section beside it."""
 _IGNORED: Final = {
     "compressed-tensors": (
         "config_groups", "format", "global_compression_ratio", "ignore", "kv_cache_scheme", "quant_method",
@@ -59,10 +62,12 @@ class Quantization:
 
     Attributes:
         targets: schemes by a module's name, a regular expression of it (`re:...`) or its class (`Linear`).
+        int8_head: the head, whose weights are stored as they were, is rounded to 8 bits when it is loaded.
     """
 
     form: Form
     targets: Mapping[str, Scheme]
+    int8_head: bool = False
 
     def scheme(self, module: str) -> Scheme | None:
         """Of the module of this name; a name goes before an expression, that before the class."""
@@ -80,14 +85,26 @@ def read_quantization(fields: Fields) -> Quantization | None:
     Raises:
         CheckpointError: naming the field that is missing, malformed or not served.
     """
-    section = fields.section("quantization_config")
+    section, int8_head = fields.section("quantization_config"), _int8_head(fields)
     if section is None:
+        if int8_head:
+            raise fields.error(OWN_SECTION, "has head 'int8', which goes with a quantization_config alone")
         return None
     method = section.text("quant_method")
     if method not in _IGNORED:
         raise section.error("quant_method", f"{method!r} is not served, only {', '.join(_IGNORED)}")
     section.only(*_IGNORED[method])
-    return _awq(section) if method == "awq" else _compressed(section)
+    found = _awq(section) if method == "awq" else _compressed(section)
+    return replace(found, int8_head=int8_head)
+
+
+def _int8_head(fields: Fields) -> bool:
+    own = fields.section(OWN_SECTION)
+    if own is None:
+        return False
+    own.only("head")
+    own.must_be("head", "int8")
+    return "head" in own
 
 
 def _awq(section: Fields) -> Quantization:

@@ -11,6 +11,7 @@ import torch
 from worker_engine.adapters.tensors import EMBEDDING, HEAD, Shape
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.models import FAMILIES, load_config
+from worker_engine.models.head import rounded_head
 
 
 class BaseWeights:
@@ -40,6 +41,14 @@ class BaseWeights:
             name = f"{EMBEDDING}.weight"
         with self._open() as checkpoint:
             return checkpoint.get(f"{self._prefix}{name}", *self.shapes[name])
+
+    def multiplied(self, name: str) -> torch.Tensor:
+        """As `get`, and as its layer multiplies it: a head that is held in 8 bits is rounded to them."""
+        weight = self.get(name)
+        quantization = self.config.quantization
+        if name != f"{HEAD}.weight" or quantization is None or not quantization.int8_head:
+            return weight
+        return rounded_head(weight).dequantize().to(self._dtype)
 
     def _open(self) -> Checkpoint:
         return Checkpoint(

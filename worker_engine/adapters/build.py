@@ -102,7 +102,7 @@ class AdapterBuilder:
 
     def _merged_norm(self, path: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """||W + s B A|| of every output: [out], in float32 (Liu et al., 2024, arXiv:2402.09353)."""
-        weight = self.base.get(f"{path}.weight").float()
+        weight = self.base.multiplied(f"{path}.weight").float()
         # Of an embedding, whose A is over the vocabulary, the outputs are W's columns.
         weight = weight.T if path == EMBEDDING else weight
         norm: torch.Tensor = torch.addmm(weight, b.T, a).norm(dim=1)

@@ -22,6 +22,7 @@ from worker_engine.layers.rotary import Angles, Rotary
 from worker_engine.layers.stack import NativeStack, StackPart
 from worker_engine.layers.tops import Tops
 from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
+from worker_engine.models.head import load_int8_head
 
 Linear = TypeVar("Linear", bound=PackedLinear)
 
@@ -254,7 +255,10 @@ class Decoder:
         self._embedding = checkpoint.get(f"{model}embed_tokens.weight", *size)
         tied = config.tie_word_embeddings or head not in checkpoint
         source = f"{model}embed_tokens.weight" if tied else head
-        self._head = load_linear(PackedLinear, checkpoint, head, [(source, size)])
+        if checkpoint.int8_head and checkpoint.scheme(source) is None:
+            self._head = load_int8_head(checkpoint, head, source, size, self._embedding if tied else None)
+        else:
+            self._head = load_linear(PackedLinear, checkpoint, head, [(source, size)])
         self._softcap = config.logit_softcap
         checkpoint.refuse_unused((*self.unused, head))
 

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from worker_engine.optimization.model_facts import ModelFacts, Situation
-from worker_engine.optimization.recipe import OWN_DRAFT, Drafting, Engine, Hardware, Quantization, Recipe
+from worker_engine.optimization.recipe import (
+    OWN_DRAFT,
+    Drafting,
+    Engine,
+    Hardware,
+    Head,
+    Quantization,
+    Recipe,
+)
 
 ARCHITECTURES: Final = (
     "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma3ForCausalLM",
@@ -109,6 +117,11 @@ OURS: Final = (
         _fp8_without_units,
         "FP8 products need a GPU of compute capability 8.9 or newer, not {recipe.target.hardware}: "
         "take int8 or an AWQ scheme",
+    ),
+    Rule(
+        "int8_head",
+        lambda stack: stack.recipe.head is Head.INT8 and not stack.recipe.takes_int8_head,
+        "a head of 8 bits is for the worker's CPU loops, beside layers of 4 or 8 bits: leave head out",
     ),
     Rule(
         "merged_adapter_on_quantized_base",

@@ -23,7 +23,7 @@ from worker_engine.optimization.order import RunOrder
 from worker_engine.optimization.output_folder import OutputFolder
 from worker_engine.optimization.progress import Cancelled, Code, JobError, Phase, Reporter
 from worker_engine.optimization.prompt_lines import read_lines
-from worker_engine.optimization.recipe import Quantization
+from worker_engine.optimization.recipe import Head, Quantization
 
 PHASES: Final = (
     Phase("source", 2),
@@ -150,7 +150,7 @@ def _make_checkpoint(
     if not target.exists():
         scheme = Scheme(order.recipe.quantization.value)
         try:
-            quantize(order.source, target, scheme, texts, told)
+            quantize(order.source, target, scheme, texts, told, int8_head=order.recipe.head is Head.INT8)
         except OptimizationError as error:
             raise JobError(Code(error.code), str(error)) from error
     for name, (_, sha256) in source.files.items():

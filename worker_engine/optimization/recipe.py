@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 from worker_engine.optimization.spec_fields import SpecError, SpecFields
@@ -32,6 +32,13 @@ class Quantization(enum.StrEnum):
     AWQ_G64 = "awq_int4_g64"
     RTN_G128 = "rtn_int4_g128"
     FP8 = "fp8"
+
+
+class Head(enum.StrEnum):
+    """How the worker holds the language model head, which the output stores as the source has it."""
+
+    STORED = "stored"
+    INT8 = "int8"
 
 
 class Drafting(enum.StrEnum):
@@ -150,13 +157,19 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Techniques that are applied together."""
+    """Techniques that are applied together.
+
+    Attributes:
+        head: where a recipe is read that leaves it out, int8 with layers of 8 bits on CPUs, for which its cost
+            in quality was measured.
+    """
 
     quantization: Quantization = Quantization.NONE
     speculation: Speculation = field(default_factory=Speculation)
     compilation: Compilation = field(default_factory=Compilation)
     tensor_parallel: TensorParallel = field(default_factory=TensorParallel)
     target: Target = field(default_factory=Target)
+    head: Head = Head.STORED
 
     @classmethod
     def read(cls, fields: SpecFields) -> Self:
@@ -169,8 +182,17 @@ class Recipe:
             TensorParallel.read(fields.section("tensor_parallel")),
             Target.read(fields.section("target")),
         )
+        measured = recipe.takes_int8_head and recipe.quantization is Quantization.INT8
+        usual = Head.INT8 if measured else Head.STORED
+        recipe = replace(recipe, head=fields.choice("head", Head, usual))
         fields.end()
         return recipe
+
+    @property
+    def takes_int8_head(self) -> bool:
+        """Whether layers and target are such that 8 bits of the head are multiplied as they are."""
+        local_cpu = self.target.engine is Engine.LOCAL and self.target.hardware is Hardware.CPU
+        return local_cpu and self.quantization not in (Quantization.NONE, Quantization.FP8)
 
     @classmethod
     def from_dict(cls, value: object) -> Self:
@@ -193,7 +215,16 @@ class Recipe:
     @property
     def digest(self) -> str:
         """Hex SHA-256 of the meaning."""
-        return canonical_digest(self.to_dict())
+        return canonical_digest(self.meaning)
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """What two recipes that come out alike have alike. A stored head is not in it, as before there was a
+        choice: digests that were kept go on holding."""
+        stated = self.to_dict()
+        if self.head is Head.STORED:
+            del stated["head"]
+        return stated
 
     def worker_flags(self) -> list[str]:
         """What `python -m worker_engine` is told beside the checkpoint that came of this recipe."""

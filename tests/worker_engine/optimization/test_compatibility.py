@@ -32,6 +32,7 @@ REFUSED: dict[str, Stack] = {
     "architecture_not_served": stack({}, replace(LLAMA, architecture="MambaForCausalLM")),
     "quantized_already": stack({"quantization": "int8"}, replace(LLAMA, quantized="awq")),
     "fp8_hardware": stack({"quantization": "fp8", "target": {**AWAY, "hardware": "sm80"}}),
+    "int8_head": stack({"quantization": "int8", "head": "int8", "target": {"hardware": "sm90"}}),
     "merged_adapter_on_quantized_base": stack(
         {"quantization": "int8"}, situation=Situation(merge_adapter=True)
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from worker_engine.optimization.recipe import (
     Drafting,
     Engine,
     Hardware,
+    Head,
     Preset,
     Quantization,
     Recipe,
@@ -28,6 +30,7 @@ FULL = Recipe(
     Compilation(ahead_of_time=True, packed=True),
     TensorParallel(4, presharded=True),
     Target(Engine.SAGEMAKER, Hardware.SM90, "ml.p5.48xlarge"),
+    Head.INT8,
 )
 
 
@@ -46,12 +49,39 @@ def test_the_digest_is_the_meanings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "head"),
+    [
+        ({}, Head.STORED),
+        ({"quantization": "int8"}, Head.INT8),
+        ({"quantization": "awq_int4_g64"}, Head.STORED),
+        ({"quantization": "awq_int4_g64", "head": "int8"}, Head.INT8),
+        ({"quantization": "int8", "head": "stored"}, Head.STORED),
+        ({"quantization": "int8", "target": {"hardware": "sm90"}}, Head.STORED),
+        ({"quantization": "int8", "target": {"engine": "sagemaker"}}, Head.STORED),
+        ({"quantization": "fp8"}, Head.STORED),
+    ],
+)
+def test_the_head_goes_with_the_layers(value: dict[str, Any], head: Head) -> None:
+    recipe = Recipe.from_dict({"version": 1, **value})
+    assert recipe.head is head
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+    other = replace(recipe, head=Head.STORED if head is Head.INT8 else Head.INT8)
+    assert other.digest != recipe.digest
+
+
+def test_a_stored_head_keeps_the_digest_from_before_there_was_a_choice() -> None:
+    known = "caae044c8961b3e67cd723257ddd865851de89edcb80f86038a038de2ef7438d"
+    assert preset(Preset.LOWEST_COST, Target()).digest == known
+
+
+@pytest.mark.parametrize(
     ("value", "told"),
     [
         ({}, "recipe.version must be 1"),
         ({"version": 2}, "recipe.version must be 1, got 2"),
         ({"version": 1, "quantisation": "int8"}, "recipe.quantisation is not a known field"),
         ({"version": 1, "quantization": "int3"}, "recipe.quantization must be none, int8"),
+        ({"version": 1, "quantization": "int8", "head": "int4"}, "recipe.head must be stored, int8"),
         ({"version": 1, "speculation": {"method": "ngram", "tokens": 0}}, "recipe.speculation.tokens"),
         ({"version": 1, "speculation": {"method": "draft"}}, "recipe.speculation.draft_model"),
         ({"version": 1, "speculation": {"method": "ngram", "draft_model": "x"}}, "draft_model goes with"),

@@ -26,7 +26,7 @@ from worker_engine.optimization.quantization.layer import LayerQuantizer, Tensor
 from worker_engine.optimization.quantization.moments import Moments, ObservedLinear
 from worker_engine.optimization.quantization.scheme import Scheme
 from worker_engine.optimization.quantization.work import WorkFolder, digest_of
-from worker_engine.quantization_config import Quantization, read_quantization
+from worker_engine.quantization_config import OWN_SECTION, Quantization, read_quantization
 from worker_engine.tokenizer import ChatTokenizer
 
 Progress = Callable[[str, float], None]
@@ -38,7 +38,13 @@ _WEIGHT_FILES: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".msgpac
 
 
 def quantize(
-    source: Path, output: Path, scheme: Scheme, calibration: Sequence[str], progress: Progress
+    source: Path,
+    output: Path,
+    scheme: Scheme,
+    calibration: Sequence[str],
+    progress: Progress,
+    *,
+    int8_head: bool = False,
 ) -> None:
     """Writes the checkpoint `source` to the folder `output`, its decoder layers' linear modules quantized.
 
@@ -48,6 +54,8 @@ def quantize(
     Args:
         source: an unquantized checkpoint of a family that the worker serves.
         calibration: texts of the kind that the model will be asked; read by AWQ only.
+        int8_head: the output's config.json tells the worker to hold the head in 8 bits. It is stored as it
+            was: to others a tied head can be nothing but the embedding.
 
     Raises:
         OptimizationError: with its code: unsupported_model, bad_data, output_exists, out_of_disk.
@@ -56,7 +64,7 @@ def quantize(
         config = load_config(source)
         _demand_plain(config, scheme)
         with Checkpoint(source, dtype=torch.float32, device=CPU) as checkpoint:
-            _Job(source, output, scheme, config, checkpoint).run(calibration, progress)
+            _Job(source, output, scheme, config, checkpoint, int8_head).run(calibration, progress)
     except CheckpointError as error:
         raise OptimizationError("unsupported_model", str(error)) from error
 
@@ -75,7 +83,13 @@ def _demand_plain(config: ModelConfig, scheme: Scheme) -> None:
 
 class _Job:
     def __init__(
-        self, source: Path, output: Path, scheme: Scheme, config: ModelConfig, checkpoint: Checkpoint
+        self,
+        source: Path,
+        output: Path,
+        scheme: Scheme,
+        config: ModelConfig,
+        checkpoint: Checkpoint,
+        int8_head: bool,
     ) -> None:
         self._source, self._output, self._scheme = source, output, scheme
         self._config, self._checkpoint = config, checkpoint
@@ -83,6 +97,9 @@ class _Job:
         self._shapes = checkpoint.shapes()
         fields = json.loads((source / "config.json").read_text(encoding="utf-8"))
         self._fields: dict[str, Any] = fields | {"quantization_config": _form(scheme, config)}
+        self._fields.pop(OWN_SECTION, None)
+        if int8_head:
+            self._fields[OWN_SECTION] = {"head": "int8"}
         self._quantizer = LayerQuantizer(config, scheme, self._family.norm_offset)
 
     def run(self, texts: Sequence[str], progress: Progress) -> None:
@@ -176,6 +193,7 @@ class _Job:
             "calibration": digest_of(texts) if self._scheme.calibrates else "",
             "source": [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files],
             "dtype": str(compute_dtype()),
+            "int8_head": self._fields.get(OWN_SECTION) is not None,
         }
 
 

@@ -113,6 +113,23 @@ def test_what_comes_out_is_served(scheme: Scheme, plain: Path, texts: list[str],
     assert bytes_ <= 64 * 128 * 2 * (0.55 if scheme.bits == 8 else 0.30)
 
 
+def test_the_head_is_stored_as_it_was(plain: Path, tmp_path: Path) -> None:
+    """What others read is the same whether the worker rounds it or not; what the worker computes is not."""
+    quantize(plain, tmp_path / "stored", Scheme.INT8, (), silent)
+    quantize(plain, tmp_path / "rounded", Scheme.INT8, (), silent, int8_head=True)
+    for path in (tmp_path / "stored").iterdir():
+        if path.name != "config.json":
+            assert path.read_bytes() == (tmp_path / "rounded" / path.name).read_bytes()
+    fields = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("stored", "rounded")]
+    assert fields[1].pop("graftwork") == {"head": "int8"}
+    assert fields[0] == fields[1]
+    spread = float(whole(plain).std())
+    assert 0 < strayed(tmp_path / "rounded", tmp_path / "stored") < spread * 0.02
+    again = tmp_path / "again"
+    with pytest.raises(OptimizationError, match="quantized already"):
+        quantize(tmp_path / "rounded", again, Scheme.INT8, (), silent)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scales_cancel_in_every_family(
     family: str, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
