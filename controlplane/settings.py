@@ -69,6 +69,7 @@ INSTALLED_APPS = [
     "controlplane.row_security",
 ]
 MIDDLEWARE = [
+    "controlplane.http.stack_room.StackRoomMiddleware",
     "controlplane.http.not_found.NulMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
