@@ -160,8 +160,8 @@ class Recipe:
     """Techniques that are applied together.
 
     Attributes:
-        head: where a recipe is read that leaves it out, int8 with layers of 8 bits on CPUs, for which its cost
-            in quality was measured.
+        head: where a recipe is read that leaves it out, int8 with layers of 8 bits on CPUs, for which its
+            cost in quality was measured.
     """
 
     quantization: Quantization = Quantization.NONE
