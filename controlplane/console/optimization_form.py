@@ -13,12 +13,12 @@ from controlplane.errors import InvalidInputError
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
 from controlplane.optimization.sagemaker.options import RemoteOptions
-from worker_engine.optimization.recipe import Drafting, Engine, Hardware, Preset, Quantization, Recipe
+from worker_engine.optimization.recipe import Drafting, Engine, Hardware, Head, Preset, Quantization, Recipe
 
 OWN: Final = "own"
 """As `preset`: techniques one by one."""
 FIELDS: Final = (
-    "base_model", "preset", "hardware", "quantization", "speculation", "draft_model", "ahead_of_time",
+    "base_model", "preset", "hardware", "quantization", "head", "speculation", "draft_model", "ahead_of_time",
     "packed", "prompts", "variant", "account", "instance_type", "degree", "weights", "accept_eula",
 )  # fmt: skip
 PRESETS: Final = {
@@ -44,6 +44,11 @@ _QUANTIZATIONS: Final = {
     Quantization.RTN_G128: gettext_lazy("int4 by rounding, groups of 128"),
     Quantization.FP8: "FP8",
 }
+_HEADS: Final = {
+    "": gettext_lazy("as it is best for these weights"),
+    Head.STORED.value: gettext_lazy("as it is"),
+    Head.INT8.value: gettext_lazy("int8, rounded when it is loaded (CPUs)"),
+}
 _DRAFTING: Final = {
     Drafting.NONE: gettext_lazy("none"),
     Drafting.NGRAM: gettext_lazy("n-grams of the prompt and the answer"),
@@ -58,6 +63,7 @@ def choices() -> dict[str, Any]:
         "presets": [(value, *told) for value, told in PRESETS.items()],
         "hardwares": [item.value for item in Hardware],
         "quantizations": [(item.value, _QUANTIZATIONS[item]) for item in Quantization],
+        "heads": list(_HEADS.items()),
         "accounts": list(Target.objects.filter(kind=Target.Kind.SAGEMAKER).values_list("name", flat=True)),
         "drafting": [(item.value, _DRAFTING[item]) for item in Drafting],
     }
@@ -114,8 +120,9 @@ def recipe_asked(values: Mapping[str, str]) -> Recipe:
     speculation: dict[str, Any] = {"method": values["speculation"] or Drafting.NONE.value}
     if values["draft_model"]:
         speculation["draft_model"] = values["draft_model"]
+    head = {"head": values["head"]} if values["head"] else {}
     recipe = recipe_read({
-        "quantization": values["quantization"] or Quantization.NONE.value, "speculation": speculation,
+        **head, "quantization": values["quantization"] or Quantization.NONE.value, "speculation": speculation,
         "compilation": {"ahead_of_time": bool(values["ahead_of_time"]), "packed": bool(values["packed"])},
         "tensor_parallel": _devices(values), "target": target,
     })  # fmt: skip

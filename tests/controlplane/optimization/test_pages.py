@@ -92,6 +92,17 @@ def test_refusals_are_shown_before_anything_is_asked_for(staff: Client, tiny_bas
     assert OptimizationJob.objects.count() == 0
 
 
+@pytest.mark.parametrize(("chosen", "head"), [("", "int8"), ("stored", "stored"), ("int8", "int8")])
+def test_the_head_is_chosen_beside_the_weights(
+    staff: Client, tiny_base: BaseModel, chosen: str, head: str
+) -> None:
+    assert 'data-testid="head"' in staff.get(f"{STAFF}/new").content.decode()
+    wrong = staff.get(f"{STAFF}/check", form(quantization="none", packed="1", head="int8"))
+    assert "int8_head" in wrong.content.decode()
+    assert staff.post(f"{STAFF}/new", form(head=chosen)).status_code == 302
+    assert OptimizationJob.objects.get().recipe["head"] == head
+
+
 def test_a_job_from_the_menu_is_followed_and_cancelled(staff: Client, tiny_base: BaseModel) -> None:
     answer = staff.post(f"{STAFF}/new", form(preset="lowest_cost"))
     job = OptimizationJob.objects.get()
