@@ -58,6 +58,20 @@ def test_transformers_finds_the_same_logits(scheme: Scheme, tmp_path: Path) -> N
     assert (before - ours).abs().max() > 1e-2, "nothing was rounded: this proves nothing"
 
 
+def test_transformers_reads_past_the_section_that_is_our_workers(tmp_path: Path) -> None:
+    pytest.importorskip("compressed_tensors")
+    from transformers import AutoModelForCausalLM
+
+    plain = written(tmp_path / "plain")
+    found: list[torch.Tensor] = []
+    for name, int8_head in (("stored", False), ("int8", True)):
+        quantize(plain, tmp_path / name, Scheme.INT8, (), silent, int8_head=int8_head)
+        model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float32)
+        with torch.inference_mode():
+            found.append(model(torch.tensor([draw(LENGTHS)[0]])).logits[0])
+    assert torch.equal(found[0], found[1])
+
+
 def test_vllm_finds_the_same_log_probabilities(tmp_path: Path) -> None:
     """Of 4 bits, which is what vLLM multiplies packed on a CPU as well."""
     python = os.environ.get("GRAFTWORK_TEST_VLLM")
