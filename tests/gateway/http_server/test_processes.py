@@ -35,6 +35,7 @@ def serve(listener):
     except SystemExit:
         return 0
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under nohup have it ignored
 sys.exit(run_processes(bind("127.0.0.1", 0, int(sys.argv[1])), serve, kill_seconds=1))
 """
 
