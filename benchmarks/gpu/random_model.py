@@ -80,6 +80,7 @@ class RandomCheckpoint:
             raise ValueError("random weights are no int8: change quantization_config of the shape")
         self.dtype, self.device = dtype, device
         self.packed: Final = PackedWeights(None)
+        self.int8_head: Final = quantization is not None and quantization.int8_head
 
     def __enter__(self) -> RandomCheckpoint:
         return self
