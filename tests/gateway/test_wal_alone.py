@@ -47,6 +47,8 @@ async def alone(log: Wal) -> bool:
     waiter = log.commit(alone=True)
     at_once = waiter.done()
     await asyncio.wait_for(waiter, 5)
+    # The thread wakes who waits before it says that it rests.
+    await asyncio.to_thread(wait_for, lambda: not log._writing)
     return at_once
 
 
