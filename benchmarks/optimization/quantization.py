@@ -81,12 +81,17 @@ def _size(scheme: Scheme, folder: Path) -> Figure:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
                 _, _, part = name.rpartition(".")
-                if not part.startswith("weight_"):
+                if not part.startswith("weight"):
                     continue
                 tensor: torch.Tensor = file.get_tensor(name)
-                stored += tensor.nbytes
                 if part == "weight_shape":
                     plain += 2 * int(tensor.prod())
+                elif part == "weight":
+                    # 8-bit floats are stored in their own shape; the others are what was not quantized.
+                    if tensor.dtype is not torch.float8_e4m3fn:
+                        continue
+                    plain += 2 * tensor.numel()
+                stored += tensor.nbytes
     return compared(
         "optimization", f"size_{scheme}", stored / 1e6, "MB", baseline=plain / 1e6,
         goal=SIZE_GOALS[scheme.bits], less_is_better=True, note="the quantized linear layers beside bf16",

@@ -160,8 +160,7 @@ class Recipe:
     """Techniques that are applied together.
 
     Attributes:
-        head: where a recipe is read that leaves it out, int8 with layers of 8 bits on CPUs, for which its
-            cost in quality was measured.
+        head: where a recipe is read that leaves it out, int8 wherever 8 bits of it are multiplied as they are.
     """
 
     quantization: Quantization = Quantization.NONE
@@ -182,8 +181,7 @@ class Recipe:
             TensorParallel.read(fields.section("tensor_parallel")),
             Target.read(fields.section("target")),
         )
-        measured = recipe.takes_int8_head and recipe.quantization is Quantization.INT8
-        usual = Head.INT8 if measured else Head.STORED
+        usual = Head.INT8 if recipe.takes_int8_head else Head.STORED
         recipe = replace(recipe, head=fields.choice("head", Head, usual))
         fields.end()
         return recipe

@@ -53,7 +53,8 @@ def test_the_digest_is_the_meanings() -> None:
     [
         ({}, Head.STORED),
         ({"quantization": "int8"}, Head.INT8),
-        ({"quantization": "awq_int4_g64"}, Head.STORED),
+        ({"quantization": "awq_int4_g64"}, Head.INT8),
+        ({"quantization": "awq_int4_g64", "head": "stored"}, Head.STORED),
         ({"quantization": "awq_int4_g64", "head": "int8"}, Head.INT8),
         ({"quantization": "int8", "head": "stored"}, Head.STORED),
         ({"quantization": "int8", "target": {"hardware": "sm90"}}, Head.STORED),

@@ -78,8 +78,11 @@ def test_vllm_finds_the_same_log_probabilities(tmp_path: Path) -> None:
     if not python or not MODEL.is_dir():
         pytest.skip("no vLLM: set GRAFTWORK_TEST_VLLM, as this file's head says")
     lines = (ROOT / "benchmarks" / "texts" / "calibration.txt").read_text(encoding="utf-8").split("\n\n")
-    quantize(MODEL, tmp_path / "out", Scheme.AWQ_INT4_G64, lines, silent)
-    assert asked(python, tmp_path / "out") == pytest.approx(expected(tmp_path / "out"), abs=0.15)
+    for name, int8_head in (("stored", False), ("int8", True)):
+        quantize(MODEL, tmp_path / name, Scheme.AWQ_INT4_G64, lines, silent, int8_head=int8_head)
+    told = asked(python, tmp_path / "stored")
+    assert told == pytest.approx(expected(tmp_path / "stored"), abs=0.15)
+    assert asked(python, tmp_path / "int8") == told, "the section that is our worker's is read past"
 
 
 def asked(python: str, folder: Path) -> list[float]:
