@@ -160,7 +160,7 @@ class Recipe:
     """Techniques that are applied together.
 
     Attributes:
-        head: where a recipe is read that leaves it out, int8 wherever 8 bits of it are multiplied as they are.
+        head: where a recipe is read that leaves it out, int8 where 8 bits of it are multiplied as they are.
     """
 
     quantization: Quantization = Quantization.NONE
