@@ -18,6 +18,7 @@ from transformers import LlamaForCausalLM
 
 from tests.worker_engine.conftest import byte_tokenizer
 from tests.worker_engine.optimization.job_process import Ended, carry_out, end, events_of, start, write_order
+from worker_engine.optimization.measurement.rounds import JUDGED
 from worker_engine.optimization.progress import EXIT_STATUS, Code
 
 PROMPTS = [f"number {n}: the sea and the letter, the bridge and the rain" for n in range(12)]
@@ -117,7 +118,10 @@ def _check_figures(result: dict[str, Any]) -> None:
         assert arm["memory"]["peak_bytes"] > arm["weights_bytes"]
     assert [item["arm"] for item in result["comparisons"]] == ["same", "worse"]
     for item in result["comparisons"]:
-        assert len(item["figures"]) == 6
+        named = {name: {f"{name} at {streams}" for streams in (1, 2)} for name in JUDGED}
+        whole = {name for names in named.values() for name in names}
+        # So small a model's tokens may come all at once to a client that waited for its core: no ITL then.
+        assert whole - named["itl_p50"] <= set(item["figures"]) <= whole
         assert item["level"] == 0.01
 
 
