@@ -25,6 +25,7 @@ from typing import Final
 
 import orjson
 
+from gateway.time_slice import take_short_slices
 from gateway.wal_records import (
     CLOSED,
     PROGRESS,
@@ -201,6 +202,7 @@ class Wal:
     # The thread.
 
     def _run(self) -> None:
+        take_short_slices()
         try:
             self._write_batches()
         except Exception as error:

@@ -59,6 +59,42 @@ def test_closed_events_are_shipped_in_order(tmp_path: Path, redis_url: str) -> N
     log.close()
 
 
+async def sizes_of_batches(log: Wal, url: str, count: int) -> list[int]:
+    """Bytes of events in each call of the script, until so many events are shipped."""
+    async with Redis.from_url(url) as client:
+        shipper, sizes, whole = Shipper(log, client), list[int](), asyncio.Event()
+        ship = shipper._ship
+
+        async def counted(keys: list[str], args: list[Any]) -> Any:
+            answer = await ship(keys=keys, args=args)
+            sizes.append(sum(map(len, args[3:])))
+            if shipper.num_shipped + len(args) - 3 >= count:
+                whole.set()
+            return answer
+
+        shipper._ship = counted  # type: ignore[assignment]
+        await log.commit()
+        running = asyncio.ensure_future(shipper.run())
+        await asyncio.wait_for(whole.wait(), 30)
+        running.cancel()
+    return sizes
+
+
+def test_a_busy_moment_is_shipped_in_small_batches_and_a_backlog_in_large_ones(
+    tmp_path: Path, redis_url: str
+) -> None:
+    log = a_wal(tmp_path, segment_bytes=1 << 20)
+    names = write(log, range(400))
+    busy = asyncio.run(sizes_of_batches(log, redis_url, len(names)))
+    assert sum(busy) > 40_000
+    assert max(busy) < 1 << 14
+    names += write(log, range(400, 3400))
+    behind = asyncio.run(sizes_of_batches(log, redis_url, len(names) - 400))
+    assert max(behind) > 1 << 15
+    assert shipped(redis_url) == names
+    log.close()
+
+
 def test_a_segment_stays_until_its_events_are_ingested(tmp_path: Path, redis_url: str) -> None:
     log = a_wal(tmp_path)
     write(log, range(100))
