@@ -21,7 +21,6 @@ from typing import Final
 
 import psycopg
 import redis
-import uvloop
 
 from benchmarks.figure import Figure
 from benchmarks.gateway.open_loop import exchanges_at
@@ -46,7 +45,7 @@ def lag_figure(database: str, environ: Mapping[str, str]) -> Figure:
         client = stack.enter_context(redis.Redis.from_url(redis_url))
         until(lambda: _is_waited_on(client))
         counts = stack.enter_context(_counting(database))
-        latencies, warm, sent = uvloop.run(exchanges_at(target.url, RATE))
+        latencies, warm, sent = exchanges_at(target.url, RATE)
         deadline = time.monotonic() + _DRAIN_S
         # Not until nothing changes: an ingester that pauses would look as if it had everything.
         while not counts or counts[-1][1] < sent:

@@ -6,15 +6,14 @@ the time when it was due, so that a stall is seen by all who met it.
 
 from __future__ import annotations
 
-import asyncio
 import random
+import select
+import socket
 import statistics
 import time
 from collections.abc import Iterator, Mapping
-from typing import Final, cast
+from typing import Final
 from urllib.parse import urlsplit
-
-import uvloop
 
 from benchmarks.figure import Figure
 from benchmarks.gateway.processes import Target
@@ -25,6 +24,7 @@ SECONDS: Final = 4
 WARM_SECONDS: Final = 2
 CONNECTIONS: Final = 64
 P99_GOAL_MS: Final = 5.0
+_PATIENCE_SECONDS: Final = 10.0
 
 
 def figures(target: Target, capacity: float, beside: Mapping[str, Target]) -> Iterator[Figure]:
@@ -37,7 +37,7 @@ def figures(target: Target, capacity: float, beside: Mapping[str, Target]) -> It
     rounds: dict[str, list[list[float]]] = {}
     for _ in range(ROUNDS):
         for name, each in {"": target, **beside}.items():
-            rounds.setdefault(name, []).append(uvloop.run(latencies_at(each.url, rate)))
+            rounds.setdefault(name, []).append(latencies_at(each.url, rate))
     p99s = {name: statistics.median(map(_p99_ms, runs)) for name, runs in rounds.items()}
     p99, latencies = p99s.pop(""), [one for run in rounds[""] for one in run]
     note = (
@@ -56,93 +56,96 @@ def _p99_ms(latencies: list[float]) -> float:
     return statistics.quantiles(latencies, n=100)[98] * 1000
 
 
-class _Exchange(asyncio.Protocol):
-    """One connection; requests wait for a free one, and end with the first of `failures`."""
+class _Connection:
+    """One connection, with at most one request on its way."""
 
-    def __init__(self, idle: asyncio.Queue[_Exchange], latencies: list[float], failures: list[str]) -> None:
-        self._idle, self._latencies, self._failures = idle, latencies, failures
-        self._due = 0.0
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._data = b""
+        self.due = 0.0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def ask(self, request: bytes, due: float) -> None:
-        self._due = due
-        self._transport.write(request)
+        self.due = due
+        self._socket.sendall(request)
 
-    def close(self) -> None:
-        self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
+    def answered(self) -> bool:
+        """Reads what has come; whether the answer is whole. Raises RuntimeError."""
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise RuntimeError("a connection has ended")
         self._data += data
         end = self._data.find(b"\r\n\r\n") + 4
         if end < 4:
-            return
+            return False
         head = self._data[:end].lower()
         if not head.startswith(b"http/1.1 200") or b"content-length:" not in head:
-            self._fail(f"the answer is no 200 with a length: {head!r}")
-            return
+            raise RuntimeError(f"the answer is no 200 with a length: {head!r}")
         at = head.index(b"content-length:")
         size = int(head[at + 15 : head.index(b"\r", at)])
-        if len(self._data) >= end + size:
-            self._data = b""
-            self._latencies.append(time.perf_counter() - self._due)
-            self._idle.put_nowait(self)
+        if len(self._data) < end + size:
+            return False
+        self._data = b""
+        return True
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"a connection has ended: {exc}")
-
-    def _fail(self, failure: str) -> None:
-        self._failures.append(failure)
-        # Whoever waits for a free connection is woken by this one.
-        self._idle.put_nowait(self)
+    def close(self) -> None:
+        self._socket.close()
 
 
-async def latencies_at(url: str, rate: float) -> list[float]:
+def latencies_at(url: str, rate: float) -> list[float]:
     """Seconds of each request, `rate` of them a second at random times, after a warm-up that is left out."""
-    latencies, warm, _ = await exchanges_at(url, rate)
+    latencies, warm, _ = exchanges_at(url, rate)
     return latencies[warm:]
 
 
-async def exchanges_at(url: str, rate: float) -> tuple[list[float], int, int]:
+def exchanges_at(url: str, rate: float) -> tuple[list[float], int, int]:
     """Seconds of each answered request, how many of them were the warm-up's, and how many were sent.
+
+    An event loop's timers have a grain of a millisecond: requests would come in clumps, some of them late by
+    that much, which would count as the target's. `select` waits to the microsecond.
 
     Raises:
         RuntimeError: an answer was not a 200 with a length, or a connection ended.
     """
     parts = urlsplit(url)
     request = _request(parts.netloc)
-    loop = asyncio.get_running_loop()
-    host, port = parts.hostname or "", parts.port or 80
-    idle: asyncio.Queue[_Exchange] = asyncio.Queue()
     latencies: list[float] = []
-    failures: list[str] = []
-    exchanges: list[_Exchange] = []
+    busy: set[_Connection] = set()
     rng = random.Random(7)
     warm = sent = 0
+    idle = [_Connection((parts.hostname or "", parts.port or 80)) for _ in range(CONNECTIONS)]
+    every = list(idle)
     try:
-        for _ in range(CONNECTIONS):
-            _, made = await loop.create_connection(lambda: _Exchange(idle, latencies, failures), host, port)
-            exchanges.append(made)
-            idle.put_nowait(made)
-        started = due = time.perf_counter()
-        while due < started + WARM_SECONDS + SECONDS:
-            due += rng.expovariate(rate)
-            if (ahead := due - time.perf_counter()) > 0:
-                await asyncio.sleep(ahead)
-            exchange = await idle.get()
-            if failures:
-                raise RuntimeError(f"{url}: {failures[0]}")
-            exchange.ask(request, due)
-            sent += 1
-            if not warm and due > started + WARM_SECONDS:
-                warm = len(latencies)
-        await asyncio.sleep(0.5)
+        started = time.perf_counter()
+        end = started + WARM_SECONDS + SECONDS
+        due = started + rng.expovariate(rate)
+        while busy or due < end:
+            now = time.perf_counter()
+            while due <= now and due < end and idle:
+                idle[-1].ask(request, due)
+                busy.add(idle.pop())
+                sent += 1
+                if not warm and due > started + WARM_SECONDS:
+                    warm = len(latencies)
+                due += rng.expovariate(rate)
+            # With all connections busy the next request waits, and its latency tells of it.
+            wait = max(0.0, due - time.perf_counter()) if idle and due < end else _PATIENCE_SECONDS
+            ready = select.select(busy, (), (), wait)[0]
+            if not ready and wait == _PATIENCE_SECONDS:
+                raise RuntimeError(f"no answer within {wait:g} s")
+            for connection in ready:
+                if connection.answered():
+                    latencies.append(time.perf_counter() - connection.due)
+                    busy.remove(connection)
+                    idle.append(connection)
+    except RuntimeError as error:
+        raise RuntimeError(f"{url}: {error}") from error
     finally:
-        for exchange in exchanges:
-            exchange.close()
-        await asyncio.sleep(0)
+        for connection in every:
+            connection.close()
     return latencies, warm, sent
 
 
