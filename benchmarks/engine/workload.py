@@ -71,7 +71,7 @@ SCENARIOS: Final = (
     Scenario("base_8", 8, 12, 0),
     Scenario("one_adapter_8", 8, 12, 1),
     Scenario("8_adapters_8", 8, 12, 8, goal=2.5),
-    Scenario("base_32", 32, 40, 0, rounds=1),
+    Scenario("base_32", 32, 40, 0),
     Scenario("8_adapters_32", 32, 40, 8, rounds=2, goal=4.0),
     Scenario("32_adapters_32", 32, 40, 32, rounds=1),
     Scenario("128_adapters_32", 32, 128, 128, rounds=1),
