@@ -220,6 +220,14 @@ def test_other_constraints(worker: Worker) -> None:
     for body in ({"guided_regex": "[ab]{4}-[0-9]+!"}, {"structured_outputs": {"regex": "[ab]{4}-[0-9]+!"}}):
         text = chat(worker, max_tokens=200, **body)["choices"][0]["message"]["content"]
         assert re.fullmatch("[ab]{4}-[0-9]+!", text)
+    # In the grammar library's own syntax they are Unicode's, and a random model writes digits of any script.
+    spelled = {"guided_regex": r"\d{8}\w{8}[^\d\W]{2}\s"}
+    text = chat(worker, max_tokens=200, **spelled)["choices"][0]["message"]["content"]
+    assert re.fullmatch(r"[0-9]{8}[0-9A-Za-z_]{8}[A-Za-z_]{2}[ \t\n\r\f\v]", text)
+    schema = {"type": "object", "properties": {"pattern": {"type": "string", "pattern": r"^\d{8}$"}},
+              "required": ["pattern"], "additionalProperties": False}  # fmt: skip
+    text = chat(worker, max_tokens=200, guided_json=schema)["choices"][0]["message"]["content"]
+    assert re.fullmatch("[0-9]{8}", json.loads(text)["pattern"])
     choices = ["a.b*c", "[x]", 'quote " \\ slash', "日本"]
     text = chat(worker, max_tokens=100, guided_choice=choices)["choices"][0]["message"]["content"]
     assert text in choices

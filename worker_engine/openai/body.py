@@ -21,12 +21,12 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise InvalidRequest(f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be a JSON object")
-    _demand_shallow(value)
+    demand_shallow(value)
     return value
 
 
-def _demand_shallow(value: Mapping[str, Any]) -> None:
-    """Whatever walks a schema or a message may recurse: nothing deep gets that far."""
+def demand_shallow(value: Mapping[str, Any]) -> None:
+    """Whatever walks a schema or a message may recurse: nothing deep gets that far. Raises InvalidRequest."""
     for name, item in value.items():
         level = [item]
         for _ in range(MAX_DEPTH):

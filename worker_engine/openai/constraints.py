@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import orjson
 
+from worker_engine.character_classes import schema_with_ascii_classes, with_ascii_classes
 from worker_engine.errors import InvalidRequest
+from worker_engine.openai.body import demand_shallow
 from worker_engine.openai.fields import Fields
 from worker_engine.protocol import Grammar, GrammarKind
 
@@ -71,7 +73,7 @@ def _structured(fields: Fields, name: str, kind: str) -> Grammar | None:
     if kind == "json_object":
         return _ANY_OBJECT if fields.flag(name) else None
     if kind == "regex":
-        return Grammar(GrammarKind.REGEX, fields.text(name))
+        return Grammar(GrammarKind.REGEX, with_ascii_classes(fields.text(name)))
     if kind == "choice":
         wanted = f"1 to {MAX_CHOICES} non-empty strings"
         choices = fields.items(name, MAX_CHOICES, str, wanted)
@@ -86,11 +88,12 @@ def _structured(fields: Fields, name: str, kind: str) -> Grammar | None:
             raise fields.wrong(name, f"a JSON schema ({error})") from error
     if not isinstance(value, dict):
         raise fields.wrong(name, "a JSON schema")
+    demand_shallow({name: value})
     return Grammar(GrammarKind.JSON_SCHEMA, _dump(value))
 
 
 def _dump(schema: dict[str, Any]) -> str:
-    return orjson.dumps(schema).decode()
+    return orjson.dumps(schema_with_ascii_classes(schema)).decode()
 
 
 def _escape(text: str) -> str:

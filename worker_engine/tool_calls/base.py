@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from worker_engine.character_classes import schema_with_ascii_classes
+
 WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,64}"
 """Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
 MAX_PARALLEL_CALLS: Final = 16
@@ -74,7 +76,8 @@ def lark(
     else:
         one = f"{begin} {opening} call {closing} {end}"
         rule = one + (f' ("\\n" {one}){more}' if parallel else "")
-    return f"start: {rule}\ncall: %json {json.dumps(_call_schema(form, functions))}\n"
+    schema = schema_with_ascii_classes(_call_schema(form, functions))
+    return f"start: {rule}\ncall: %json {json.dumps(schema)}\n"
 
 
 def _named(
@@ -89,9 +92,10 @@ def _named(
     calls = " | ".join(f"{_text(item.name)} {naming} arguments_{at}" for at, item in enumerate(functions))
     several = f" ({begin} call){more}" if more else ""
     guidance = _guidance(functions)
+    schemas = (schema_with_ascii_classes(item.parameters) for item in functions)
     objects = [
-        f"arguments_{at}: %json {json.dumps({**item.parameters, 'x-guidance': guidance})}"
-        for at, item in enumerate(functions)
+        f"arguments_{at}: %json {json.dumps({**schema, 'x-guidance': guidance})}"
+        for at, schema in enumerate(schemas)
     ]
     return "\n".join([f"start: {begin} call{several}", f"call: {calls}", *objects, ""])
 
