@@ -111,8 +111,17 @@ def check_pattern(pattern: str) -> None:
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Just behind the character class that begins at `at`."""
-    at += 2 if pattern[at + 1 : at + 2] == "]" else 1
-    while at < len(pattern) and pattern[at] != "]":
-        at += 2 if pattern[at] == "\\" else 1
-    return at + 1
+    """Just behind the character class that begins at `at`, and behind those nested in it."""
+    depth = 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 2 if char == "\\" else 1
+        if char == "[":
+            depth += 1
+            at += pattern[at : at + 1] == "^"
+            at += pattern[at : at + 1] == "]"
+        elif char == "]":
+            depth -= 1
+            if not depth:
+                break
+    return at

@@ -141,7 +141,7 @@ def exchanges_at(url: str, rate: float) -> tuple[list[float], int, int]:
                     latencies.append(time.perf_counter() - connection.due)
                     busy.remove(connection)
                     idle.append(connection)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise RuntimeError(f"{url}: {error}") from error
     finally:
         for connection in every:

@@ -297,7 +297,8 @@ def test_states_of_one_grammar_are_independent(compiler: GrammarCompiler) -> Non
         (r"\d{1,3}(\.\d{1,3}){3}", True), (r"[{}]{5}\{9999999\}", True), (f"x{{{MAX_REPETITIONS}}}", True),
         (r"[a{9999}]{9}", True), (r"(a{400}|b{400}){400}", False), (f"x{{0,{MAX_REPETITIONS + 1}}}", False),
         (r"((a{50}){50}){50}", False), (r"(a{400})(b{400})", True), (r"(\({400}){400}", False), ("(((", True),
-        (r"(a{400}x)*{400}", True),
+        (r"(a{400}x)*{400}", True), (r"([[0-9])]a{400}){400}", False), (r"([^])]a{400}){400}", False),
+        (r"[[a{9999}]{9999}]{9}", True), (r"(\])[\])]{400}", True),
     ],
 )  # fmt: skip
 def test_nested_counts_are_multiplied(pattern: str, good: bool) -> None:
