@@ -111,6 +111,8 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"guided_regex": "(a"}, "guided_regex"), ({"guided_regex": "((a{1000}){1000}){1000}"}, "guided_regex"),
     ({"guided_regex": 5}, "guided_regex"), ({"guided_choice": []}, "guided_choice"),
     ({"guided_choice": [1]}, "guided_choice"), ({"guided_choice": [""]}, "guided_choice"),
+    ({"guided_json": '{"a":' * 300 + "1" + "}" * 300}, "guided_json"),
+    ({"structured_outputs": {"json": '{"a":' * 300 + "1" + "}" * 300}}, "structured_outputs.json"),
     ({"guided_json": "{"}, "guided_json"), ({"guided_json": "5"}, "guided_json"),
     ({"guided_json": {"not": {}}}, "guided_json"), ({"structured_outputs": {}}, "structured_outputs"),
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),

@@ -10,7 +10,7 @@ import orjson
 
 from worker_engine.character_classes import schema_with_ascii_classes, with_ascii_classes
 from worker_engine.errors import InvalidRequest
-from worker_engine.openai.body import demand_shallow
+from worker_engine.openai.body import MAX_DEPTH, demand_shallow
 from worker_engine.openai.fields import Fields
 from worker_engine.protocol import Grammar, GrammarKind
 
@@ -88,7 +88,11 @@ def _structured(fields: Fields, name: str, kind: str) -> Grammar | None:
             raise fields.wrong(name, f"a JSON schema ({error})") from error
     if not isinstance(value, dict):
         raise fields.wrong(name, "a JSON schema")
-    demand_shallow({name: value})
+    try:
+        # Text within the body, which has been looked at already for all that is not.
+        demand_shallow({name: value})
+    except InvalidRequest as error:
+        raise fields.wrong(name, f"a JSON schema of at most {MAX_DEPTH} levels") from error
     return Grammar(GrammarKind.JSON_SCHEMA, _dump(value))
 
 
