@@ -43,6 +43,23 @@ CHROMIUM_FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
+LONG_GROUPS = ("walk", "ui")
+"""Groups that take minutes: they run first, so that no process ends long after the others."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests in one process, where its fixtures are set up once, and start the longest groups first."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem.removeprefix("test_")))
+    items.sort(key=lambda item: _group(item) not in LONG_GROUPS)
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0] if marker and marker.args else marker.kwargs["name"] if marker else "")
+
 
 def free_port() -> int:
     """A loopback TCP port that nobody listens on at this moment.
