@@ -1,8 +1,8 @@
 """Fails a run whose tests exceed their budget, and lists the slowest tests at the end of every run.
 
-A test may take 2 CPU seconds and start one process. Two markers allow more: `slow` keeps a test out of `make test`,
-`costly("reason")` keeps it in. The CPU time of fixtures that many tests share (a browser, a gateway) is charged to
-no test. `--budget-report=FILE` writes each test's cost.
+A test may take 2 CPU seconds and start one process. Two markers allow more: `slow` keeps a test out of
+`make test`, `costly("reason")` keeps it in. The CPU time of fixtures that many tests share (a browser, a gateway)
+is charged to no test. `--budget-report=FILE` writes each test's cost.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class CostMeter:
 
     @pytest.fixture(autouse=True)
     def _measure_cost(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        """Enclose the fixtures of the test's own scope: pytest sets up wider ones before, and ends them after."""
+        """Enclose the fixtures of the test's own scope: pytest sets up wider ones before."""
         self._shared = Cost()
         before = self._total()
         yield

@@ -49,7 +49,7 @@ LONG_GROUPS = ("walk", "ui")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, where its fixtures are set up once, and start the longest groups first."""
+    """Keep a file's tests in one process, which sets its fixtures up once; start the longest groups first."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem.removeprefix("test_")))

@@ -39,7 +39,9 @@ def test_two_processes():
     for _ in range(2):
         subprocess.run(["true"])
 
-@pytest.mark.parametrize("_", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.costly("all"))])
+@pytest.mark.parametrize(
+    "_", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.costly("it may"))]
+)
 def test_marked_tests_may(_):
     for _ in range(2):
         subprocess.run(["true"])

@@ -1,4 +1,4 @@
-"""Tests prove behaviour by events and driven clocks: none sleeps without a reason, none bounds elapsed time."""
+"""Tests prove behaviour by events and driven clocks: none bounds elapsed time or sleeps without a reason."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _names_from_clock(function: ast.AST) -> set[str]:
 
 
 def _is_reading(value: ast.expr, names: set[str]) -> bool:
-    """Return True for a clock's reading or sums and differences of readings, but not for what a call made of one."""
+    """Return True for a clock's reading, and for sums and differences of readings."""
     match value:
         case ast.BinOp(left=left, right=right):
             return _is_reading(left, names) or _is_reading(right, names)
@@ -86,7 +86,7 @@ def _bounds_time(compare: ast.Compare, names: set[str]) -> bool:
 
 
 def long_sleeps(tree: ast.AST, lines: list[str]) -> Iterator[int]:
-    """Yield the lines of sleeps of LONGEST_SLEEP_S or more that no comment explains, on that line or the one above."""
+    """Yield the lines of sleeps of LONGEST_SLEEP_S or more without a comment there or on the line above."""
     constants = {
         node.targets[0].id: node.value.value
         for node in ast.walk(tree)
@@ -124,7 +124,7 @@ def _places(path: Path) -> tuple[list[str], list[str]]:
 
 
 def test_no_test_bounds_elapsed_time_or_sleeps_without_a_reason() -> None:
-    """Speed belongs to benchmarks: on a busy machine any bound fails. Wait with `eventually`, or drive a clock."""
+    """Speed belongs to benchmarks: a busy machine exceeds any bound. Await an event, or drive a clock."""
     bounds: list[str] = []
     sleeps: list[str] = []
     for path in tracked("tests/*.py"):
