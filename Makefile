@@ -13,7 +13,7 @@ EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 # A group's tests run in one process, since they share an expensive fixture; WORKERS=0 runs all in this one.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-.PHONY: setup demo test test-slow check bench lint lock clients screenshots clean
+.PHONY: setup demo test test-slow coverage check bench lint lock clients screenshots clean
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
@@ -40,6 +40,14 @@ test: setup
 # What is too long for every commit; before a release.
 test-slow: setup
 	@$(PYTEST) -m slow $(ARGS)
+
+# Line and branch coverage of each plane, processes that tests start included; slower than `make test`.
+coverage: setup
+	@rm -rf var/coverage && mkdir -p var/coverage
+	@$(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not slow" $(ARGS) || true
+	@$(BIN)/coverage combine -q
+	@for plane in gateway controlplane worker_engine kernels; do \
+		echo "$$plane $$($(BIN)/coverage report --include="$$plane/*" | tail -n 1)"; done
 
 lint: $(VENV)/.installed
 	@$(BIN)/ruff check .

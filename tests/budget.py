@@ -1,8 +1,8 @@
 """Fails a run whose tests exceed their budget, and lists the slowest tests at the end of every run.
 
 A test may take 2 CPU seconds and start one process. Two markers allow more: `slow` keeps a test out of
-`make test`, `costly("reason")` keeps it in. The CPU time of fixtures that many tests share (a browser, a gateway)
-is charged to no test. `--budget-report=FILE` writes each test's cost.
+`make test`, `costly("reason")` keeps it in. The CPU time of fixtures that many tests share (a browser, a gateway) is
+charged to no test. `--budget-report=FILE` writes each test's cost.
 """
 
 from __future__ import annotations
