@@ -1,8 +1,8 @@
 """Fails a run whose tests exceed their budget, and lists the slowest tests at the end of every run.
 
 A test may take 2 CPU seconds and start one process. Two markers allow more: `slow` keeps a test out of
-`make test`, `costly("reason")` keeps it in. The CPU time of fixtures that many tests share (a browser, a gateway) is
-charged to no test. `--budget-report=FILE` writes each test's cost.
+`make test`, `costly("reason")` keeps it in. The CPU time of fixtures that many tests share (a browser, a
+gateway) is charged to no test. `--budget-report=FILE` writes each test's cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_CPU_SECONDS: Final = 2.0
 MAX_PROCESSES: Final = 1
 LISTED_TESTS: Final = 30
 _REFERENCE_SECONDS: Final = 0.029
-"""What the work of `_slowdown` takes on an idle Xeon of 2023 (Sapphire Rapids), whose seconds the budget counts."""
+"""What the work of `_slowdown` takes on the reference processor, an idle Xeon of 2023 (Sapphire Rapids)."""
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _PROCESS_EVENTS: Final = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
@@ -72,7 +72,7 @@ class TestCost:
 
 
 def _slowdown() -> float:
-    """Return how many times slower than the reference processor this one is at this moment, 1 where it is not.
+    """Return how many times slower than the reference processor this one is now, at least 1.
 
     A busy or older processor needs more CPU seconds for the same work.
     """
