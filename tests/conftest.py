@@ -81,14 +81,21 @@ def empty_tables() -> None:
     """Delete every row that a test has left, as Django's `flush` does.
 
     Django truncates all tables, filled or not, and makes the content types and permissions anew: a second
-    per test with transactions on PostgreSQL, where these statements take a fiftieth of one.
+    per test with transactions on PostgreSQL, where deleting takes 10 ms.
     """
     tables = set(connection.introspection.django_table_names(only_existing=True)) - LASTING_TABLES
-    filled = " UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in tables)
     with transaction.atomic(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            # Replicas fire no triggers: neither foreign keys nor append-only tables object.
+            cursor.execute("SET LOCAL session_replication_role = replica")
+            # One block: a statement per table would be a round trip each.
+            deletes = " ".join(f"DELETE FROM {table};" for table in sorted(tables))
+            cursor.execute(f"DO $$ BEGIN {deletes} END $$")
+            return
         append_only.remove(connection)
         books.remove(connection)
-        cursor.execute(filled)
+        filled = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in tables)
+        cursor.execute(" UNION ALL ".join(filled))
         for (table,) in cursor.fetchall():
             cursor.execute(f"DELETE FROM {table}")
         # What is deferred would stand in the way of the triggers that follow.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -14,6 +15,29 @@ import pytest
 
 SERVER: Final = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
 """URL of the PostgreSQL server's maintenance database; its user may make databases and roles."""
+_CONTROLPLANE: Final = Path(__file__).resolve().parent / "controlplane"
+SQLITE: Final = frozenset(
+    _CONTROLPLANE / name
+    for name in (
+        "adapters/test_races.py",
+        "audit/test_append_only.py",
+        "audit/test_chain.py",
+        "billing/test_closing.py",
+        "billing/test_exact.py",
+        "billing/test_migrations.py",
+        "billing/test_voids.py",
+        "console/test_account_events.py",
+        "deployments/test_leases.py",
+        "http/test_idempotency.py",
+        "metering/test_ingest.py",
+        "metering/test_ingest_loop.py",
+        "operations/test_backup.py",
+        "routes/test_publisher.py",
+        "routes/test_snapshot.py",
+        "tenants/test_migrations.py",
+    )
+)
+"""Test modules about what the databases do differently: schema changes, triggers, locks, backups."""
 _HELP: Final = "start one there, or set GRAFTWORK_TEST_POSTGRES_URL"
 _chosen = pytest.StashKey[str]()
 _absent = pytest.StashKey[str]()
@@ -49,6 +73,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "sqlite: also part of the short run with `--database sqlite -m sqlite`"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m sqlite`, skip the import of test modules that have no such test."""
+    is_test = collection_path.match("test_*.py") and collection_path not in SQLITE
+    return True if is_test and config.option.markexpr == "sqlite" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path in SQLITE:
+            item.add_marker("sqlite")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
