@@ -27,6 +27,8 @@ from controlplane.billing.ledger import append_only as books
 from demo.valkey import server_command
 from tests.database_templates import postgresql_copy, sqlite_copy
 from tests.databases import SERVER
+from tests.worker_engine.tiny_adapter import write_adapters
+from tests.worker_engine.tiny_model import write_model
 
 ROOT = Path(__file__).resolve().parent.parent
 _PORTS = random.SystemRandom()
@@ -194,6 +196,18 @@ def demo_model() -> Path:
     if not (DEMO_MODEL / "model.safetensors").exists():
         pytest.fail(f"the demo model is not at {DEMO_MODEL}: run `make setup`")
     return DEMO_MODEL
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random fp32 Llama checkpoint."""
+    return write_model(tmp_path_factory.mktemp("tiny"), seed=7)
+
+
+@pytest.fixture(scope="session")
+def tiny_adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of random adapters by name: ranks 1 to 64, different modules, rsLoRA, patterns."""
+    return write_adapters(tiny_model, tmp_path_factory.mktemp("adapters"))
 
 
 @pytest.fixture(scope="module")

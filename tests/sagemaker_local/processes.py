@@ -18,7 +18,7 @@ import httpx
 from botocore.config import Config
 
 from tests.conftest import ROOT, free_port, stop
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_process import TOKEN, Worker, run_worker
 
 REGION = "eu-central-1"
 KEY = {"access_key": "AKIDLOCAL", "secret_key": "local-secret"}

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from tests.sagemaker_local.stand import Stand, refused, run_stand
-from tests.worker_engine.conftest import tiny_model  # noqa: F401
 
 TARGET = {
     "ServiceNamespace": "sagemaker",
@@ -24,7 +23,7 @@ TARGET = {
 
 @pytest.fixture(scope="module")
 def stand(
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of no copies, while time stands still."""

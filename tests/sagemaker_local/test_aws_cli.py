@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, SMALL, Stand, run_stand
-from tests.worker_engine.conftest import tiny_model  # noqa: F401
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 Cli = Callable[..., Any]
 
 
@@ -50,7 +48,7 @@ def aws(stand: Stand, tmp_path: Path) -> Cli:
 def test_from_a_bucket_to_an_answer_and_back_to_nothing(
     aws: Cli,
     stand: Stand,
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path: Path,
 ) -> None:
     aws("s3", "mb", "s3://models")

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import Stand, run_stand
-from tests.worker_engine.conftest import tiny_adapters, tiny_model  # noqa: F401
 
-# PEFT, which makes the adapters, calls what transformers deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 ONE_BY_ONE = {
     "RollingUpdatePolicy": {
         "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
@@ -28,7 +25,7 @@ ONE_BY_ONE = {
 
 @pytest.fixture(scope="module")
 def stand(
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of two copies, and a second model to update it to."""
@@ -126,8 +123,8 @@ def test_an_alarm_takes_the_update_back(stand: Stand) -> None:
 
 
 def test_resources_outlive_the_server(
-    tiny_model: Path,  # noqa: F811
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_model: Path,
+    tiny_adapters: dict[str, Path],
     tmp_path: Path,
 ) -> None:
     """S3 lives in moto's memory, so the model is a folder of this host."""
@@ -150,7 +147,7 @@ def test_resources_outlive_the_server(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_is_left_behind(
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path: Path,
     number: signal.Signals,
 ) -> None:

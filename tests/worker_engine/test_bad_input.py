@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_process import Worker, run_worker
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "x", "max_tokens": 2}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine import server
 from worker_engine.config import EngineConfig
 from worker_engine.connection import Runner

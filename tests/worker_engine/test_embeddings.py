@@ -16,9 +16,10 @@ import openai
 import pytest
 import torch
 
-from tests.worker_engine.conftest import adapter_ref, byte_tokenizer
-from tests.worker_engine.readers.reference import Forward
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_engine.forward_pass import Forward
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_engine.tiny_model import byte_tokenizer
+from tests.worker_process import TOKEN, Worker, run_worker
 
 PATH = "/v1/embeddings"
 

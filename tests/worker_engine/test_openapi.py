@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.openai.embeddings import PARAMETERS
 from worker_engine.openai.schema import CHAT, COMPLETION
 from worker_engine.server import ROUTES

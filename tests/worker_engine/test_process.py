@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from tests.worker_engine.conftest import adapter_ref
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}

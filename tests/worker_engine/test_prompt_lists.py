@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.worker_engine.conftest import byte_tokenizer
 from tests.worker_engine.test_generation_api import events
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_engine.tiny_model import byte_tokenizer
+from tests.worker_process import Worker, run_worker
 
 PROMPTS = ["hello", "the cät sat", "x", "a longer one, of some more bytes than the others have"]
 ASK: dict[str, Any] = {"model": "tiny", "max_tokens": 7, "seed": 3, "ignore_eos": True}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker_engine.test_server import TOKEN, run_worker
+from tests.worker_process import TOKEN, run_worker
 
 
 @pytest.mark.model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.mixed_traffic import Watch
 from benchmarks.soak import figures, model_with_tools, soak
-from tests.worker_engine.conftest import adapter_ref
+from tests.worker_engine.tiny_adapter import adapter_ref
 
 
 def test_a_short_soak(tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path) -> None:

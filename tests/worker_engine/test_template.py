@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import stop
 from tests.worker_engine.test_process import stream_of, wait_for
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_process import Worker, run_worker
 from worker_engine.template.handover import VARIABLE
 from worker_engine.template.order import Order, code_digest, differing
 from worker_engine.template.tokenizers import Tokenizers

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker_engine.conftest import adapter_ref
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.origin import parse_origin, parse_timeout
 from worker_engine.protocol import Origin

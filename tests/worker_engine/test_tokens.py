@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_process import Worker, run_worker
 
 
 @pytest.fixture(scope="module")

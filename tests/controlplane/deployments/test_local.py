@@ -31,10 +31,7 @@ from gateway.wire import BaseRoute
 from tests.controlplane.deployments.conftest import TOKEN, drive, orphan, removed, serving
 from tests.controlplane.deployments.dying import KilledError, dying_after
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 ENVIRONMENT = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}
 
 

@@ -19,10 +19,7 @@ from gateway.wire import AdapterHomes
 from tests.controlplane.deployments.conftest import Register
 from tests.controlplane.deployments.test_api import CLOUD, create, post, staff  # noqa: F401
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 RULES = "deployments/tiny/adapter-rules"
 PAGE = "/staff/deployments/tiny"
 JSON = "application/json"

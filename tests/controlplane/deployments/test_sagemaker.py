@@ -43,10 +43,7 @@ from tests.controlplane.deployments.dying import killed_at_each_call
 from tests.gateway.conftest import GatewayProcess
 from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, SMALL, Stand, run_stand
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 INSTANCE = "ml.g5.12xlarge"
 
 

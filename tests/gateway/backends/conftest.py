@@ -26,7 +26,7 @@ from gateway.wire import (
 )
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, wait_for
 from tests.sagemaker_local.processes import REGION, TEMPORARY, LocalSageMaker, run_local
-from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model  # noqa: F401
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.protocol import AdapterRef
 
 BASES = {
@@ -65,14 +65,14 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def ref(tiny_adapters: dict[str, Path]) -> AdapterRef:  # noqa: F811
+def ref(tiny_adapters: dict[str, Path]) -> AdapterRef:
     return adapter_ref(tiny_adapters["plain"])
 
 
 @pytest.fixture(scope="module")
 def local(
-    tiny_model: Path,  # noqa: F811
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_model: Path,
+    tiny_adapters: dict[str, Path],
     ref: AdapterRef,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LocalSageMaker]:

@@ -13,8 +13,6 @@ import pytest
 from gateway.wire import KeyRoute
 from tests.gateway.backends.conftest import Walk, wait_for
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-
 
 def sleep(walk: Walk, *, copies: int = 0) -> None:
     """The endpoint `sleepy` has so many copies."""

@@ -10,9 +10,6 @@ import pytest
 
 from tests.gateway.backends.conftest import BASES, Walk, sse, wait_for
 
-# PEFT, which makes the adapters, calls what transformers deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-
 ASK: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Hé"}],
     "max_tokens": 24,

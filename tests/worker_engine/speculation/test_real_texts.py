@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from kernels import native
-from tests.worker_engine.conftest import adapter_ref, drain, request, tokens
+from tests.worker_engine.conftest import drain, request, tokens
 from tests.worker_engine.speculation.conftest import accepted, eager
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine

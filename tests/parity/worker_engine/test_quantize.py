@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 import torch
 
+from tests.worker_engine.forward_pass import draw, load, logits
 from tests.worker_engine.optimization.quantization.test_quantize import LENGTHS, silent, whole, written
-from tests.worker_engine.test_families import draw, load, logits
 from worker_engine.optimization.quantization import Scheme, quantize
 from worker_engine.tokenizer import ChatTokenizer
 
