@@ -303,7 +303,7 @@ def test_a_key_revoked_by_a_delta(gateway: GatewayProcess, control_plane: Contro
             == 401
         )
 
-    wait_for(refused, seconds=1)
+    wait_for(refused)
 
 
 def test_importing_the_gateway_loads_no_heavy_plane() -> None:

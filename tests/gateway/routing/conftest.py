@@ -33,7 +33,7 @@ class StandIn:
         command = [sys.executable, "-m", "tests.gateway.routing.standin", "--port", str(self.port)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        wait_for(self._answers, seconds=20)
+        wait_for(self._answers)
 
     def kill(self) -> None:
         """From now on nobody listens there."""
