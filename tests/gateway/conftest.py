@@ -59,9 +59,9 @@ def reference(tenant: str, adapter: str, version: int = 1) -> AdapterRef:
     return AdapterRef(name, f"file:///adapters/{sha256}/", sha256, 8)
 
 
-def route_table(*urls: str, kind: str = "worker") -> RouteTable:
+def route_table(*urls: str, kind: str = "worker", name: str = "copy") -> RouteTable:
     """Two tenants with a key and an adapter each, one base model with a copy at each of `urls`."""
-    copies = tuple(CopyRoute(f"copy-{number}", kind, url) for number, url in enumerate(urls, 1))
+    copies = tuple(CopyRoute(f"{name}-{number}", kind, url) for number, url in enumerate(urls, 1))
     bots = {number: reference("acme", "bot", number) for number in (1, 2)}
     return RouteTable(
         version=1,
