@@ -84,7 +84,7 @@ def test_streams_end_and_nobody_new_is_served(
             next(lines)
             terminate(stopping)
             # The connection that was kept is closed, a new one is refused.
-            wait_for(lambda: refuses(stopping), seconds=0.9)
+            wait_for(lambda: refuses(stopping))
             with pytest.raises(httpx.TransportError):
                 other.get(stopping.url + "/readyz")
             assert list(lines)[-1] == "data: [DONE]"

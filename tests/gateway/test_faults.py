@@ -65,7 +65,7 @@ def test_a_hang_up_before_the_first_byte(
             + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         )  # fmt: skip
         time.sleep(0.3)
-    [event] = control_plane.wait_events(1, seconds=2)
+    [event] = control_plane.wait_events(1)
     assert (event.status, event.completion_tokens) == ("cancelled", 0)
 
 

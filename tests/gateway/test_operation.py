@@ -70,7 +70,7 @@ def test_a_full_disk_holds_back_ends_and_refuses_new_work(
             assert refused.json()["error"]["code"] == "usage_log_unavailable"
             assert refused.headers["retry-after"]
             # Both go through at the backend; what is not durable is not shown as whole.
-            wait_for(lambda: [call["sent"] for call in calls(upstream)[before:]] == [5, 5], seconds=20)
+            wait_for(lambda: [call["sent"] for call in calls(upstream)[before:]] == [5, 5])
             time.sleep(0.5)
             assert not answer.done()
             assert not stream.done()

@@ -113,7 +113,7 @@ class Plant:
             )
         )  # fmt: skip
         for gateway in self.gateways:
-            wait_for(functools.partial(self._serves, gateway.url), seconds=60)
+            wait_for(functools.partial(self._serves, gateway.url))
 
     def crowd(self, work: Callable[[Crowd], Awaitable[object]], *, hold: float = 0.0) -> list[Answer]:
         """What is answered to those that `work` sends."""

@@ -100,7 +100,7 @@ def test_a_hang_up_ends_the_containers_work_at_once(walk: Walk) -> None:
     invocation = wait_for(lambda: (last := walk.local.last())["ended"] and last)
     assert invocation["ended"] == "gone"
     assert invocation["ended_at"] - left < 1.0
-    wait_for(lambda: walk.local.worker.metric("requests_running") == 0, seconds=2)
+    wait_for(lambda: walk.local.worker.metric("requests_running") == 0)
     event = walk.event()
     assert event.status == "cancelled"
     assert 3 <= event.completion_tokens < 400

@@ -94,7 +94,7 @@ def test_a_killed_parent_leaves_nobody_behind() -> None:
     with parent(2) as (process, children):
         process.kill()
         process.wait(5)
-        wait_for(lambda: not any(map(alive, children)), seconds=5)
+        wait_for(lambda: not any(map(alive, children)))
 
 
 @pytest.mark.parametrize("count", [1, 2])

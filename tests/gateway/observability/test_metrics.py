@@ -171,7 +171,7 @@ def test_retries_and_an_open_breaker(
         assert post(observed, {**BOT, "model": "base"}).status_code == 200
         return scrape(observed).sum("breaker_openings_total", copy="copy-2")
 
-    wait_for(opened, seconds=30)
+    wait_for(opened)
     found = scrape(observed)
     assert found.sum("retries_total") >= 5
     assert found.sum("breaker_state", copy="copy-1") == 0

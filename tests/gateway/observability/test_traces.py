@@ -36,7 +36,7 @@ def traced(
 
 
 def spans(collector: Collector, count: int) -> list[Span]:
-    wait_for(lambda: len(collector.spans()) >= count, seconds=30)
+    wait_for(lambda: len(collector.spans()) >= count)
     return collector.spans()
 
 
