@@ -29,6 +29,7 @@ from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budge
 from tests.gateway.admission.conftest import Valkey
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
 
+pytestmark = pytest.mark.slow
 GATEWAYS = 4
 SECONDS = 3.0
 """Length of the windows, in slices of 50 ms as a minute has them of a second."""
