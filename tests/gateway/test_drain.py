@@ -44,7 +44,7 @@ def streamed(upstream: str, *, tokens: int = 1) -> int:
     return sum(item["sent"] >= tokens for item in httpx.get(upstream + "/log").json())
 
 
-def begun(upstream: str, count: int, *, tokens: int = 1) -> None:
+def wait_streamed(upstream: str, count: int, *, tokens: int = 1) -> None:
     """Waits until the backend has sent `tokens` to `count` requests of all tests."""
     wait_for(lambda: streamed(upstream, tokens=tokens) >= count)
 
@@ -115,7 +115,7 @@ def test_what_does_not_end_is_cut_told_so_and_billed(
         responses = pool.submit(post, stopping, response, path="responses")
         kept = pool.submit(post, stopping, body(**endless), **{"idempotency-key": "k"})
         whole = pool.submit(post, stopping, {**body(**endless), "stream": False})
-        begun(upstream, before + 3)
+        wait_streamed(upstream, before + 3)
         wait_for(
             lambda: [item["sent"] > 30 for item in httpx.get(upstream + "/log").json()[-3:]] == [True] * 3
         )
@@ -150,7 +150,7 @@ def test_half_a_request_and_a_client_that_does_not_read_hold_nothing_back(
         deaf.connect(("127.0.0.1", stopping.port))
         deaf.sendall(head + b"\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
         # Far more than the client's kernel takes unread.
-        begun(upstream, before + 1, tokens=1000)
+        wait_streamed(upstream, before + 1, tokens=1000)
         terminate(stopping)
         ended(stopping)
     [event] = control_plane.events()
@@ -168,7 +168,7 @@ def test_a_client_that_leaves_meanwhile_is_billed(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + ACME.encode()
             + b"\r\ncontent-length: %d\r\n\r\n" % len(text) + text
         )  # fmt: skip
-        begun(upstream, before + 1)
+        wait_streamed(upstream, before + 1)
         assert client.recv(100)
         terminate(stopping)
     ended(stopping)
@@ -186,7 +186,7 @@ def test_many_signals_are_one(stopping: GatewayProcess, control_plane: ControlPl
     before = streamed(upstream)
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(post, stopping, body(tokens=60, delay=0.01))
-        begun(upstream, before + 1)
+        wait_streamed(upstream, before + 1)
         for _ in range(4):
             os.kill(pid, signal.SIGINT)
             os.kill(child, signal.SIGTERM)

@@ -94,7 +94,7 @@ def test_kill_9_bills_all_but_the_last_second(
     assert seen - 100 <= event.completion_tokens <= upstream_entry(upstream, event.request_id)["sent"]
     own_gateway.stop()
     own_gateway.start()
-    # What comes later is shipped later.
+    # Events are shipped in order: a duplicate would come before this one.
     latest = _request(own_gateway)
     assert [event.request_id for event in control_plane.wait_events(2)] == [request_id, latest]
 

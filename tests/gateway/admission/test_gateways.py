@@ -237,6 +237,7 @@ def test_places(plant: Plant) -> None:
                 await crowd.ask(number % GATEWAYS)
 
         asked = [asyncio.create_task(ask_again(number)) for number in range(2 * limit)]
+        # All places are taken by then.
         await asyncio.sleep(1.0)
         plant.busy()
         # While more is asked for than there are places: not as they fill, nor as the last go.

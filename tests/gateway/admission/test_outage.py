@@ -76,7 +76,7 @@ def test_requests_keep_to_the_process_share(valkey: Valkey) -> None:
             valkey.start()
             await a.until(False)
             await b.until(False)
-            # What was spent alone is reported: the window is full.
+            # Both processes report what they spent without Redis: the window is full.
             with redis.Redis.from_url(valkey.url) as client:
                 await until(lambda: count(client, a.plan.requests[0].key, "t") == 100)
             assert await a.admitted(20) + await b.admitted(20) == 0

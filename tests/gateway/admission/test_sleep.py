@@ -106,7 +106,7 @@ def test_a_window_counts_from_when_the_last_limit_has_answered(valkey: Valkey) -
     async def scenario() -> None:
         async with gate(valkey.url, "a", [REQUESTS, BUDGET]) as running:
             first = asyncio.create_task(running.admit())
-            # Twenty slices of the window: the first lease of it has ended when the budget is known.
+            # Wait longer than a lease of the window lasts: it must be drawn anew.
             await asyncio.sleep(1.0)
             base(valkey, 0)
             ticket = await first

@@ -45,13 +45,13 @@ def test_of_many_that_wait_one_asks_and_a_throttle_ends_nothing(
     first = clients.submit(walk.post, model="sleepy", max_tokens=1)
     before = wait_for(lambda: called(walk))
     asked = [clients.submit(walk.post, model="sleepy", max_tokens=1, stream=True) for _ in range(11)]
-    # Nothing may happen in several turns of those that wait.
+    # Waiting requests retry every few seconds: only one of them may call the endpoint.
     time.sleep(6)
     # Each newcomer may ask once before it knows; without turns these were thirty more.
     assert 1 <= called(walk) - before <= 11
     for fault in ("throttle", "unavailable", "not_ready"):
         walk.local.fault(fault, endpoint="sleepy", count=2)
-        # Time for a turn, which meets the fault; no answer may come of it.
+        # A retry meets the fault in this time; no request may end.
         time.sleep(3)
     assert not any(answer.done() for answer in (first, *asked))
     walk.local.put("faults", [])

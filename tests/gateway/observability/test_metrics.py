@@ -137,7 +137,7 @@ def test_any_process_tells_of_all_and_nothing_is_lost_with_one(observed: Gateway
     served = [value for _, value in scrape(observed).series("adapter_requests_total", status="ok")]
     assert len(served) == 2, "both served"
     os.kill(serving(observed)[0], signal.SIGKILL)
-    # The parent then ends the other too, for whoever supervises it to start both again: they count on.
+    # The parent ends the other process too; after a restart by a supervisor the counters go on.
     assert observed.process is not None
     observed.process.wait(30)
     observed.start()

@@ -37,13 +37,13 @@ def spans(collector: Collector, *answers: httpx.Response, count: int) -> list[Sp
     """Wait for the `count` spans of the requests with these answers."""
     ids = {answer.headers["x-request-id"] for answer in answers}
 
-    def found() -> list[Span]:
+    def received() -> list[Span]:
         known = collector.spans()
         traces = {span.trace_id for span in known if attributes(span).get("graftwork.request_id") in ids}
         return [span for span in known if span.trace_id in traces]
 
-    wait_for(lambda: len(found()) >= count)
-    return found()
+    wait_for(lambda: len(received()) >= count)
+    return received()
 
 
 def of_kind(found: list[Span], kind: Any) -> Span:
