@@ -28,6 +28,7 @@ def load(worker: Worker) -> dict[str, Any]:
     return dict(answer)
 
 
+@pytest.mark.slow
 def test_adapters_stay_on_one_worker_and_follow_when_it_drains(
     own_gateway: GatewayProcess,
     control_plane: ControlPlane,
