@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -21,6 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.conftest import ROOT, free_port, stop
+from tests.worker_process import assert_forked, worker_environment
 
 REGION = "eu-central-1"
 KEY = {"access_key": "AKIDLOCAL", "secret_key": "local-secret"}
@@ -168,7 +168,7 @@ def run_stand(
     with (folder / "sagemaker.log").open("ab") as log:
         process = subprocess.Popen(
             [*command, "--port", str(port)], cwd=ROOT, stdout=log, stderr=log,
-            env={**os.environ, **(environment or {})},
+            env={**worker_environment(), **(environment or {})},
         )  # fmt: skip
     stand = Stand(port, process, work)
     try:
@@ -179,6 +179,7 @@ def run_stand(
             assert process.poll() is None, (folder / "sagemaker.log").read_text()
             time.sleep(0.05)
         yield stand
+        assert_forked(work)
     finally:
         stop(process, grace=30)
 

@@ -10,8 +10,7 @@ import shutil
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from tests.waiting import wait_for
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
@@ -36,13 +36,6 @@ def stream_of(worker: Worker, **body: Any) -> Iterator[http.client.HTTPResponse]
         connection.request("POST", "/v1/completions", json.dumps(LONG | body), HEADERS)
         with connection.getresponse() as answer:
             yield answer
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it does not come true"
-        time.sleep(0.02)
 
 
 def test_sigterm_under_load_ends_every_stream_and_the_process(tiny_model: Path, tmp_path: Path) -> None:

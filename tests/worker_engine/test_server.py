@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 
 from tests.worker_engine.tiny_adapter import adapter_ref
-from tests.worker_process import TOKEN, Worker, run_worker
+from tests.worker_process import TOKEN, Worker, run_worker, worker_environment
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +254,9 @@ def test_sigterm_ends_cleanly_with_a_stream_open(tiny_model: Path, tmp_path: Pat
 )
 def test_a_wrong_start_says_why(tiny_model: Path, flags: list[str], wanted: str) -> None:
     command = [sys.executable, "-m", "worker_engine", "--model", str(tiny_model), "--served-model-name", "m"]
-    done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*command, *flags], env=worker_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 2
     assert wanted in done.stderr
     assert "Traceback" not in done.stderr
