@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ from tokenizers import pre_tokenizers
 
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker, worker_environment
-
-
-@pytest.fixture(scope="module")
-def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with run_worker(tiny_model, tmp_path_factory.mktemp("worker"), "--memory-gib", "0.01") as worker:
-        yield worker
 
 
 def test_openai_client_streams_chat_and_completions(worker: Worker) -> None:
