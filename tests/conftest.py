@@ -173,6 +173,14 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, environment[name])
 
 
+@pytest.fixture
+def cold_worker_start(forked_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are processes of their own, so that a test can stop one with a signal or measure it."""
+    from worker_engine.template.handover import VARIABLE
+
+    monkeypatch.delenv(VARIABLE)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium from the PATH, or the one in GRAFTWORK_TEST_CHROMIUM; the test is skipped without one.

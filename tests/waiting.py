@@ -1,7 +1,8 @@
-"""Wait until something comes true in another thread or process."""
+"""Wait until something comes true in another thread, task or process."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,4 +16,12 @@ def wait_for(condition: Callable[[], T], seconds: float = 120) -> T:
     while not (value := condition()):
         assert time.monotonic() < until, f"not true within {seconds:g} s"
         time.sleep(0.02)
+    return value
+
+
+async def eventually(condition: Callable[[], T], seconds: float = 120) -> T:
+    """Await what `wait_for` does, while other tasks of the event loop run."""
+    async with asyncio.timeout(seconds):
+        while not (value := condition()):  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)
     return value

@@ -128,7 +128,7 @@ def test_after_a_kill_the_next_process_serves_from_the_same_cache(
     folder = shutil.copytree(tiny_adapters["plain"], tmp_path / "adapter")
     ref = adapter_ref(folder)
     asked = {"model": ref.name, "adapter": ref.to_dict(), "temperature": 0}
-    with run_worker(tiny_model, tmp_path) as worker:
+    with run_worker(tiny_model, tmp_path, from_cold=True) as worker:
         before = worker.complete(**asked)[1]["choices"]
         with stream_of(worker, max_tokens=500) as stream:
             stream.read(100)
@@ -151,7 +151,7 @@ def test_a_full_disk_costs_the_cache_not_the_request(
 ) -> None:
     """A limit on the size of files stands in for the full disk: writes fail at the same place."""
     small, large = adapter_ref(tiny_adapters["narrow"]), adapter_ref(tiny_adapters["all"])
-    with run_worker(tiny_model, tmp_path) as worker:
+    with run_worker(tiny_model, tmp_path, from_cold=True) as worker:
         size = (tiny_adapters["all"] / ADAPTER_FILES[1]).stat().st_size
         resource.prlimit(worker.process.pid, resource.RLIMIT_FSIZE, (size - 1, size))
         for ref in (small, large):

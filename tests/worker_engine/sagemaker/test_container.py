@@ -7,13 +7,13 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import free_port, stop
+from tests.waiting import wait_for
 from tests.worker_process import worker_environment
 from worker_engine.__main__ import parse_config
 from worker_engine.errors import ConfigError
@@ -102,13 +102,13 @@ def test_a_container_serves_as_it_is_told(tiny_model: Path, tmp_path: Path) -> N
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
 
+    def answers() -> bool:
+        with suppress(OSError):
+            return call("GET", "/ping")[0] == 200
+        return False
+
     try:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and process.poll() is None:
-            with suppress(OSError):
-                if call("GET", "/ping")[0] == 200:
-                    break
-            time.sleep(0.1)
+        wait_for(lambda: process.poll() is not None or answers())
         body = {"inputs": "hello", "parameters": {"max_new_tokens": 4, "ignore_eos_token": True}}
         status, answer = call("POST", "/invocations", body)
         assert status == 200, (tmp_path / "log").read_text() + answer
