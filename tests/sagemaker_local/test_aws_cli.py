@@ -45,6 +45,7 @@ def aws(stand: Stand, tmp_path: Path) -> Cli:
     return run
 
 
+@pytest.mark.slow
 def test_from_a_bucket_to_an_answer_and_back_to_nothing(
     aws: Cli,
     stand: Stand,

@@ -86,6 +86,7 @@ def _no_worker_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @pytest.mark.usefixtures("_no_worker_is_left")
+@pytest.mark.slow
 def test_a_comparison_tells_the_same_from_the_worse(
     order: dict[str, Any], tiny_model: Path, worse_model: Path, tmp_path: Path
 ) -> None:
