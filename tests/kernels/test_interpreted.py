@@ -14,7 +14,7 @@ ROOT = HERE.parent.parent.parent
 
 
 def run_files(marked: str) -> set[str]:
-    """Run the tests that the marker expression selects; return the files of those that passed.
+    """Run the tests with this marker expression; return the files with passed tests.
 
     All run in one process: each would take seconds of processor time to load PyTorch and pytest.
     """
