@@ -64,8 +64,6 @@ def test_copies_of_a_template_serve_side_by_side(warm: Path, tiny_model: Path, t
         assert [kind_of(worker) for worker in (first, second, fresh)] == ["template", "template", "fresh"]
         said = [worker.complete(temperature=0)[1]["choices"] for worker in (first, second, fresh)]
         assert said[0] == said[1] == said[2]
-        phases = [worker.call("/health")[1]["startup"]["seconds"] for worker in (first, fresh)]
-        assert phases[0]["imports"] < phases[1]["imports"] / 10
         ids = [worker.complete(max_tokens=200, temperature=1)[1]["choices"] for worker in (first, second)]
         assert ids[0] != ids[1], "copies draw the same random numbers"
     assert "serving on" in (one / "log").read_text()
