@@ -210,6 +210,26 @@ def tiny_adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return write_adapters(tiny_model, tmp_path_factory.mktemp("adapters"))
 
 
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that the product starts from this process's environment are forked from the fork server."""
+    # tests.worker_process imports this module.
+    from tests.worker_process import worker_environment
+    from worker_engine.template.handover import VARIABLE
+
+    environment = worker_environment()
+    for name in (VARIABLE, "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, environment[name])
+
+
+@pytest.fixture
+def cold_worker_start(forked_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are processes of their own, so that a test can stop one with a signal or measure it."""
+    from worker_engine.template.handover import VARIABLE
+
+    monkeypatch.delenv(VARIABLE)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium from the PATH, or the one in GRAFTWORK_TEST_CHROMIUM; the test is skipped without one.

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, SMALL, Stand, run_stand
+from tests.waiting import wait_for
 
 Cli = Callable[..., Any]
 
@@ -45,6 +45,7 @@ def aws(stand: Stand, tmp_path: Path) -> Cli:
     return run
 
 
+@pytest.mark.slow
 def test_from_a_bucket_to_an_answer_and_back_to_nothing(
     aws: Cli,
     stand: Stand,
@@ -99,9 +100,5 @@ def test_from_a_bucket_to_an_answer_and_back_to_nothing(
 
 
 def stand_is_without(stand: Stand, name: str) -> None:
-    for _ in range(600):
-        found = stand.client("sagemaker").list_inference_components(NameContains=name)
-        if not found["InferenceComponents"]:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{name} is still there")
+    sagemaker = stand.client("sagemaker")
+    wait_for(lambda: not sagemaker.list_inference_components(NameContains=name)["InferenceComponents"])

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import httpx
 import pytest
 
 from tests.sagemaker_local.stand import IMAGE, NEEDS, ROLE, SMALL, Stand, refused, run_stand
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +92,12 @@ def test_copies_follow_the_count_and_lost_ones_are_replaced(stand: Stand) -> Non
     after = stand.workers()
     assert len(after) == 2
     os.kill(after[0], signal.SIGKILL)
-    counted = []
-    for _ in range(600):
-        counted.append(stand.settled("base")["RuntimeConfig"]["CurrentCopyCount"])
-        if 1 in counted and counted[-1] == 2:
-            break
-        time.sleep(0.05)
-    assert counted[-1] == 2
+
+    def copies() -> int:
+        return int(stand.settled("base")["RuntimeConfig"]["CurrentCopyCount"])
+
+    wait_for(lambda: copies() == 1)
+    wait_for(lambda: copies() == 2)
     assert len(stand.workers()) == 2
     assert after[0] not in stand.workers()
     assert stand.ask("shared", "base")

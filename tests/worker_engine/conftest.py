@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.worker_process import Worker, run_worker
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.models import load_config
@@ -37,6 +38,13 @@ def make_engine(tmp_path: Path) -> EngineFactory:
         )
 
     return build
+
+
+@pytest.fixture(scope="session")
+def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """One worker process for the tests that only call it; a module that needs other flags has its own."""
+    with run_worker(tiny_model, tmp_path_factory.mktemp("worker"), "--memory-gib", "0.05") as worker:
+        yield worker
 
 
 def request(name: str, prompt: Sequence[int], max_tokens: int, **sampling: Any) -> GenerateRequest:

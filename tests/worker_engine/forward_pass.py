@@ -79,7 +79,7 @@ def _steps(
     step: int,
     read: Callable[[torch.Tensor], torch.Tensor],
 ) -> list[torch.Tensor]:
-    """What `read` makes of each forward pass's rows, gathered by prompt."""
+    """Apply `read` to the rows of each forward pass, and gather the results by prompt."""
     count = max(8, -(-max(map(len, prompts)) // PAGE_SIZE))
     pages = [list(range(1 + count * index, 1 + count * (index + 1)))[::-1] for index in range(len(prompts))]
     made: list[list[torch.Tensor]] = [[] for _ in prompts]

@@ -75,7 +75,7 @@ DTYPES: Final[Mapping[str, int]] = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 def family_config(model_type: str, **changes: Any) -> dict[str, Any]:
     """Return config.json of a model family: its defaults, `changes`, and the fields derived from them."""
-    config = COMMON | DEFAULTS[model_type] | changes
+    config: dict[str, Any] = {**COMMON, **DEFAULTS[model_type], **changes}
     if model_type == "gemma3_text":
         del config["hidden_act"]
     if model_type == "llama" and "head_dim" not in config:
@@ -100,7 +100,7 @@ def _layer_types(config: Mapping[str, Any]) -> list[str]:
 
 def tiny_config(**changes: Any) -> dict[str, Any]:
     """Return config.json of a Llama with 3 layers, odd shapes and heads that are grouped 3 to 1."""
-    return family_config("llama", **(TINY | changes))
+    return family_config("llama", **{**TINY, **changes})
 
 
 def _layer_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -212,7 +212,7 @@ def _write_shards(folder: Path, weights: Weights, dtype: str, shard_bytes: int) 
         ):
             shards.append({})
         shards[-1][name] = value
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
         save_tensors(folder / file, shard, dtype)

@@ -28,6 +28,7 @@ from controlplane.deployments.provisioners import processes, provisioner_of
 from controlplane.deployments.reconciler import Make, deployment_reconcile
 from controlplane.tenants.models import Tenant
 from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import assert_forked
 from worker_engine.protocol import ADAPTER_FILES
 
 TOKEN = "fleet-secret"
@@ -166,11 +167,12 @@ def orphan(deployment: Deployment) -> None:
 
 
 @pytest.fixture
-def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Iterator[Path]:
     """Where local copies live; whatever a test left running there is ended."""
     root = tmp_path / "var"
     monkeypatch.setattr("controlplane.deployments.provisioners.local.VAR", root)
     yield root
+    assert_forked(root)
     for process in processes.processes():
         if str(root) in process.option("--adapter-cache-dir"):
             processes.end(process.pid)

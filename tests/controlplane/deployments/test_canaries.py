@@ -241,6 +241,7 @@ def test_a_new_copy_that_dies_fails_nobody_and_takes_the_canary_back(
     assert told(pair)[:3] == ["start", "ready", "step"]
 
 
+@pytest.mark.usefixtures("cold_worker_start")
 def test_a_new_copy_too_busy_to_answer_a_look_is_judged_as_a_new_one(
     pair: Deployment, tiny: BaseModel, local_root: Path
 ) -> None:

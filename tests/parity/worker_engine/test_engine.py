@@ -90,6 +90,7 @@ def test_half_precision_and_sharded_files(dtype: str, make_engine: EngineFactory
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_demo_model_and_adapters(
     demo_model: Path, demo_adapters: dict[str, Path], make_engine: EngineFactory, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ LOGIT_TEXTS = (
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_demo_model_logits_and_greedy_tokens(demo_model: Path, make_engine: EngineFactory) -> None:
     """Logits at every position within 1e-4 of the exact ones, 64 greedy tokens equal, in chunks and not.
 

@@ -1,4 +1,4 @@
-"""The head in 8 bits against transformers and PEFT on the head made whole."""
+"""The 8-bit head against transformers and PEFT on its dequantized weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADAPTERS: Final[Mapping[str, dict[str, Any]]] = {
 }
 
 
-def wanted(whole: Path, dtype: torch.dtype) -> torch.Tensor:
+def reference_logits(whole: Path, dtype: torch.dtype) -> torch.Tensor:
     model: Any = LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
     with torch.inference_mode():
         return torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)]).double()
@@ -35,20 +35,20 @@ def wanted(whole: Path, dtype: torch.dtype) -> torch.Tensor:
 def test_logits_are_those_of_the_head_made_whole(tied: bool, tmp_path: Path) -> None:
     """In fp32 but for its rounding; in bf16 with at most twice transformers' own error, and a rounding."""
     folder, whole = quantized(written(tmp_path / "plain", tied=tied), tmp_path)
-    exact = wanted(whole, torch.float64)
+    exact = reference_logits(whole, torch.float64)
     model, kv = load(folder)
     assert (torch.cat(logits(model, kv, draw(LENGTHS), 64)).double() - exact).abs().max() <= 1e-4
     plain, kv = load(whole.with_name("plain"))
     assert torch.equal(model._embedding, plain._embedding), "what is looked up is not rounded"
     model, kv = load(folder, torch.bfloat16)
     half = torch.cat(logits(model, kv, draw(LENGTHS), 64)).double()
-    theirs = (wanted(whole, torch.bfloat16) - exact).abs().max()
+    theirs = (reference_logits(whole, torch.bfloat16) - exact).abs().max()
     assert (half - exact).abs().max() <= 2 * theirs + 2**-8 * exact.abs().max()
 
 
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
 def test_adapters_that_change_the_head(tmp_path: Path, make_engine: EngineFactory) -> None:
-    """Trained on the plain base, token for token as PEFT on the head made whole, DoRA's magnitudes too."""
+    """Adapters of the plain base generate PEFT's tokens on the dequantized head, also with DoRA."""
     plain = written(tmp_path / "plain", tied=False)
     folder, whole = quantized(plain, tmp_path)
     made = {

@@ -1,4 +1,4 @@
-"""Quantized checkpoints against transformers on their weights made whole, with adapters on top."""
+"""Quantized checkpoints, with and without adapters, against transformers on the dequantized weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.worker_engine.tiny_adapter import make_adapter
 __all__ = ["form", "plain"]
 
 
-def wanted(whole: Path, dtype: torch.dtype) -> torch.Tensor:
+def reference_logits(whole: Path, dtype: torch.dtype) -> torch.Tensor:
     model: Any = LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
     with torch.inference_mode():
         return torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)]).double()
@@ -31,21 +31,21 @@ def test_logits_are_those_of_the_weights_made_whole(
 ) -> None:
     """In fp32 but for its rounding; in bf16 with at most twice transformers' own error, and a rounding."""
     folder, whole = quantized(plain, tmp_path, form)
-    exact = wanted(whole, torch.float64)
+    exact = reference_logits(whole, torch.float64)
     model, kv = load(folder)
     single = torch.cat(logits(model, kv, draw(LENGTHS), step)).double()
     assert (single - exact).abs().max() <= 1e-4
     model, kv = load(folder, torch.bfloat16)
     half = torch.cat(logits(model, kv, draw(LENGTHS), step)).double()
-    theirs = (wanted(whole, torch.bfloat16) - exact).abs().max()
+    theirs = (reference_logits(whole, torch.bfloat16) - exact).abs().max()
     assert (half - exact).abs().max() <= 2 * theirs + 2**-8 * exact.abs().max()
-    before = wanted(plain, torch.float64)
+    before = reference_logits(plain, torch.float64)
     assert (before - exact).abs().max() > 1e-2, "the weights are those from before: this proves nothing"
 
 
 @pytest.mark.parametrize("form", ["int4-32", "int4-64", "int8", "awq-128"])
 def test_adapters_work_on_top(plain: Path, tmp_path: Path, form: str, make_engine: EngineFactory) -> None:
-    """Token for token as PEFT on the weights made whole; DoRA's magnitudes are of those weights too."""
+    """The tokens of PEFT on the dequantized weights, from which DoRA's magnitudes come too."""
     folder, whole = quantized(plain, tmp_path, form)
     modules = ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]
     adapters = {
@@ -66,7 +66,7 @@ def test_adapters_work_on_top(plain: Path, tmp_path: Path, form: str, make_engin
 
 def test_modules_that_are_not_alike_are_made_whole(plain: Path, tmp_path: Path) -> None:
     folder, whole = quantized(plain, tmp_path, "int4-32", skip=("k_proj", "layers.1.mlp.down_proj"))
-    exact = wanted(whole, torch.float64)
+    exact = reference_logits(whole, torch.float64)
     model, kv = load(folder)
     assert (torch.cat(logits(model, kv, draw(LENGTHS), 64)) - exact).abs().max() <= 1e-4
     model, _ = load(folder, torch.bfloat16)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -62,9 +61,9 @@ def test_it_matches_what_re_matches_on_drawn_expressions(text: str, path: str) -
 
 @pytest.mark.parametrize("text", [r"(a+)+$", r"(a|aa)*b", r"(.*)*(.*)*(.*)*x", r"((((a*)*)*)*)*b"])
 def test_what_makes_re_backtrack_for_ever_takes_no_time(text: str) -> None:
-    start = time.perf_counter()
-    assert not Pattern(text).matches("a" * 400 + "!")
-    assert time.perf_counter() - start < 2
+    pattern, path = Pattern(text), "a" * 400 + "!"
+    assert not pattern.matches(path)
+    assert pattern._steps <= (len(path) + 1) * (len(pattern._reads) + 1), "more than each state once a letter"
 
 
 @pytest.mark.parametrize(

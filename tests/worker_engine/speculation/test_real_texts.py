@@ -51,6 +51,7 @@ def engine_of(model: Path, dtype: torch.dtype, cache: Path, **changes: Any) -> E
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_the_demo_model_says_the_same(
     demo_model: Path, demo_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_the_demo_model_says_the_same(
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_a_seed_gives_the_same_tokens_in_any_batch(demo_model: Path, tmp_path: Path) -> None:
     """Alone and among others, guessed and not: which rows a step has is no matter."""
     if native.LIBRARY is None:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.waiting import wait_for
 from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.optimization.job_process import Ended, carry_out, end, events_of, start, write_order
 from tests.worker_engine.tiny_model import byte_tokenizer
@@ -82,13 +82,11 @@ def _no_worker_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     yield
     # The system ends them with their parent, but not in the same moment.
-    deadline = time.monotonic() + 60
-    while children(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not children(tmp_path)
+    wait_for(lambda: not children(tmp_path))
 
 
 @pytest.mark.usefixtures("_no_worker_is_left")
+@pytest.mark.slow
 def test_a_comparison_tells_the_same_from_the_worse(
     order: dict[str, Any], tiny_model: Path, worse_model: Path, tmp_path: Path
 ) -> None:
