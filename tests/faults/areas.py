@@ -77,7 +77,7 @@ TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "controlplane/metering/hosting/",
         ("tests/controlplane/metering/test_hosting.py", f"{_BILLING}/test_report.py"),
     ),
-    ("controlplane/metering/adapter_use", ("tests/controlplane/console/test_adapter_list.py",)),
+    ("controlplane/metering/adapter_use", ("tests/controlplane/console/test_adapter_traffic.py",)),
     ("controlplane/metering/", ("tests/controlplane/metering", "tests/controlplane/reports")),
     ("controlplane/billing/usage_explorer", ("tests/controlplane/console/test_usage_explorer.py", _BILLING)),
     ("controlplane/billing/", (_BILLING, "tests/controlplane/reports")),
@@ -101,15 +101,7 @@ TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "worker_engine/",
         tuple(
             f"{_WORKER}/test_{name}.py"
-            for name in (
-                "scheduler",
-                "fairness",
-                "queue_limits",
-                "shares",
-                "engine",
-                "prefix_cache",
-                "overlap",
-            )
+            for name in ("scheduler", "fairness", "queue_limits", "shares", "engine", "overlap")
         ),
     ),
     ("kernels/lora/", ("tests/kernels/test_lora.py", "tests/kernels/test_lora_forms.py")),

@@ -53,13 +53,15 @@ class FailingTests(RuntimeError):
     """Tests that fail without any mutant, so they find nothing."""
 
 
-def sample(checkout: Path, *, seed: int, count: int) -> list[tuple[Area, Mutant]]:
+def sample(
+    checkout: Path, *, seed: int, count: int, areas: Sequence[Area] = AREAS
+) -> list[tuple[Area, Mutant]]:
     """Draw mutants from every area in turn, by a hash of the seed and of the mutant's own code.
 
     A larger count adds mutants to those of a smaller one.
     """
-    rounds = zip_longest(*(_ranked(area, checkout, seed) for area in AREAS))
-    turns = ((area, mutant) for turn in rounds for area, mutant in zip(AREAS, turn, strict=True) if mutant)
+    rounds = zip_longest(*(_ranked(area, checkout, seed) for area in areas))
+    turns = ((area, mutant) for turn in rounds for area, mutant in zip(areas, turn, strict=True) if mutant)
     return list(islice(turns, count))
 
 
