@@ -53,7 +53,16 @@ _BILLING: Final = "tests/controlplane/billing"
 _WORKER: Final = "tests/worker_engine"
 
 TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("gateway/admission/", ("tests/gateway/admission/test_admit.py", "tests/gateway/admission")),
+    (
+        "gateway/admission/",
+        (
+            *(
+                f"tests/gateway/admission/test_{name}.py"
+                for name in ("admit", "script", "places_ahead", "http")
+            ),
+            "tests/gateway/admission",
+        ),
+    ),
     (
         "gateway/wal",
         (

@@ -159,8 +159,10 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.mutate", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=200, help="mutants of all areas together")
+    names = [area.name for area in AREAS]
+    parser.add_argument("--area", action="append", choices=names, help="draw from these alone (default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="mutants tested at a time, each in its own copy")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds of one run of tests at most")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds of one run of tests at most")
     parser.add_argument("--tree", type=Path, default=ROOT, help="checkout to mutate, with its tests")
     parser.add_argument("--out", type=Path, help="results (default: var/mutation/results-SEED.jsonl)")
     return parser.parse_args()
@@ -171,7 +173,8 @@ def main() -> int:
     checkout = asked.tree.resolve()
     out = asked.out or ROOT / "var" / "mutation" / f"results-{asked.seed}.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
-    chosen = sample(checkout, seed=asked.seed, count=asked.count)
+    areas = [area for area in AREAS if not asked.area or area.name in asked.area]
+    chosen = sample(checkout, seed=asked.seed, count=asked.count, areas=areas)
     results = read_results(out)
     pending = [(area, mutant) for area, mutant in chosen if mutant.key not in results]
     print(f"{len(chosen)} mutants of {checkout}, {len(pending)} of them to test", flush=True)
