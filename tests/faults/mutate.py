@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from typing import Final, Literal
 
 from tests.faults.areas import AREAS, Area, selected_tests
@@ -88,6 +89,7 @@ class Campaign:
             self._idle.put(copy)
         self._jobs = len(copies)
         self._limits: dict[tuple[str, ...], float] = {}
+        self._baselines: dict[tuple[str, ...], Lock] = {}
 
     def run(self, chosen: Sequence[tuple[Area, Mutant]]) -> Iterator[Result]:
         """Yield results as they come, in the order of `chosen`.
@@ -95,32 +97,32 @@ class Campaign:
         Raises:
             FailingTests: tests fail without a mutant.
         """
-        selections = dict.fromkeys(selected_tests(mutant.file, self._checkout) for _, mutant in chosen)
+        self._baselines = {selected_tests(mutant.file, self._checkout): Lock() for _, mutant in chosen}
         with ThreadPoolExecutor(self._jobs) as pool:
-            self._limits = dict(zip(selections, pool.map(self._time_limit, selections), strict=True))
             yield from pool.map(lambda pair: self._result(*pair), chosen)
 
     def _test(self, copy: TreeCopy, tests: tuple[str, ...], limit: float) -> TestRun:
         return copy.test(tests, "-x", f"--timeout={TEST_SECONDS}", limit=limit)
 
-    def _time_limit(self, tests: tuple[str, ...]) -> float:
-        copy = self._idle.get()
-        try:
-            run = self._test(copy, tests, self._limit)
-        finally:
-            self._idle.put(copy)
-        if not run.passed:
-            raise FailingTests(f"without a mutant, {' '.join(tests)} exited with {run.code}:\n{run.output}")
-        print(f"{run.seconds:6.1f} s without a mutant: {' '.join(tests)}", flush=True)
-        return min(self._limit, max(MIN_RUN_SECONDS, SLOWER * run.seconds))
+    def _time_limit(self, copy: TreeCopy, tests: tuple[str, ...]) -> float:
+        """Return the time limit of these tests, from a run without a mutant before their first mutant."""
+        with self._baselines[tests]:
+            if tests not in self._limits:
+                run = self._test(copy, tests, self._limit)
+                if not run.passed:
+                    raise FailingTests(f"{' '.join(tests)} exited with {run.code}, no mutant:\n{run.output}")
+                print(f"{run.seconds:6.1f} s  without a mutant: {' '.join(tests)}", flush=True)
+                self._limits[tests] = min(self._limit, max(MIN_RUN_SECONDS, SLOWER * run.seconds))
+            return self._limits[tests]
 
     def _result(self, area: Area, mutant: Mutant) -> Result:
         tests = selected_tests(mutant.file, self._checkout)
         copy = self._idle.get()
         try:
+            limit = self._time_limit(copy, tests)
             source = (copy.folder / mutant.file).read_bytes()
             with copy.changed(mutant.file, mutant.apply(source)):
-                run = self._test(copy, tests, self._limits[tests])
+                run = self._test(copy, tests, limit)
         finally:
             self._idle.put(copy)
         status: Status = "timeout" if run.code is None else "survived" if run.passed else "killed"
@@ -191,4 +193,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except FailingTests as failure:
+        sys.exit(str(failure))
