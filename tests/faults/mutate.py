@@ -177,6 +177,8 @@ def main() -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     areas = [area for area in AREAS if not asked.area or area.name in asked.area]
     chosen = sample(checkout, seed=asked.seed, count=asked.count, areas=areas)
+    if not chosen:
+        sys.exit(f"{checkout} has no source of {', '.join(area.name for area in areas)}")
     results = read_results(out)
     pending = [(area, mutant) for area, mutant in chosen if mutant.key not in results]
     print(f"{len(chosen)} mutants of {checkout}, {len(pending)} of them to test", flush=True)
