@@ -13,7 +13,7 @@ EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 # A group's tests run in one process, since they share an expensive fixture; WORKERS=0 runs all in this one.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
-.PHONY: setup demo test test-slow coverage check bench lint lock clients screenshots clean
+.PHONY: setup demo test test-slow coverage check faults mutate bench lint lock clients screenshots clean
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
@@ -58,6 +58,14 @@ lint: $(VENV)/.installed
 	@$(BIN)/mypy --num-workers $(WORKERS)
 
 check: lint test
+
+# Whether tests fail with each fault of tests/faults/injected.py in the source.
+faults: setup
+	@$(BIN)/python -m tests.faults
+
+# Which of a seeded sample of mutants the tests find, into var/mutation; ARGS="--seed 1 --count 200 --tree PATH".
+mutate: setup
+	@$(BIN)/python -m tests.faults.mutate $(ARGS)
 
 bench: setup
 	@$(BIN)/python -m benchmarks $(ARGS)
