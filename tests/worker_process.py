@@ -19,7 +19,7 @@ from typing import Any
 import openai
 
 from tests.conftest import ROOT, free_port, stop
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from worker_engine.template.handover import VARIABLE
 from worker_engine.template.order import READ_AT_LOAD
 
@@ -81,7 +81,7 @@ class WorkerTemplate:
             self._folder = Path(tempfile.mkdtemp(prefix="worker-template-"))
             self._process = self._start()
             atexit.register(self.stop)
-            wait_for(lambda: self._path.exists() or self._process_ended())
+            eventually(lambda: self._path.exists() or self._process_ended())
             if self._process_ended():
                 raise RuntimeError(f"the fork server did not start: {(self._folder / 'log').read_text()}")
         return self._path
@@ -172,7 +172,7 @@ def run_worker(
         process = subprocess.Popen(command, env={**environment, **(variables or {})}, stdout=log, stderr=log)
     worker = Worker(port, process)
     try:
-        wait_for(lambda: process.poll() is not None or worker.is_healthy())
+        eventually(lambda: process.poll() is not None or worker.is_healthy())
         if process.poll() is not None:
             raise RuntimeError(f"the worker did not start: {(folder / 'log').read_text()}")
         if not from_cold:

@@ -18,7 +18,7 @@ from botocore.config import Config
 
 from tests.conftest import ROOT, free_port, stop
 from tests.sagemaker_local.stand import answers
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_process import TOKEN, Worker, run_worker
 
 REGION = "eu-central-1"
@@ -100,7 +100,7 @@ def run_local(
         with (folder / "sagemaker.log").open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         try:
-            wait_for(lambda: process.poll() is not None or answers(local.url))
+            eventually(lambda: process.poll() is not None or answers(local.url))
             assert process.poll() is None, (folder / "sagemaker.log").read_text()
             yield local
         finally:

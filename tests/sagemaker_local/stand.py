@@ -19,7 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.conftest import ROOT, free_port, stop
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_process import assert_forked, worker_environment
 
 REGION = "eu-central-1"
@@ -124,7 +124,7 @@ class Stand:
             found = sagemaker.describe_inference_component(InferenceComponentName=name)
             return None if found["InferenceComponentStatus"] in ("Creating", "Updating") else dict(found)
 
-        return cast(dict[str, Any], wait_for(settled, WAIT_SECONDS))
+        return cast(dict[str, Any], eventually(settled, WAIT_SECONDS))
 
     def gone(self, name: str) -> None:
         """Deletes a component and waits until there is none."""
@@ -135,7 +135,7 @@ class Stand:
             found = sagemaker.list_inference_components(NameContains=name, MaxResults=100)
             return [item["InferenceComponentName"] for item in found["InferenceComponents"]]
 
-        wait_for(lambda: name not in listed(), WAIT_SECONDS)
+        eventually(lambda: name not in listed(), WAIT_SECONDS)
 
     def ask(self, endpoint: str, component: str | None = None, **body: Any) -> Any:
         """What an invocation answers: greedy, so the same each time."""
@@ -179,7 +179,7 @@ def run_stand(
         )  # fmt: skip
     stand = Stand(port, process, work)
     try:
-        wait_for(lambda: process.poll() is not None or answers(stand.url))
+        eventually(lambda: process.poll() is not None or answers(stand.url))
         assert process.poll() is None, (folder / "sagemaker.log").read_text()
         yield stand
         assert_forked(work)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.sagemaker_local.stand import Stand, refused, run_stand
-from tests.waiting import wait_for
+from tests.waiting import eventually
 
 TARGET = {
     "ServiceNamespace": "sagemaker",
@@ -101,7 +101,7 @@ class Busy:
         for thread in self._threads:
             thread.start()
         url = f"{self._stand.url}/_local/invocations"
-        wait_for(lambda: len(httpx.get(url).json()) == before + self._count)
+        eventually(lambda: len(httpx.get(url).json()) == before + self._count)
 
     def __exit__(self, *_: object) -> None:
         self._done.set()

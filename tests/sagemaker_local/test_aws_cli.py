@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, SMALL, Stand, run_stand
-from tests.waiting import wait_for
+from tests.waiting import eventually
 
 Cli = Callable[..., Any]
 
@@ -101,4 +101,4 @@ def test_from_a_bucket_to_an_answer_and_back_to_nothing(
 
 def stand_is_without(stand: Stand, name: str) -> None:
     sagemaker = stand.client("sagemaker")
-    wait_for(lambda: not sagemaker.list_inference_components(NameContains=name)["InferenceComponents"])
+    eventually(lambda: not sagemaker.list_inference_components(NameContains=name)["InferenceComponents"])

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.sagemaker_local.stand import IMAGE, NEEDS, ROLE, SMALL, Stand, refused, run_stand
-from tests.waiting import wait_for
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def test_copies_follow_the_count_and_lost_ones_are_replaced(stand: Stand) -> Non
     def copies() -> int:
         return int(stand.settled("base")["RuntimeConfig"]["CurrentCopyCount"])
 
-    wait_for(lambda: copies() == 1)
-    wait_for(lambda: copies() == 2)
+    eventually(lambda: copies() == 1)
+    eventually(lambda: copies() == 2)
     assert len(stand.workers()) == 2
     assert after[0] not in stand.workers()
     assert stand.ask("shared", "base")

@@ -21,7 +21,7 @@ from botocore.validate import ParamValidator
 
 from tests.sagemaker_local.broken_inputs import broken, right
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, Stand, run_stand
-from tests.waiting import wait_for
+from tests.waiting import eventually
 
 SCALABLE = {
     "ServiceNamespace": "sagemaker",
@@ -185,7 +185,7 @@ def settled(raw: Raw) -> None:
         found = {item["EndpointStatus"] for item in endpoints}
         return found | {item["InferenceComponentStatus"] for item in components}
 
-    wait_for(lambda: states() <= {"InService"})
+    eventually(lambda: states() <= {"InService"})
 
 
 def test_every_output_is_what_its_shape_allows(raw: Raw) -> None:

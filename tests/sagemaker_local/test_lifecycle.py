@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import Stand, run_stand
-from tests.waiting import wait_for
+from tests.waiting import eventually
 
 ONE_BY_ONE = {
     "RollingUpdatePolicy": {
@@ -158,12 +158,12 @@ def test_no_process_is_left_behind(
         stand.endpoint("shared")
         stand.base("base", "shared", "tiny", copies=1)
         stand.base("starting", "shared", "tiny", copies=1, settle=False)
-        wait_for(lambda: len(stand.workers()) >= 2)
+        eventually(lambda: len(stand.workers()) >= 2)
         children = family(stand.process.pid)
         assert len(children) == 3
         os.kill(stand.process.pid, number)
         stand.process.wait(30)
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
 def family(parent: int) -> list[int]:

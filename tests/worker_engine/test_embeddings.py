@@ -15,7 +15,7 @@ import openai
 import pytest
 import torch
 
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_engine.tiny_model import byte_tokenizer
@@ -136,9 +136,9 @@ def test_a_hang_up_ends_the_list(worker: Worker) -> None:
     before = worker.metric("prompt_tokens_total")
     connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=60)
     connection.request("POST", PATH, body, {"Authorization": f"Bearer {TOKEN}"})
-    wait_for(lambda: worker.metric("prompt_tokens_total") > before)
+    eventually(lambda: worker.metric("prompt_tokens_total") > before)
     connection.close()
-    wait_for(lambda: not worker.metric("requests_running") and not worker.metric("requests_waiting"))
+    eventually(lambda: not worker.metric("requests_running") and not worker.metric("requests_waiting"))
     computed = worker.metric("prompt_tokens_total")
     assert computed - before < 200 * 1000
     assert len(ask(worker, [1, 2, 3])["data"]) == 1
@@ -150,7 +150,7 @@ def test_one_time_limit_for_all_inputs(worker: Worker) -> None:
     before = worker.metric("prompt_tokens_total")
     status, answer = worker.call(PATH, body)
     assert (status, answer["error"]["code"]) == (503, "deadline_exceeded")
-    wait_for(lambda: not worker.metric("requests_running") and not worker.metric("requests_waiting"))
+    eventually(lambda: not worker.metric("requests_running") and not worker.metric("requests_waiting"))
     assert worker.metric("prompt_tokens_total") - before < 500 * 2000
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
@@ -56,7 +56,7 @@ def test_sigterm_under_load_ends_every_stream_and_the_process(tiny_model: Path, 
             streams = [threads.submit(read_out) for _ in range(96)]
             for _ in range(4):
                 threads.submit(insist)
-            wait_for(lambda: worker.metric("requests_running") >= 32)
+            eventually(lambda: worker.metric("requests_running") >= 32)
             worker.process.send_signal(signal.SIGTERM)
             ends = [stream.result(200) for stream in streams]
             assert worker.process.wait(60) == 0
@@ -75,7 +75,7 @@ def test_sigterm_under_load_cuts_what_outlasts_the_drain(tiny_model: Path, tmp_p
     flags = ("--drain-seconds", "0.1")
     with run_worker(tiny_model, tmp_path, *flags) as worker, ThreadPoolExecutor(64) as threads:
         streams = [threads.submit(read_out) for _ in range(64)]
-        wait_for(lambda: worker.metric("requests_running") >= 32)
+        eventually(lambda: worker.metric("requests_running") >= 32)
         worker.process.send_signal(signal.SIGTERM)
         ends = [stream.result(200) for stream in streams]
         assert worker.process.wait(60) == 0
@@ -107,7 +107,7 @@ def test_a_thread_that_hangs_does_not_keep_the_process(
     with run_worker(tiny_model, tmp_path, *flags, program=("-c", SOON), variables=variables) as worker:
         asking = threading.Thread(target=lambda: ask_in_vain(worker, lost))
         asking.start()
-        wait_for(lambda: worker.call("/load")[1]["pending"] == 1)
+        eventually(lambda: worker.call("/load")[1]["pending"] == 1)
         assert worker.complete()[0] == 200, "others are served meanwhile"
         worker.process.send_signal(signal.SIGTERM)
         assert worker.process.wait(60) == 1

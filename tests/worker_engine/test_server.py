@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker, worker_environment
 
@@ -207,7 +207,7 @@ def test_a_client_that_hangs_up_stops_the_generation(worker: Worker) -> None:
     assert worker.metric("requests_running") == 1
     connection.sock.shutdown(2)
     connection.close()
-    wait_for(lambda: not worker.metric("requests_running") and not worker.metric("kv_pages_used"))
+    eventually(lambda: not worker.metric("requests_running") and not worker.metric("kv_pages_used"))
     generated = worker.metric("generated_tokens_total")
     assert generated - before < 500, "it was generated to the end"
     assert worker.complete(max_tokens=5)[0] == 200

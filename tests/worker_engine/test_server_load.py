@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_process import TOKEN, run_worker
 
 
@@ -20,10 +20,10 @@ def test_a_hang_up_during_a_long_prefill_stops_it(demo_model: Path, tmp_path: Pa
         connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
         body = {"model": "tiny", "prompt": [9] * 1900, "max_tokens": 50, "stream": True}
         connection.request("POST", "/v1/completions", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"})
-        wait_for(lambda: worker.metric("kv_pages_used"))
+        eventually(lambda: worker.metric("kv_pages_used"))
         connection.sock.shutdown(2)
         connection.close()
-        wait_for(lambda: not worker.metric("kv_pages_used"))
+        eventually(lambda: not worker.metric("kv_pages_used"))
         assert worker.metric("prompt_tokens_total") < 1900
         assert worker.metric("generated_tokens_total") == 0
 
@@ -53,7 +53,7 @@ def test_sigterm_lets_a_stream_end_and_refuses_others(tiny_model: Path, tmp_path
         stream = running.getresponse()
         seen = stream.read(100)
         worker.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: worker.call("/health")[0] != 200)
+        eventually(lambda: worker.call("/health")[0] != 200)
         assert worker.call("/health") == (503, {"status": "draining"})
         late = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
         late.request("POST", "/v1/completions", json.dumps(body), headers)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.waiting import eventually
+from tests.waiting import eventually_async
 from tests.worker_engine.conftest import request
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
@@ -158,7 +158,7 @@ def test_a_lost_device_ends_the_engine_not_just_the_step(
         monkeypatch.setattr(service.engine, "check_device", broken)
         with pytest.raises(GenerationFailed, match="failed at this step"):
             await count(service.generate(short("before")))
-        await eventually(lambda: service._restart is not None)
+        await eventually_async(lambda: service._restart is not None)
         assert service._restart is not None
         await service._restart
         assert (service.healthy, service.num_restarts) == (True, 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import stop
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_engine.test_process import stream_of
 from tests.worker_process import Worker, run_worker, worker_environment
 from worker_engine.template.handover import VARIABLE
@@ -33,7 +33,7 @@ def template(folder: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[bytes
     with (folder / "template.log").open("wb") as log:
         process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
     try:
-        wait_for(lambda: path.exists() or process.poll() is not None, 300)
+        eventually(lambda: path.exists() or process.poll() is not None, seconds=300)
         assert process.poll() is None, (folder / "template.log").read_text()
         yield process, path
     finally:
@@ -93,7 +93,7 @@ def test_a_worker_whose_stand_in_is_killed_ends(warm: Path, tiny_model: Path, tm
         assert kind_of(worker) == "template"
         worker.process.kill()
         worker.process.wait(30)
-        wait_for(lambda: not listening(worker.port), 30)
+        eventually(lambda: not listening(worker.port), seconds=30)
 
 
 def test_without_a_template_that_fits_a_worker_starts_by_itself(
@@ -118,7 +118,7 @@ def test_a_template_lets_its_workers_end_first(tiny_model: Path, tmp_path: Path)
         (folder := tmp_path / "worker").mkdir()
         with run_worker(tiny_model, folder, from_cold=True, variables={VARIABLE: str(path)}) as worker:
             process.send_signal(signal.SIGTERM)
-            wait_for(lambda: not path.exists(), 30)
+            eventually(lambda: not path.exists(), seconds=30)
             assert worker.complete()[0] == 200
             assert process.poll() is None
             worker.process.send_signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from gateway.wire import AdapterRoute, BaseRoute, CopyRoute
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import free_port, stop
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_process import worker_environment
 from worker_engine.__main__ import parse_config
 from worker_engine.errors import ConfigError
@@ -108,7 +108,7 @@ def test_a_container_serves_as_it_is_told(tiny_model: Path, tmp_path: Path) -> N
         return False
 
     try:
-        wait_for(lambda: process.poll() is not None or answers())
+        eventually(lambda: process.poll() is not None or answers())
         body = {"inputs": "hello", "parameters": {"max_new_tokens": 4, "ignore_eos_token": True}}
         status, answer = call("POST", "/invocations", body)
         assert status == 200, (tmp_path / "log").read_text() + answer

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.waiting import wait_for
+from tests.waiting import eventually
 from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.optimization.job_process import Ended, carry_out, end, events_of, start, write_order
 from tests.worker_engine.tiny_model import byte_tokenizer
@@ -82,7 +82,7 @@ def _no_worker_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     yield
     # The system ends them with their parent, but not in the same moment.
-    wait_for(lambda: not children(tmp_path))
+    eventually(lambda: not children(tmp_path))
 
 
 @pytest.mark.usefixtures("_no_worker_is_left")
