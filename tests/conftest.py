@@ -58,13 +58,13 @@ LONG_GROUPS = ("walk", "browser")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests in one process, which sets its fixtures up once; start the longest groups first.
 
-    All tests with a browser form one group: they share Chromium.
+    The walk's tests share the whole product, the tests with a browser share Chromium.
     """
     groups = {}
     for item in items:
         marker = item.get_closest_marker("xdist_group")
         if marker is None:
-            name = "browser" if _shares_browser(item) else item.path.stem.removeprefix("test_")
+            name = _default_group(item)
             marker = pytest.mark.xdist_group(name).mark
             item.add_marker(pytest.mark.xdist_group(name))
         groups[item] = marker.args[0]
@@ -72,9 +72,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [groups[item] != name for name in LONG_GROUPS])
 
 
-def _shares_browser(item: pytest.Item) -> bool:
+def _default_group(item: pytest.Item) -> str:
     folder = item.path.relative_to(ROOT).parts[1] if item.path.is_relative_to(ROOT) else ""
-    return folder == "ui" or (folder != "walk" and item.get_closest_marker("browser") is not None)
+    if folder == "walk":
+        return "walk"
+    if folder == "ui" or item.get_closest_marker("browser") is not None:
+        return "browser"
+    return item.path.stem.removeprefix("test_")
 
 
 def free_port() -> int:
