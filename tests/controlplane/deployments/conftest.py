@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +25,12 @@ from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.deployments.models import Deployment
-from controlplane.deployments.provisioners import processes, provisioner_of
+from controlplane.deployments.provisioners import local, processes, provisioner_of
 from controlplane.deployments.reconciler import Make, deployment_reconcile
 from controlplane.tenants.models import Tenant
+from tests.sharing import run_together
 from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_template import worker_template
 from worker_engine.protocol import ADAPTER_FILES
 
 TOKEN = "fleet-secret"
@@ -43,6 +46,31 @@ def aws_models_are_parsed_once() -> Iterator[None]:
         parsed = functools.cache(read)
         patch.setattr(JSONFileLoader, "load_file", lambda _, path: parsed(path))
         yield
+
+
+@pytest.fixture(scope="session")
+def forked_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Environment variables of a local SageMaker whose workers are forked from one template process."""
+    with worker_template(tmp_path_factory.mktemp("template")) as variables:
+        yield variables
+
+
+@pytest.fixture(scope="session")
+def _local_template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in local._SURVIVES or name.startswith(local._WORKERS_OWN)
+    }
+    with worker_template(tmp_path_factory.mktemp("template"), environment) as variables:
+        yield variables
+
+
+@pytest.fixture
+def forked_local_workers(_local_template: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the workers of local targets from a template. Signals reach the process that stands in for one."""
+    for name, value in _local_template.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +169,7 @@ class Told:
     def __call__(self) -> None:
         row = Deployment.objects.get(pk=self.deployment.pk)
         self.seen.add((row.status, row.reason))
-        time.sleep(0.2)
+        time.sleep(0.2)  # A round costs 0.1 CPU seconds: something should have changed by the next.
 
     def says_that_it_serves(self, reason: str) -> None:
         """All the while, whatever adapter was new or left: nobody is woken for one."""
@@ -179,3 +207,7 @@ def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 def port_of(url: str) -> int:
     return urlsplit(url).port or 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    run_together(items, Path(__file__).parent, ("stand", "forked_local_workers"))

@@ -33,8 +33,10 @@ from tests.controlplane.deployments.test_placing import Load
 from tests.controlplane.deployments.test_rollouts import AT_ONCE, NEW, ended, is_new, told
 from tests.controlplane.metering.test_ingest import drain
 from tests.gateway.conftest import ControlPlane, GatewayProcess, control_plane  # noqa: F401
+from tests.waiting import eventually
+from worker_engine.template.handover import VARIABLE
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("forked_local_workers")]
 Status = DeploymentRollout.Status
 USERS = [f"user-{number}" for number in range(60)]
 
@@ -87,7 +89,7 @@ def known_everywhere(load: Load) -> None:
     def told() -> bool:
         return bool(httpx.get(f"{load.url}/readyz", timeout=60).json()["routes_version"] >= version)
 
-    wait_until(told, "the gateway has not been told of the routes")
+    eventually(told, why="the gateway has not been told of the routes")
 
 
 def hurry(rollout: DeploymentRollout) -> None:
@@ -123,16 +125,8 @@ def asked_where(load: Load, plane: ControlPlane, model: str = "tiny-base") -> di
         told.update({event.request_id: event.endpoint for event in plane.events()})
         return set(found) <= set(told)
 
-    wait_until(known, "the gateway has not shipped its usage")
+    eventually(known, why="the gateway has not shipped its usage")
     return {user: told[request] for request, user in found.items()}
-
-
-def wait_until(known: Callable[[], bool], otherwise: str) -> None:
-    for _ in range(100):
-        if known():
-            return
-        wait()
-    raise AssertionError(otherwise)
 
 
 def side(rollout: DeploymentRollout, tenant: str, percent: int, user: str) -> int:
@@ -140,6 +134,7 @@ def side(rollout: DeploymentRollout, tenant: str, percent: int, user: str) -> in
     return choose_arm([(0, 100 - percent), (1, percent)], f"rollout-{rollout.pk}\0{tenant}\0{user}")
 
 
+@pytest.mark.costly("starts several workers")
 def test_each_caller_is_where_its_hash_says_and_stays_there_as_the_share_grows(
     pair: Deployment,
     tiny: BaseModel,
@@ -194,6 +189,7 @@ def test_each_caller_is_where_its_hash_says_and_stays_there_as_the_share_grows(
     assert verdict.figures["stable"]["requests"] == len(USERS) - len(grown), "of this step alone"
 
 
+@pytest.mark.costly("starts several workers")
 def test_to_its_end_under_load_no_request_fails_and_all_copies_are_new(
     pair: Deployment, tiny: BaseModel, local_root: Path, load: Load
 ) -> None:
@@ -225,6 +221,7 @@ def test_to_its_end_under_load_no_request_fails_and_all_copies_are_new(
     assert not Copy.objects.exclude(canary="").exists()
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_new_copy_that_dies_fails_nobody_and_takes_the_canary_back(
     pair: Deployment, tiny: BaseModel, local_root: Path, load: Load
 ) -> None:
@@ -241,9 +238,13 @@ def test_a_new_copy_that_dies_fails_nobody_and_takes_the_canary_back(
     assert told(pair)[:3] == ["start", "ready", "step"]
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_new_copy_too_busy_to_answer_a_look_is_judged_as_a_new_one(
-    pair: Deployment, tiny: BaseModel, local_root: Path
+    pair: Deployment, tiny: BaseModel, local_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(
+        VARIABLE
+    )  # A process that stands in for a forked worker would be stopped in its place.
     rollout = start(pair, shares=[50])
     drive(pair, tries(tiny, 50), pause=wait)
     (new,) = Copy.objects.exclude(canary="").values_list("pk", flat=True)
@@ -259,6 +260,7 @@ def test_a_new_copy_too_busy_to_answer_a_look_is_judged_as_a_new_one(
     assert new not in rollout.copies["old"]
 
 
+@pytest.mark.costly("starts several workers")
 def test_paused_it_stays_at_its_share(pair: Deployment, tiny: BaseModel) -> None:
     rollout = start(pair)
     drive(pair, tries(tiny, 20), pause=wait)

@@ -30,6 +30,7 @@ from controlplane.routes.models import RouteEntryRow
 from gateway.wire import BaseRoute
 from tests.controlplane.deployments.conftest import TOKEN, drive, orphan, removed, serving
 from tests.controlplane.deployments.dying import KilledError, dying_after
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 ENVIRONMENT = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}
@@ -40,7 +41,7 @@ def workers(root: Path) -> list[Process]:
 
 
 def wait() -> None:
-    time.sleep(0.3)
+    time.sleep(0.3)  # Workers start and end meanwhile.
 
 
 def deploy(base: BaseModel, **values: Any) -> Deployment:
@@ -54,6 +55,7 @@ def published(base: BaseModel) -> set[str]:
     return {copy.url for copy in entry.copies}
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_killed_reconciler_leaves_nothing_twice(tiny: BaseModel, local_root: Path) -> None:
     deployment = deploy(tiny, min_copies=2)
     for calls in (1, 1):  # after the first worker, then after the second
@@ -76,6 +78,7 @@ def test_a_killed_reconciler_leaves_nothing_twice(tiny: BaseModel, local_root: P
     assert deployment.status == Deployment.Status.REMOVED
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_worker_that_was_killed_is_replaced(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     (before,) = workers(local_root)
@@ -115,6 +118,7 @@ def test_a_worker_that_is_too_busy_to_answer_goes_on_serving_for_a_while(
     assert deployment.copies.get().silent_since is None
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_change_serves_on_the_old_copy_until_the_new_one_does(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     old = published(tiny)
@@ -154,6 +158,7 @@ def test_a_checkpoint_that_is_no_folder_is_told(tiny: BaseModel, local_root: Pat
     drive(deployment, removed, rounds=3)
 
 
+@pytest.mark.costly("starts several workers")
 def test_one_that_cannot_start_is_told_with_its_log_and_waits_for_a_retry(
     tiny: BaseModel, local_root: Path
 ) -> None:
@@ -193,6 +198,7 @@ def test_one_that_hangs_is_asked_to_end_once_and_then_ended(tiny: BaseModel, loc
     assert not (local_root / "deployments" / "tiny").exists()
 
 
+@pytest.mark.costly("starts several workers")
 def test_one_that_hangs_while_it_serves_is_replaced(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     (hung,) = workers(local_root)
@@ -221,6 +227,7 @@ def test_one_that_hangs_while_it_serves_is_replaced(tiny: BaseModel, local_root:
     assert published(tiny) == {f"http://127.0.0.1:{fresh.option('--port')}"}
 
 
+@pytest.mark.costly("starts several workers")
 def test_one_that_ends_again_and_again_is_not_started_at_each_look(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     (folder,) = (path.parent for path in (local_root / "deployments" / "tiny").glob("*.ready"))
@@ -240,15 +247,14 @@ def test_one_that_ends_again_and_again_is_not_started_at_each_look(tiny: BaseMod
     assert deployment.steps.filter(action="start_worker").count() == 3
 
 
+@pytest.mark.costly("starts several workers")
 def test_one_that_is_ready_when_it_is_not_wanted_any_more_ends(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     deployment_update(deployment=deployment, min_copies=2)
     deployment_reconcile(deployment_id=deployment.pk)
     late = next(item for item in workers(local_root) if item.option("--adapter-cache-dir").endswith("-1"))
     url = f"http://127.0.0.1:{late.option('--port')}"
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not _answers(url):
-        time.sleep(0.1)
+    eventually(lambda: _answers(url))
     deployment_update(deployment=deployment, min_copies=1)
     drive(deployment, lambda row: serving(row) and len(workers(local_root)) == 1, pause=wait)
     assert url not in published(tiny)
@@ -263,6 +269,7 @@ def _answers(url: str) -> bool:
         return False
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_stream_longer_than_every_drain_is_not_cut(tiny: BaseModel, local_root: Path) -> None:
     environment = ENVIRONMENT | {"GRAFTWORK_WORKER_FLAG_DRAIN_SECONDS": "0"}
     deployment = drive(deploy(tiny, min_copies=2, environment=environment), serving, pause=wait)

@@ -22,6 +22,7 @@ from controlplane.optimization.prompt_sets import prompts_create
 from controlplane.optimization.recipes import recipe_read
 from controlplane.optimization.services import job_create
 from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, Stand, run_stand
+from tests.sharing import run_together
 
 COPY: Mapping[str, Any] = {"speculation": {"method": "ngram"}}
 """The smallest recipe there is: the weights as they are, served with speculation."""
@@ -100,3 +101,7 @@ def target(db: None, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Target:
         name="aws", kind="sagemaker", region=REGION, endpoint_url=stand.url, role_arn=ROLE,
         store=f"s3://{BUCKET}/graft",
     )  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    run_together(items, Path(__file__).parent, ("stand",))
