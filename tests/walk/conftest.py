@@ -19,7 +19,11 @@ TARGET = os.environ.get("GRAFTWORK_TEST_WALK_TARGET")
 """Path of a `demo.json` of a product that runs already (such as docker compose)."""
 
 
-@pytest.fixture(scope="session", params=["running"] if TARGET else ["sqlite", "postgresql"])
+DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
+"""What differs between the two is the control plane's, whose own tests run on PostgreSQL."""
+
+
+@pytest.fixture(scope="session", params=["running"] if TARGET else DATABASES)
 def product(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, demo_model: Path
 ) -> Iterator[Product]:

@@ -17,10 +17,17 @@ import pytest
 
 from demo.credentials import OPERATOR
 from demo.effects import ADAPTERS
+from tests.waiting import eventually
 from tests.walk.product import Product, TenantAccess, Tokens, logged_in
 from worker_engine.protocol import ADAPTER_FILES
 
-pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.walk,
+    pytest.mark.xdist_group("walk"),
+    pytest.mark.costly("drives the whole product"),
+    pytest.mark.model,
+    pytest.mark.timeout(600),
+]
 
 QUESTION: Any = [{"role": "user", "content": "How do I keep my houseplants alive while I travel?"}]
 
@@ -55,13 +62,12 @@ def upload(rest: httpx.Client, name: str, base_model: str, **content: bytes) -> 
         files.append(("files", (file, data)))
     response = rest.post("/adapters", data={"name": name, "base_model": base_model}, files=files)
     assert response.status_code == 201, response.text
-    deadline = time.monotonic() + 60
-    while True:
+
+    def verdict() -> dict[str, Any] | None:
         latest: dict[str, Any] = rest.get(f"/adapters/{name}").json()["versions"][0]
-        if latest["status"] in ("ready", "refused"):
-            return latest
-        assert time.monotonic() < deadline, latest
-        time.sleep(0.1)
+        return latest if latest["status"] in ("ready", "refused") else None
+
+    return eventually(verdict) or {}
 
 
 def test_usage_in_the_report_is_what_the_client_saw(product: Product) -> None:
@@ -109,7 +115,7 @@ def _settled_report(product: Product, tenant: TenantAccess) -> dict[str, Any]:
     """The report by adapter once no usage of earlier requests is on its way any more."""
     report = product.report(tenant, "adapter")
     while True:
-        time.sleep(2)
+        time.sleep(2)  # The product ships and ingests usage within two seconds.
         newer = product.report(tenant, "adapter")
         if newer == report:
             return report
@@ -127,13 +133,15 @@ def test_a_registered_adapter_streams(product: Product) -> None:
         assert text != base
         assert 0 < usage.completion <= 24
         assert rest.delete(f"/adapters/{name}").status_code == 204
-    deadline = time.monotonic() + 1.0
-    while True:
+
+    def is_gone() -> bool:
         try:
             chat(product, tenant, name, max_tokens=1)
         except openai.NotFoundError:
-            break
-        assert time.monotonic() < deadline, "a deleted adapter must be gone within 1 s"
+            return True
+        return False
+
+    eventually(is_gone, why="a deleted adapter is still served")
 
 
 def test_a_bad_adapter_is_refused_by_tensor_and_shape(product: Product) -> None:
@@ -201,24 +209,18 @@ def test_models_lists_what_the_key_may_call(product: Product) -> None:
         assert not names & (others - set(tenant.adapters))
 
 
-def test_a_revoked_key_is_dead_within_a_second(product: Product) -> None:
+def test_a_revoked_key_is_refused(product: Product) -> None:
     tenant = product.tenants[0]
     with product.rest(tenant) as rest:
         created = rest.post("/keys", json={"name": "short-lived", "scopes": ["inference"]}).json()
         other = TenantAccess(**{**_fields(tenant), "api_key": created["key"]})
         _eventually_accepted(product, other)
         assert rest.delete(f"/keys/{created['public_id']}").status_code in (200, 204)
-    deadline = time.monotonic() + 1.0
-    while True:
-        try:
-            with product.openai(other) as client:
-                client.models.list()
-        except openai.AuthenticationError:
-            break
-        assert time.monotonic() < deadline, "a revoked key must be refused within 1 s"
+
+    eventually(lambda: _refusal(product, other) == "invalid_api_key", why="a revoked key is still accepted")
 
 
-def test_a_suspended_tenant_is_refused_within_a_second_and_served_again(product: Product) -> None:
+def test_a_suspended_tenant_is_refused_and_served_again(product: Product) -> None:
     if not product.operator_password:
         pytest.skip("needs the operator's login")
     tenant, other = product.tenants[:2]
@@ -226,7 +228,7 @@ def test_a_suspended_tenant_is_refused_within_a_second_and_served_again(product:
         path = f"/api/v1/tenants/{tenant.name}/suspension"
         assert staff.post(path, json={"reason": "an invoice is overdue"}).status_code == 201
         try:
-            _refused(product, tenant)
+            eventually(lambda: _refusal(product, tenant) == "tenant_suspended", why="the tenant is served")
             with product.openai(other) as client:
                 assert client.models.list().data
         finally:
@@ -234,28 +236,18 @@ def test_a_suspended_tenant_is_refused_within_a_second_and_served_again(product:
     _eventually_accepted(product, tenant)
 
 
-def _refused(product: Product, tenant: TenantAccess) -> None:
-    deadline = time.monotonic() + 1.0
-    while True:
-        try:
-            with product.openai(tenant) as client:
-                client.models.list()
-        except openai.PermissionDeniedError as error:
-            if error.code == "tenant_suspended":
-                return
-        assert time.monotonic() < deadline, "a suspended tenant must be refused within 1 s"
+def _refusal(product: Product, tenant: TenantAccess) -> str | None:
+    """Return the error code by which the gateway refuses the tenant's key, None if it accepts the key."""
+    try:
+        with product.openai(tenant) as client:
+            client.models.list()
+    except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+        return error.code
+    return None
 
 
 def _eventually_accepted(product: Product, tenant: TenantAccess) -> None:
-    deadline = time.monotonic() + 1.0
-    while True:
-        try:
-            with product.openai(tenant) as client:
-                client.models.list()
-        except (openai.AuthenticationError, openai.PermissionDeniedError):
-            assert time.monotonic() < deadline, "a new key must work within 1 s"
-        else:
-            return
+    eventually(lambda: _refusal(product, tenant) is None, why="the key is still refused")
 
 
 def _fields(tenant: TenantAccess) -> dict[str, Any]:
