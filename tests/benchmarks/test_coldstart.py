@@ -12,6 +12,8 @@ from benchmarks import coldstart
 from benchmarks.figure import Figure
 from worker_engine.startup import PHASES
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_start_is_told_by_phases(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[Path] = []

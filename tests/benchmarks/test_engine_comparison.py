@@ -28,6 +28,8 @@ from benchmarks.engine.vllm_cpu import VllmCpu
 from benchmarks.engine.workload import MAX_OUTPUT, MAX_PROMPT, SCENARIOS, Request, Scenario, Workload
 from demo.model import model_folder
 
+pytestmark = pytest.mark.slow
+
 EVENT = 'data: {"choices": [{"text": "%s"}]}\n\n'
 USAGE = 'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}\n\n'
 SERVER = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import httpx
 import openai
@@ -15,6 +16,7 @@ from gateway.wire import AdapterRoute, BaseRoute, CopyRoute, KeyRoute, RouteTabl
 from gateway.wire_limits import Limit, LimitsRoute
 from tests.clients.outside.told import SLOW, TINY
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
+from tests.sharing import run_together
 from tests.worker_engine.tiny_adapter import adapter_ref, make_adapter
 from tests.worker_engine.tiny_model import HERMES_TEMPLATE, write_model
 from tests.worker_process import TOKEN, Worker, run_worker
@@ -89,3 +91,7 @@ def platform(_processes: tuple[Worker, GatewayProcess, AdapterRef], redis_url: s
         platform.control_plane.publish(platform.table(version))
         gateway.wait_version(version)
         yield platform
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    run_together(items, Path(__file__).parent, ("platform", "product"), group="clients")

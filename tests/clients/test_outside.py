@@ -23,6 +23,8 @@ from tests.clients.outside.told import ACME, CITY, SLOW, TINY, WRONG
 from tests.clients.relay import Relay, relayed
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = Path(os.environ.get("GRAFTWORK_TEST_CLIENTS", ROOT / "var" / "clients"))
 SKIP = f"no outside clients in {CLIENTS}: run `make clients`"
 

@@ -15,6 +15,7 @@ import pytest
 
 from demo.errors import ProcessDiedError
 from demo.processes import Processes
+from tests.waiting import eventually
 
 # A process with a child in a session of its own, which ignores SIGTERM: the worst to get rid of.
 STUBBORN = """
@@ -96,10 +97,7 @@ def test_nothing_outlives_a_killed_supervisor(tmp_path: Path, number: signal.Sig
     assert all(_runs(pid) for pid in pids)
     supervisor.send_signal(number)
     supervisor.wait(10)
-    deadline = time.monotonic() + 30
-    while alive := [pid for pid in pids if _runs(pid)]:
-        assert time.monotonic() < deadline, f"{alive} outlive the supervisor"
-        time.sleep(0.1)
+    eventually(lambda: not any(_runs(pid) for pid in pids), why=f"one of {pids} outlives the supervisor")
 
 
 def _runs(pid: int) -> bool:

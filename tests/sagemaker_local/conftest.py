@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sagemaker_local.processes import LocalSageMaker, run_local
+from tests.sharing import run_together
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +20,7 @@ def local(
     folder = tmp_path_factory.mktemp("local")
     with run_local(tiny_model, tiny_adapters, folder, {"bot": "plain"}) as running:
         yield running
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    run_together(items, Path(__file__).parent, ("stand", "local"))

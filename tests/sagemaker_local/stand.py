@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.conftest import ROOT, free_port, stop
+from tests.waiting import eventually
 
 REGION = "eu-central-1"
 KEY = {"access_key": "AKIDLOCAL", "secret_key": "local-secret"}
@@ -118,24 +118,25 @@ class Stand:
 
     def settled(self, name: str) -> dict[str, Any]:
         """The component once it is neither Creating nor Updating."""
-        sagemaker, end = self.client("sagemaker"), time.monotonic() + WAIT_SECONDS
-        while True:
-            found = sagemaker.describe_inference_component(InferenceComponentName=name)
-            if found["InferenceComponentStatus"] not in ("Creating", "Updating"):
-                return dict(found)
-            assert time.monotonic() < end, found
-            time.sleep(0.05)
+        sagemaker = self.client("sagemaker")
+
+        def found() -> dict[str, Any] | None:
+            component = sagemaker.describe_inference_component(InferenceComponentName=name)
+            changes = component["InferenceComponentStatus"] in ("Creating", "Updating")
+            return None if changes else dict(component)
+
+        return eventually(found, seconds=WAIT_SECONDS, why=f"{name} goes on changing") or {}
 
     def gone(self, name: str) -> None:
         """Deletes a component and waits until there is none."""
-        sagemaker, end = self.client("sagemaker"), time.monotonic() + WAIT_SECONDS
+        sagemaker = self.client("sagemaker")
         sagemaker.delete_inference_component(InferenceComponentName=name)
-        while time.monotonic() < end:
+
+        def is_gone() -> bool:
             found = sagemaker.list_inference_components(NameContains=name, MaxResults=100)
-            if name not in [item["InferenceComponentName"] for item in found["InferenceComponents"]]:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{name} is still there")
+            return name not in [item["InferenceComponentName"] for item in found["InferenceComponents"]]
+
+        eventually(is_gone, seconds=WAIT_SECONDS, why=f"{name} is still there")
 
     def ask(self, endpoint: str, component: str | None = None, **body: Any) -> Any:
         """What an invocation answers: greedy, so the same each time."""
@@ -172,12 +173,14 @@ def run_stand(
         )  # fmt: skip
     stand = Stand(port, process, work)
     try:
-        for _ in range(600):
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{stand.url}/_local/health").status_code == 200:
-                    break
+
+        def answers() -> bool:
             assert process.poll() is None, (folder / "sagemaker.log").read_text()
-            time.sleep(0.05)
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"{stand.url}/_local/health").status_code == 200
+            return False
+
+        eventually(answers, why="the local SageMaker does not answer")
         yield stand
     finally:
         stop(process, grace=30)

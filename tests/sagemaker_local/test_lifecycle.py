@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,9 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import Stand, run_stand
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.costly("real workers behind the local SageMaker")
 
 ONE_BY_ONE = {
     "RollingUpdatePolicy": {
@@ -158,17 +160,12 @@ def test_no_process_is_left_behind(
         stand.endpoint("shared")
         stand.base("base", "shared", "tiny", copies=1)
         stand.base("starting", "shared", "tiny", copies=1, settle=False)
-        end = time.monotonic() + 30
-        while len(stand.workers()) < 2 and time.monotonic() < end:
-            time.sleep(0.02)
+        eventually(lambda: len(stand.workers()) == 2)
         children = family(stand.process.pid)
         assert len(children) == 3
         os.kill(stand.process.pid, number)
         stand.process.wait(30)
-        end = time.monotonic() + 5
-        while any(Path(f"/proc/{pid}/cmdline").exists() for pid in children) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
 def family(parent: int) -> list[int]:

@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.conftest import ROOT, free_port, stop
 from tests.controlplane.conftest import adapter_files, write_checkpoint
 from tests.database_templates import sqlite_copy
 from tests.gateway.conftest import FLEET_TOKEN, GatewayProcess
+from tests.waiting import eventually
 
 SEED = """
 import django; django.setup()
@@ -123,8 +123,8 @@ def product(redis_server: str, upstream: str, tmp_path_factory: pytest.TempPathF
         ]
     try:
         gateway.start()
-        _wait(lambda: httpx.get(f"http://127.0.0.1:{port}/api/v1/me").status_code == 401)
         url = f"http://127.0.0.1:{port}"
+        eventually(lambda: _answers(url), why="the control plane does not answer")
         yield Product(url, f"http://127.0.0.1:{gateway_port}/v1", key, inference_key, folder)
     finally:
         gateway.stop()
@@ -149,11 +149,7 @@ def adapter_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def _wait(what: Callable[[], bool], *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(httpx.TransportError):
-            if what():
-                return
-        assert time.monotonic() < deadline, "the control plane does not answer"
-        time.sleep(0.1)
+def _answers(url: str) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/api/v1/me").status_code == 401
+    return False
