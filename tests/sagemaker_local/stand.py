@@ -120,12 +120,12 @@ class Stand:
         """The component once it is neither Creating nor Updating."""
         sagemaker = self.client("sagemaker")
 
-        def found() -> dict[str, Any] | None:
+        def settled_component() -> dict[str, Any] | None:
             component = sagemaker.describe_inference_component(InferenceComponentName=name)
             changes = component["InferenceComponentStatus"] in ("Creating", "Updating")
             return None if changes else dict(component)
 
-        return eventually(found, seconds=WAIT_SECONDS, why=f"{name} goes on changing") or {}
+        return eventually(settled_component, seconds=WAIT_SECONDS, why=f"{name} goes on changing") or {}
 
     def gone(self, name: str) -> None:
         """Deletes a component and waits until there is none."""

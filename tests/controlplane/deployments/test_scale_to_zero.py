@@ -86,7 +86,7 @@ def turn(deployment: Deployment) -> None:
     time.sleep(0.2)  # A copy starts or ends meanwhile.
 
 
-def turns(deployment: Deployment, until: Callable[[], bool]) -> None:
+def reconcile_until(deployment: Deployment, until: Callable[[], bool]) -> None:
     def is_reached() -> bool:
         if until():
             return True
@@ -105,7 +105,7 @@ def test_a_request_wakes_it_and_it_goes_to_sleep_again(
     gateway.wait_version(RouteCounter.objects.get().version)
     asked = Asked(gateway, key)
     eventually(lambda: demand(redis_url, base_model="tiny-base").held == 1)
-    turns(asleep, lambda: asked.answer is not None)
+    reconcile_until(asleep, lambda: asked.answer is not None)
     assert asked.answer is not None
     assert asked.answer.status_code == 200, asked.answer.text
     assert asked.answer.json()["usage"]["completion_tokens"] == 4
@@ -118,7 +118,7 @@ def test_a_request_wakes_it_and_it_goes_to_sleep_again(
     whole = (grown.ended_at - grown.began_at).total_seconds() if grown.ended_at else 0.0
     assert sum(grown.phases.values()) == pytest.approx(whole, abs=1.0)
 
-    turns(asleep, lambda: not workers(local_root))
+    reconcile_until(asleep, lambda: not workers(local_root))
     told = list(asleep.steps.filter(action="scale").order_by("pk").values_list("resource", "cause"))
     assert [resource for resource, _ in told] == ["0 -> 1", "1 -> 0"]
     assert told[0][1] == "1 requests wait, and there is no copy"
