@@ -58,7 +58,7 @@ LONG_GROUPS = ("walk", "browser")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests in one process, which sets its fixtures up once; start the longest groups first.
 
-    The walk's tests share the whole product, the tests with a browser share Chromium.
+    The walk's tests share the whole product, the clients' a gateway, the tests with a browser Chromium.
     """
     groups = {}
     for item in items:
@@ -74,8 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _default_group(item: pytest.Item) -> str:
     folder = item.path.relative_to(ROOT).parts[1] if item.path.is_relative_to(ROOT) else ""
-    if folder == "walk":
-        return "walk"
+    if folder in ("walk", "clients"):
+        return folder
     if folder == "ui" or item.get_closest_marker("browser") is not None:
         return "browser"
     return item.path.stem.removeprefix("test_")

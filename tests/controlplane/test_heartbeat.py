@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from celery.events.dispatcher import EventDispatcher
 from celery.worker.heartbeat import Heart
 from pytest_django import Settings
@@ -17,6 +18,7 @@ from pytest_django import Settings
 from controlplane.celery import app
 from tests.conftest import ROOT
 from tests.controlplane.conftest import Start
+from tests.waiting import eventually
 
 CHECK = ("deploy/docker/health.py", "worker")
 
@@ -26,26 +28,23 @@ def check(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *CHECK], env=env, cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.costly("starts a Celery worker and its health checks")
 def test_a_worker_that_goes_round_is_healthy_and_one_that_hangs_is_not(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "heartbeat"
     assert check(file).returncode == 1, "a worker that never came up"
     file.touch()  # of one that died a moment ago
     command = ("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo")
     worker = start(*command, GRAFTWORK_HEARTBEAT_FILE=str(file))
-    until = time.monotonic() + 60
+    log = tmp_path / "log"
     for there in (False, True):
-        while file.exists() is not there:
-            assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]
-            time.sleep(0.02)
+        eventually(lambda: file.exists() is there, message=lambda: log.read_text()[-3000:])  # noqa: B023
     assert check(file).returncode == 0
     os.utime(file, (0, 0))
-    while check(file).returncode:
-        assert time.monotonic() < until, "it does not go on touching it"
-        time.sleep(0.2)
+    eventually(lambda: check(file).returncode == 0, message="it does not go on touching it")
     worker.send_signal(signal.SIGSTOP)
     past = time.time() - 31
     os.utime(file, (past, past))
-    time.sleep(3)
+    time.sleep(3)  # Longer than a heartbeat's interval: a worker that went on would touch the file.
     sick = check(file)
     assert (sick.returncode, "last heard 3" in sick.stdout) == (1, True), sick
     worker.send_signal(signal.SIGCONT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from io import BytesIO
@@ -35,15 +34,13 @@ from controlplane.webhooks.models import WebhookDelivery
 from controlplane.webhooks.services import endpoint_create, endpoint_test
 from tests.controlplane.conftest import Start, adapter_files
 from tests.dripping import Dripping, dripping
+from tests.waiting import eventually
 
 WORKER = ("-m", "celery", "-A", "controlplane.celery", "worker", "--loglevel", "INFO")
 
 
 def wait_for(condition: Callable[[], bool], log: Path, seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()[-5000:]
-        time.sleep(0.05)
+    eventually(condition, seconds=seconds, message=lambda: log.read_text()[-5000:])
 
 
 def test_every_task_has_a_limit_and_what_is_named_is_a_task() -> None:
@@ -112,6 +109,7 @@ def open_to(settings: Settings, server: Dripping) -> dict[str, str]:
     return {"GRAFTWORK_OUTGOING_ALLOW": entry}
 
 
+@pytest.mark.costly("starts Celery workers")
 def test_a_slow_download_and_a_slow_endpoint_hold_up_no_publishing(
     start: Start, tenant: Tenant, base_model: BaseModel, redis_url: str, settings: Settings, tmp_path: Path
 ) -> None:
@@ -133,6 +131,7 @@ def test_a_slow_download_and_a_slow_endpoint_hold_up_no_publishing(
         assert WebhookDelivery.objects.get(pk=delivery.pk).status == "sending"
 
 
+@pytest.mark.costly("starts Celery workers")
 def test_a_version_that_kills_its_process_is_refused_in_the_end(
     start: Start, tenant: Tenant, base_model: BaseModel, redis_url: str, settings: Settings, tmp_path: Path
 ) -> None:
@@ -198,6 +197,7 @@ def test_while_the_queue_is_long_a_version_waits_in_it_once(
     assert validation_resume() == 1
 
 
+@pytest.mark.costly("starts Celery workers")
 def test_a_task_beyond_its_limit_is_interrupted(
     start: Start,
     tenant: Tenant,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import redis
 
 from demo.valkey import server_command
 from tests.conftest import free_port, stop
+from tests.waiting import eventually
 
 
 class Valkey:
@@ -24,15 +25,15 @@ class Valkey:
         command = server_command(port=self._port, folder=self._folder)
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with redis.Redis(port=self._port) as client:
-            for _ in range(200):
-                try:
-                    client.ping()
-                    return
-                except redis.exceptions.ConnectionError:
-                    time.sleep(0.05)
-        raise RuntimeError("valkey did not start")
+            eventually(lambda: _answers(client), message="valkey did not start")
 
     def stop(self) -> None:
         if self._process is not None:
             stop(self._process)
             self._process = None
+
+
+def _answers(client: redis.Redis) -> bool:
+    with suppress(redis.exceptions.ConnectionError):
+        return bool(client.ping())
+    return False

@@ -15,6 +15,8 @@ import pytest
 from tests.sagemaker_local.stand import Stand, refused, run_stand
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("real workers behind the local SageMaker")
+
 TARGET = {
     "ServiceNamespace": "sagemaker",
     "ResourceId": "inference-component/base",

@@ -15,6 +15,8 @@ import pytest
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, SMALL, Stand, run_stand
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("real workers behind the local SageMaker")
+
 Cli = Callable[..., Any]
 
 

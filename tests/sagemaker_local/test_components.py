@@ -16,6 +16,8 @@ import pytest
 from tests.sagemaker_local.stand import IMAGE, NEEDS, ROLE, SMALL, Stand, refused, run_stand
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("real workers behind the local SageMaker")
+
 
 @pytest.fixture(scope="module")
 def stand(

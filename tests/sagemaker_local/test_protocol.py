@@ -155,6 +155,7 @@ def test_s3_at_this_address_is_the_one_that_copies_read(
     assert url == f"s3://{BUCKET}/model.tar.gz"
 
 
+@pytest.mark.costly("starts a local SageMaker of its own")
 def test_s3_that_does_not_answer_elsewhere_is_unavailable(tmp_path: Path) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     dead = f"http://127.0.0.1:{free_port()}"
@@ -205,6 +206,7 @@ def test_faults_and_rates_meet_operations(stand: Stand) -> None:
         assert httpx.put(f"{stand.url}/_local/faults", json=wrong).status_code == 400
 
 
+@pytest.mark.costly("starts a local SageMaker of its own")
 def test_quotas_bound_instances(tmp_path: Any) -> None:
     with run_stand(tmp_path, quotas={"ml.g5.12xlarge": 2}) as stand:
         stand.endpoint("two", InitialInstanceCount=2)

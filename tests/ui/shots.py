@@ -21,7 +21,12 @@ from tests.ui.alive import fleet_alive, signs_give, traffic_add
 from tests.ui.checks import DESK, PHONE, STILL
 from tests.ui.conftest import WAIT_MS, log_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("ui"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 FOLDER = ROOT / "docs" / "screenshots"
 SHOWN = (
     "home", "adapters", "adapter-register", "adapter", "alias", "playground", "keys", "usage", "billing",

@@ -17,7 +17,12 @@ from tests.ui import pages
 from tests.ui.conftest import Visit
 from tests.ui.filled import OWNER, SCRIPT
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("ui"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 
 LISTS = (
     "home", "adapters", "adapter-register", "source-credentials", "playground", "keys", "projects",

@@ -10,7 +10,12 @@ from playwright.sync_api import Browser, Page
 from tests.ui.checks import DESK, accessible, dialogs, fits, operable, weight
 from tests.ui.watch import Watch
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("ui"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 
 FAULTY = """<!doctype html><html lang="en"><head><title>Faulty</title></head><body><main><h1>Faulty</h1>
 <p style="color: #aaa; background: #fff">Pale</p><input type="text"><a href="#" tabindex="-1">Away</a>

@@ -8,7 +8,12 @@ from tests.controlplane.world import OWN, World
 from tests.ui.checks import DESK, STILL, axe
 from tests.ui.conftest import Visit
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("ui"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 THEIRS: dict[str, frozenset[str]] = {
     "/admin/": frozenset(),
     "/admin/tenants/tenant/": frozenset(),

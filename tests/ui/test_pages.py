@@ -15,7 +15,12 @@ from tests.ui.checks import DESK, STILL, accessible, dialogs, fits, operable, pr
 from tests.ui.conftest import WAIT_MS, log_in
 from tests.ui.watch import Watch
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("ui"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @dataclass

@@ -6,14 +6,14 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 
 from tests.conftest import free_port, stop
+from tests.waiting import eventually
 
 
 @contextmanager
@@ -25,14 +25,7 @@ def oidc_provider(folder: Path, *people: dict[str, object]) -> Iterator[str]:
     with (folder / "oidc.log").open("wb") as log:
         process = subprocess.Popen(program, stdout=log, stderr=log)
     try:
-        for _ in range(200):
-            try:
-                httpx.get(f"http://127.0.0.1:{port}/.well-known/openid-configuration", trust_env=False)
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        else:
-            raise RuntimeError((folder / "oidc.log").read_text())
+        eventually(lambda: _answers(port), message=(folder / "oidc.log").read_text)
         yield f"http://127.0.0.1:{port}"
     finally:
         stop(process)
@@ -43,3 +36,10 @@ def authorize(url: str, *, sub: str) -> str:
     reply = httpx.post(url, data={"sub": sub}, trust_env=False, follow_redirects=False)
     assert reply.status_code == 302, reply.text
     return re.sub(r"^https?://[^/]+", "", reply.headers["Location"])
+
+
+def _answers(port: int) -> bool:
+    with suppress(httpx.TransportError):
+        httpx.get(f"http://127.0.0.1:{port}/.well-known/openid-configuration", trust_env=False)
+        return True
+    return False

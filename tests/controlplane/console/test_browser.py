@@ -17,7 +17,12 @@ from controlplane.adapters.validation import version_validate
 from controlplane.tenants.selectors import api_key_verify
 from tests.controlplane.console.conftest import PASSWORD, Team, make_adapter_files
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 Open = Callable[..., Page]
 COMPLETIONS = "**/v1/chat/completions"
 PAGES = [

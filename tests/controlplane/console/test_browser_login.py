@@ -14,7 +14,12 @@ from controlplane.members.services import invitation_create
 from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.oidc import oidc_provider
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 
 
 def test_the_button_leads_to_the_provider_and_back(

@@ -16,7 +16,12 @@ from tests.controlplane.console.test_live_pages_browser import COUNT, HIDE, WAIT
 from tests.controlplane.metering.event_log import logged
 
 __all__ = ["open_page"]
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 URL = "/t/acme/adapters/support-bot/"
 
 

@@ -14,7 +14,12 @@ from tests.controlplane.console.test_browser import Open, open_page
 from tests.controlplane.operations.copy_server import CopyServer, copy_server
 
 __all__ = ["open_page"]
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 PAGES = ("/staff/fleet/", "/staff/health/", "/staff/queues/", "/staff/fleet/bases/tiny/adapters/?all=1")
 WAIT = 60_000
 HIDE = """hidden => {

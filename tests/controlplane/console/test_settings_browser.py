@@ -18,7 +18,12 @@ from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.test_browser import Open, open_page
 
 __all__ = ["open_page"]
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 NARROW: dict[str, Any] = {"viewport": {"width": 390, "height": 844}}
 WIDTHS = pytest.mark.parametrize("options", [{}, NARROW], ids=["desktop", "narrow"])
 

@@ -17,7 +17,12 @@ from tests.controlplane.console.conftest import make_adapter_files
 from tests.controlplane.console.test_browser import Open, open_page, validating
 
 __all__ = ["open_page", "validating"]
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.costly("renders pages in Chromium"),
+    pytest.mark.django_db(transaction=True),
+]
 
 
 def large_archive(folder: Path) -> Path:

@@ -27,9 +27,10 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+def stand(tmp_path_factory: pytest.TempPathFactory, forked_workers: dict[str, str]) -> Iterator[Stand]:
     """Of one base and two adapters there may be components."""
-    with run_stand(tmp_path_factory.mktemp("stand"), component_quota=3) as running:
+    folder = tmp_path_factory.mktemp("stand")
+    with run_stand(folder, environment=forked_workers, component_quota=3) as running:
         location = {"LocationConstraint": REGION}
         running.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
         yield running
@@ -41,6 +42,7 @@ def ready(deployment: Deployment) -> set[str]:
     return {".".join(row.engine_name.split(".")[1:3]) for row in rows}
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_a_full_quota_is_told_and_given_back_by_those_that_go(
     stand: Stand, tiny: BaseModel, register: Register
 ) -> None:
@@ -60,6 +62,7 @@ def test_a_full_quota_is_told_and_given_back_by_those_that_go(
     assert there(stand) == NOTHING
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_throttled_creations_and_removals_go_on_in_the_same_run(
     stand: Stand, tiny: BaseModel, register: Register
 ) -> None:

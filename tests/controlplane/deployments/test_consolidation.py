@@ -28,7 +28,8 @@ from controlplane.tenants.services import api_key_create, user_create
 from tests.controlplane.deployments.conftest import TOKEN, drive, removed, serving
 from tests.controlplane.deployments.test_api import CLOUD, create
 from tests.controlplane.deployments.test_local import ENVIRONMENT, wait, workers
-from tests.gateway.conftest import GatewayProcess, wait_for
+from tests.gateway.conftest import GatewayProcess
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -136,7 +137,9 @@ def test_sagemaker_chooses_itself(staff: Client, tiny: BaseModel) -> None:
     assert "SageMaker chooses among its copies itself" in answer.json()["errors"][0]["detail"]
 
 
+@pytest.mark.costly("starts several workers")
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("forked_local_workers")
 def test_spare_copies_end_and_no_request_fails(
     staff: Client, tiny: BaseModel, tenant: Tenant, local_root: Path, redis_url: str, tmp_path: Path
 ) -> None:
@@ -176,7 +179,7 @@ def test_spare_copies_end_and_no_request_fails(
         assert (answer.status_code, answer.json()["saved"]) == (202, 1), answer.content
         drive(deployment, lambda row: serving(row) and len(workers(local_root)) == 1, pause=wait)
         before = len(statuses)
-        wait_for(lambda: len(statuses) > before + 8, seconds=30)
+        eventually(lambda: len(statuses) > before + 8)
     finally:
         over.set()
         for asker in askers:

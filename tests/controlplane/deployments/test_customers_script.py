@@ -67,6 +67,7 @@ def customer(
     return run
 
 
+@pytest.mark.costly("runs a customer's script against the local SageMaker")
 def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,
@@ -109,6 +110,7 @@ def test_a_customers_script_and_the_control_plane_leave_each_others_things_alone
     assert there(stand) == NOTHING
 
 
+@pytest.mark.costly("runs a customer's script against the local SageMaker")
 def test_what_the_control_plane_removes_takes_nothing_of_the_customers(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,
@@ -127,6 +129,7 @@ def test_what_the_control_plane_removes_takes_nothing_of_the_customers(
     assert there(stand) == NOTHING
 
 
+@pytest.mark.costly("runs a customer's script against the local SageMaker")
 def test_what_a_customer_changes_is_his_affair_or_is_seen_and_mended(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,

@@ -21,9 +21,9 @@ INSTANCE_SECONDS = 4
 
 
 @pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    durations = {"instance": INSTANCE_SECONDS}
-    with run_stand(tmp_path_factory.mktemp("growths"), durations=durations) as running:
+def stand(tmp_path_factory: pytest.TempPathFactory, forked_workers: dict[str, str]) -> Iterator[Stand]:
+    folder, durations = tmp_path_factory.mktemp("growths"), {"instance": INSTANCE_SECONDS}
+    with run_stand(folder, environment=forked_workers, durations=durations) as running:
         running.client("s3").create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
         )
@@ -34,6 +34,7 @@ def whole(deployment: Deployment) -> bool:
     return serving(deployment) and deployment.observed_generation == deployment.generation
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_a_growth_tells_its_instance_from_its_copy(stand: Stand, tiny: BaseModel) -> None:
     """The second copy has room beside the first; the third has to wait for an instance."""
     half: dict[str, Any] = {"accelerators": 2, "cpus": 8, "memory_mb": 2048}

@@ -21,12 +21,13 @@ pytestmark = pytest.mark.django_db
 OWN = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/graftwork-worker:1"
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 @pytest.mark.parametrize(
     ("image", "family", "hosting"),
     [
         ("tgi-3.3.6", "", "fused"),
-        ("triton-26.05", "", "fused"),
-        ("pytorch-2.6.0", "", "fused"),
+        pytest.param("triton-26.05", "", "fused", marks=pytest.mark.slow),
+        pytest.param("pytorch-2.6.0", "", "fused", marks=pytest.mark.slow),
         (OWN, "worker", "on_demand"),
     ],
 )

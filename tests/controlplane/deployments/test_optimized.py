@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_django import Settings
@@ -23,10 +24,19 @@ from tests.controlplane.deployments.test_placing import Load
 from tests.controlplane.deployments.test_rollouts import AT_ONCE, Status, ended
 
 __all__ = ["load", "pair"]
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("forked_local_workers")]
 POLICY = AT_ONCE | {"wait_seconds": 600, "shares": [50]}
 
 
+@pytest.mark.costly("optimizes a model, and starts several workers")
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"quantization": "int8"},
+        pytest.param({"compilation": {"ahead_of_time": True}}, marks=pytest.mark.slow),
+    ],
+    ids=["int8", "compiled"],
+)
 @pytest.mark.timeout(900)
 def test_a_variant_is_tried_and_taken_back_and_no_name_changes(
     pair: Deployment,
@@ -36,11 +46,12 @@ def test_a_variant_is_tried_and_taken_back_and_no_name_changes(
     local_root: Path,
     settings: Settings,
     tmp_path: Path,
+    recipe: dict[str, Any],
 ) -> None:
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, optimization_dir=tmp_path / "optimization")
     adapter = register("plain", "bot").adapter
     alias_move(adapter=adapter, name="prod", number=1)
-    job, _ = job_create(base_model=tiny, recipe=recipe_read({"compilation": {"ahead_of_time": True}}))
+    job, _ = job_create(base_model=tiny, recipe=recipe_read(recipe))
     work_run(kind="job", pk=job.pk)
     job.refresh_from_db()
     assert job.variant is not None, (job.reason, job.log_tail)
@@ -53,8 +64,9 @@ def test_a_variant_is_tried_and_taken_back_and_no_name_changes(
     assert models == {tiny.source, job.variant.source}
     (new,) = (item for item in workers(local_root) if item.option("--model") == job.variant.source)
     assert new.option("--served-model-name") == "tiny"
-    variables = Path(f"/proc/{new.pid}/environ").read_bytes().decode().split("\0")
-    assert f"GRAFTWORK_WORKER_CACHE_DIR={Path(job.variant.source).parent / 'compiled'}" in variables
+    if "compilation" in recipe:
+        variables = Path(f"/proc/{new.pid}/environ").read_bytes().decode().split("\0")
+        assert f"GRAFTWORK_WORKER_CACHE_DIR={Path(job.variant.source).parent / 'compiled'}" in variables
     for name in ("tiny-base", "bot", "bot@prod"):
         assert set(ask(load, name)) == {200}, name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,9 +37,10 @@ from tests.controlplane.deployments.conftest import (
     unregister,
 )
 from tests.controlplane.deployments.test_local import ENVIRONMENT, wait, workers
-from tests.gateway.conftest import GatewayProcess, wait_for
+from tests.gateway.conftest import GatewayProcess
+from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("forked_local_workers")]
 CALLERS = 4
 
 
@@ -96,10 +96,9 @@ class Load:
         for thread in threads:
             thread.start()
         try:
-            wait_for(lambda: self.count > CALLERS, seconds=30)
+            self.goes_on()
             yield self
-            before = self.count
-            wait_for(lambda: self.count > before + 2 * CALLERS, seconds=30)
+            self.goes_on()
         finally:
             over.set()
             for thread in threads:
@@ -108,6 +107,11 @@ class Load:
     @property
     def count(self) -> int:
         return sum(self.answers.values())
+
+    def goes_on(self) -> None:
+        """Return once each caller has been answered again."""
+        before = self.count
+        eventually(lambda: self.count > before + 2 * CALLERS)
 
     def _call(self, over: threading.Event) -> None:
         body = {"model": self.model, "prompt": "hello", "max_tokens": 20, "ignore_eos": True, "stream": True}
@@ -130,6 +134,7 @@ def load(pair: Deployment, tenant: Tenant, redis_url: str, tmp_path: Path) -> It
         gateway.stop()
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_moved_adapter_fails_no_request_and_leaves_the_first_copy(
     pair: Deployment, tiny: BaseModel, register: Register, load: Load
 ) -> None:
@@ -158,7 +163,7 @@ def test_a_moved_adapter_fails_no_request_and_leaves_the_first_copy(
         drive(pair, rule_is(name, "ready"), pause=wait)
         assert resident(pair, first, sha256) is None
         assert homes(tiny, name) == AdapterHomes((second,), ())
-        time.sleep(2)
+        load.goes_on()
         assert resident(pair, first, sha256) is None, "new requests go to the second alone"
         busy = resident(pair, second, sha256)
         assert busy is not None
@@ -179,6 +184,7 @@ def test_a_moved_adapter_fails_no_request_and_leaves_the_first_copy(
     assert homes(tiny, name) == AdapterHomes()
 
 
+@pytest.mark.costly("starts several workers")
 def test_an_evicted_adapter_comes_back_with_the_next_request_unless_it_is_kept_away(
     pair: Deployment, tiny: BaseModel, register: Register, load: Load
 ) -> None:
@@ -190,12 +196,12 @@ def test_an_evicted_adapter_comes_back_with_the_next_request_unless_it_is_kept_a
         return [copy for copy in copies if resident(pair, copy, sha256)]
 
     with load.running():
-        wait_for(lambda: len(where()) == 1, seconds=20)
+        eventually(lambda: len(where()) == 1)
         (home,) = where()
         adapter_evict(deployment=pair, engine_name=name, copies=[home], keep_away=True)
         drive(pair, rule_is(name, "ready"), pause=wait)
         assert homes(tiny, name) == AdapterHomes((), (home,))
-        time.sleep(2)
+        load.goes_on()
         assert where() == [copy for copy in copies if copy != home]
     adapter_evict(deployment=pair, engine_name=name)
     drive(pair, rule_is(name, "ready"), pause=wait)
@@ -203,10 +209,11 @@ def test_an_evicted_adapter_comes_back_with_the_next_request_unless_it_is_kept_a
     adapter_unpin(deployment=pair, engine_name=name)
     drive(pair, no_rule, pause=wait)
     with load.running():
-        wait_for(lambda: len(where()) == 1, seconds=20)
+        eventually(lambda: len(where()) == 1)
     assert set(load.answers) == {(200, True)}
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_pin_follows_its_count_over_copies_that_go_and_versions_that_go(
     pair: Deployment, tiny: BaseModel, register: Register, local_root: Path
 ) -> None:
@@ -239,6 +246,7 @@ def test_a_pin_follows_its_count_over_copies_that_go_and_versions_that_go(
     assert pair.steps.filter(action="evict_adapter").exists()
 
 
+@pytest.mark.costly("starts several workers")
 def test_what_a_copy_refuses_is_told(pair: Deployment, tiny: BaseModel, register: Register) -> None:
     version = register("plain", "bot")
     folder = Path(str(version.uri).removeprefix("file://"))

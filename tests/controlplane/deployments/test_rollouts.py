@@ -29,7 +29,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from tests.controlplane.deployments.conftest import drive, orphan, removed, serving
 from tests.controlplane.deployments.test_local import ENVIRONMENT, deploy, published, wait, workers
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("forked_local_workers")]
 Status = DeploymentRollout.Status
 NEW = {"options": {"max_rolling_batch_size": 8}}
 BROKEN = {"environment": {**ENVIRONMENT, "GRAFTWORK_WORKER_FLAG_NO_SUCH": "1"}}
@@ -65,6 +65,7 @@ def led(base: BaseModel, root: Path) -> list[bool]:
     return sorted(is_new(item) for item in workers(root) if f":{item.option('--port')}" in " ".join(urls))
 
 
+@pytest.mark.costly("starts several workers")
 def test_two_copies_one_by_one_and_at_no_moment_fewer_than_two(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny, min_copies=2), serving, pause=wait)
     rollout = start(deployment)
@@ -86,6 +87,7 @@ def test_two_copies_one_by_one_and_at_no_moment_fewer_than_two(tiny: BaseModel, 
     assert deployment.options == NEW["options"]
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_copy_that_cannot_start_takes_it_back_and_nothing_leaves_the_routes(
     tiny: BaseModel, local_root: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_copy_that_cannot_start_takes_it_back_and_nothing_leaves_the_routes(
     assert told(deployment) == ["start", "take_back", "rolled_back"] * 2
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_new_copy_that_dies_while_it_serves_takes_it_back(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny, min_copies=2), serving, pause=wait)
     rollout = start(deployment, policy={"wait_seconds": 600})
@@ -114,6 +117,7 @@ def test_a_new_copy_that_dies_while_it_serves_takes_it_back(tiny: BaseModel, loc
     assert led(tiny, local_root) == [False, False]
 
 
+@pytest.mark.costly("starts several workers")
 def test_usage_that_is_worse_takes_it_back_and_the_new_copies_leave_the_routes_first(
     tiny: BaseModel, local_root: Path
 ) -> None:
@@ -137,6 +141,7 @@ def test_one_that_takes_too_long_is_taken_back(tiny: BaseModel, local_root: Path
     assert "within 3600 s" in rollout.reason
 
 
+@pytest.mark.costly("starts several workers")
 def test_paused_it_stays_resumed_it_goes_on_and_a_dead_reconciler_does_not_matter(
     tiny: BaseModel, local_root: Path
 ) -> None:
@@ -162,6 +167,7 @@ def test_paused_it_stays_resumed_it_goes_on_and_a_dead_reconciler_does_not_matte
     assert people == ["start", "pause", "resume"]
 
 
+@pytest.mark.costly("starts several workers")
 def test_aborted_it_goes_back_and_ends_as_aborted(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny, min_copies=2), serving, pause=wait)
     rollout = start(deployment, policy={"wait_seconds": 600})
@@ -175,6 +181,7 @@ def test_aborted_it_goes_back_and_ends_as_aborted(tiny: BaseModel, local_root: P
     assert [is_new(item) for item in workers(local_root)] == [False, False]
 
 
+@pytest.mark.costly("starts several workers")
 def test_blue_green_switches_all_at_once_and_keeps_the_old_set_for_the_way_back(
     tiny: BaseModel, local_root: Path
 ) -> None:
@@ -203,6 +210,7 @@ def test_blue_green_switches_all_at_once_and_keeps_the_old_set_for_the_way_back(
     assert [is_new(item) for item in workers(local_root)] == [True, True]
 
 
+@pytest.mark.costly("starts several workers")
 def test_a_deployment_that_is_removed_takes_its_rollout_along(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     rollout = start(deployment, policy={"wait_seconds": 600})

@@ -42,14 +42,15 @@ from tests.controlplane.deployments.conftest import (
 from tests.controlplane.deployments.dying import killed_at_each_call
 from tests.gateway.conftest import GatewayProcess
 from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, SMALL, Stand, run_stand
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 INSTANCE = "ml.g5.12xlarge"
 
 
 @pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    with run_stand(tmp_path_factory.mktemp("stand")) as running:
+def stand(tmp_path_factory: pytest.TempPathFactory, forked_workers: dict[str, str]) -> Iterator[Stand]:
+    with run_stand(tmp_path_factory.mktemp("stand"), environment=forked_workers) as running:
         running.client("s3").create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
         )
@@ -103,7 +104,7 @@ NOTHING: dict[str, list[str]] = {"models": [], "configs": [], "endpoints": [], "
 
 
 def pause() -> None:
-    time.sleep(0.2)
+    time.sleep(0.2)  # A round costs 0.1 CPU seconds: the account should have changed by the next.
 
 
 def placed(deployment: Deployment) -> bool:
@@ -111,6 +112,7 @@ def placed(deployment: Deployment) -> bool:
     return serving(deployment) and all(row.status == Placement.Status.READY for row in rows)
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_killed_between_any_two_calls_exactly_the_wanted_resources_are_there_and_then_none(
     stand: Stand, tiny: BaseModel, register: Register
 ) -> None:
@@ -154,6 +156,7 @@ def _tags(stand: Stand, component: str) -> list[dict[str, str]]:
     return list(client.list_tags(ResourceArn=arn)["Tags"])
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_what_others_change_is_mended_and_told(stand: Stand, tiny: BaseModel, register: Register) -> None:
     version = register("plain")
     deployment = drive(deploy(stand, tiny), placed, pause=pause)
@@ -187,6 +190,7 @@ def test_what_others_change_is_mended_and_told(stand: Stand, tiny: BaseModel, re
     assert there(stand) == NOTHING
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
     stand: Stand, tiny: BaseModel, tenant: Tenant, register: Register, redis_url: str, tmp_path: Path
 ) -> None:
@@ -217,9 +221,8 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
         drive(deployment, lambda row: placed(row) and row.placements.count() == 3, pause=meanwhile)
         alias_move(adapter=newer.adapter, name="prod", number=2)
         route_publish_now()
-        deadline = time.monotonic() + 10
-        while (text := ask("two@prod")) == answers["two@prod"] and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: ask("two@prod") != answers["two@prod"])
+        text = ask("two@prod")
         assert text not in answers.values()
         unregister(second)
         drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=told)
@@ -232,6 +235,7 @@ def test_two_adapters_deployed_called_through_the_gateway_updated_and_removed(
     assert there(stand) == NOTHING
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_two_bases_share_an_endpoint_with_adapters_preloaded_and_none(
     stand: Stand, tiny: BaseModel, tiny_model: Path, register: Register
 ) -> None:
@@ -319,6 +323,7 @@ def test_a_checkpoint_is_stored_once_its_content_is_known(stand: Stand, tiny: Ba
     drive(deployment, removed, pause=pause)
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_an_update_that_is_rolled_back_is_told_and_not_repeated(stand: Stand, tiny: BaseModel) -> None:
     deployment = drive(deploy(stand, tiny), placed, pause=pause)
     of_base = stand.ask("gw-tiny", "gw-tiny")
@@ -340,6 +345,7 @@ def test_an_update_that_is_rolled_back_is_told_and_not_repeated(stand: Stand, ti
     assert there(stand) == NOTHING
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_demo_model_with_two_adapters_end_to_end(
     stand: Stand, tenant: Tenant, demo_model: Path, db: None, redis_url: str, tmp_path: Path
@@ -374,9 +380,7 @@ def test_the_demo_model_with_two_adapters_end_to_end(
         version_put(tenant, base, adapters / "shakespeare", "voice", 2)
         drive(deployment, lambda row: placed(row) and row.placements.count() == 3, pause=pause)
         route_publish_now()
-        deadline = time.monotonic() + 10
-        while ask("voice") == answers[1]:
-            assert time.monotonic() < deadline
+        eventually(lambda: ask("voice") != answers[1])
         assert ask("voice@v1") == answers[1]
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)

@@ -72,6 +72,7 @@ def model_of(stand: Stand) -> str:  # noqa: F811
     return str(stand.settled("gw-tiny")["Specification"]["ModelName"])
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_a_rolling_update_with_alarms_as_the_policy_says(stand: Stand, deployment: Deployment) -> None:  # noqa: F811
     old = model_of(stand)
     rollout = start(
@@ -101,6 +102,7 @@ def test_a_rolling_update_with_alarms_as_the_policy_says(stand: Stand, deploymen
     assert [item["AlarmName"] for item in alarms(stand)] == ["mine"]
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_what_takes_an_update_back(stand: Stand, deployment: Deployment) -> None:  # noqa: F811
     """A copy that does not start, an alarm, usage that is worse, an abort: SageMaker goes back."""
     old, before = model_of(stand), dict(deployment.options)
@@ -145,6 +147,7 @@ def test_what_takes_an_update_back(stand: Stand, deployment: Deployment) -> None
     assert deployment.steps.filter(action="set_alarm_state", cause__startswith="ALARM").count() == 2
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_what_cannot_be_is_refused_before_anything_is_done(stand: Stand, deployment: Deployment) -> None:  # noqa: F811
     with pytest.raises(InvalidInputError, match="at most half of the copies"):
         start(deployment, batch_copies=2)

@@ -36,6 +36,7 @@ def in_service(stand: Stand) -> None:  # noqa: F811
     )
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_an_endpoint_whose_update_is_taken_back_is_updated_again_when_asked_for(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,

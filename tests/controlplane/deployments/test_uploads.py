@@ -57,6 +57,7 @@ def test_uploads_that_were_not_ended_are_given_up(stand: Stand, tiny: BaseModel)
     assert there(stand)["files"] == []
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_whose_bucket_is_gone_is_told_and_can_be_removed(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,

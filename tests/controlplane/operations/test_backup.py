@@ -75,6 +75,7 @@ def backed_up(tmp_path: Path) -> str:
     return target
 
 
+@pytest.mark.costly("runs the backup scripts")
 def test_a_backup_is_restored_and_verified(filled: None, tmp_path: Path) -> None:
     if connection.vendor == "postgresql" and shutil.which("pg_dump") is None:
         pytest.skip("no pg_dump: apt-get install postgresql-client")
@@ -97,6 +98,7 @@ def test_a_backup_is_restored_and_verified(filled: None, tmp_path: Path) -> None
                 admin.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
 
 
+@pytest.mark.costly("runs the backup scripts")
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     result = verify(f"sqlite://{tmp_path / 'gone.db'}", tmp_path)
     assert (result.returncode, "there is no database" in result.stderr) == (1, True), result.stderr

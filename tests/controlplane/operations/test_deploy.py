@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 
@@ -23,11 +25,13 @@ def check(tmp_path: Path, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.costly("runs `manage.py check`")
 def test_production_settings_pass_djangos_checks(tmp_path: Path) -> None:
     result = check(tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.costly("runs `manage.py check`")
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     result = check(tmp_path, GRAFTWORK_DEBUG="1", GRAFTWORK_SECRET_KEY="short")
     assert result.returncode != 0

@@ -55,6 +55,7 @@ def test_a_variant_that_is_there_is_not_overwritten(staff: Client, tiny_base: Ba
     assert Variant.objects.get().source == there.source
 
 
+@pytest.mark.costly("starts an optimizer")
 @pytest.mark.parametrize(
     ("texts", "says"),
     [

@@ -30,6 +30,7 @@ from controlplane.optimization.selectors import event_list
 from controlplane.optimization.services import work_cancel
 from controlplane.optimization.workspace import FileLock, HeldError, host_lock, work_folder
 from tests.controlplane.optimization.conftest import Ask
+from tests.waiting import eventually
 
 STANDIN = """
 import json, os, signal, sys, time
@@ -93,6 +94,7 @@ def test_an_error_is_the_jobs_end_with_its_code_and_message(
     assert job.lease_owner == ""
 
 
+@pytest.mark.costly("starts optimizer processes")
 @pytest.mark.django_db
 def test_the_real_one_refuses_a_model_that_it_does_not_serve(tiny_base: BaseModel, ask: Ask) -> None:
     """The small base has no tokenizer and no real config: the real subprocess says so."""
@@ -102,6 +104,7 @@ def test_the_real_one_refuses_a_model_that_it_does_not_serve(tiny_base: BaseMode
     assert job.reason
 
 
+@pytest.mark.costly("starts optimizer processes")
 @pytest.mark.django_db
 def test_a_process_that_vanishes_is_started_again_three_times_at_most(
     tiny_base: BaseModel, ask: Ask, act: Act
@@ -291,13 +294,11 @@ def in_a_thread(job: OptimizationJob) -> threading.Thread:
 
 
 def wait_for(job: OptimizationJob, holds: Callable[[OptimizationJob], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
+    def is_reached() -> bool:
         job.refresh_from_db()
-        if holds(job):
-            return
-        assert time.monotonic() < deadline, (job.status, job.reason, job.log_tail)
-        time.sleep(0.05)
+        return bool(holds(job))
+
+    eventually(is_reached, seconds=seconds, message=lambda: f"{job.status} {job.reason} {job.log_tail}")
 
 
 def children() -> list[psutil.Process]:
@@ -333,6 +334,7 @@ def test_cancel_asks_the_process_and_kills_one_that_does_not_hear(
     assert acts == (["ready"] if deaf else ["ready", "asked"])
 
 
+@pytest.mark.costly("starts optimizer processes")
 def test_while_a_dead_workers_process_lives_nobody_works_beside_it(
     transactional_db: None, tiny_base: BaseModel, ask: Ask, act: Act
 ) -> None:
@@ -355,6 +357,7 @@ def test_while_a_dead_workers_process_lives_nobody_works_beside_it(
     )
 
 
+@pytest.mark.costly("starts optimizer processes")
 def test_a_killed_celery_process_is_followed_by_another_that_goes_on(
     transactional_db: None, demo_base: BaseModel, ask: Ask, start: Any, tmp_path: Path, optimization_dir: Path
 ) -> None:

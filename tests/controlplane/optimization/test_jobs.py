@@ -24,6 +24,7 @@ def finished(job: OptimizationJob) -> OptimizationJob:
     return job
 
 
+@pytest.mark.costly("starts an optimizer")
 def test_a_job_becomes_a_variant_with_its_lineage(demo_base: BaseModel, ask: Ask, tmp_path: Path) -> None:
     job = finished(ask(demo_base, variant="copy"))
     assert (job.status, job.reason, job.percent, job.attempts) == ("done", "variant copy of demo", 100.0, 1)
@@ -48,6 +49,7 @@ def test_a_job_becomes_a_variant_with_its_lineage(demo_base: BaseModel, ask: Ask
     assert "phase 4/4: verification" in job.log_tail
 
 
+@pytest.mark.costly("starts an optimizer")
 def test_an_int8_variant_is_smaller_and_says_what_it_is(demo_base: BaseModel, ask: Ask) -> None:
     job = finished(ask(demo_base, {"quantization": "int8"}, variant="int8"))
     assert job.status == "done", (job.reason, job.log_tail)
