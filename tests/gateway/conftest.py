@@ -159,7 +159,7 @@ class GatewayProcess:
         """Starts a gateway that must end by itself with an error."""
         self._spawn()
         assert self.process is not None
-        assert self.process.wait(20) != 0
+        assert self.process.wait(60) != 0
 
     def stop(self) -> None:
         if self.process is not None:
@@ -194,7 +194,7 @@ class GatewayProcess:
 def trusted_authorities_are_read_once() -> Iterator[None]:
     """Each httpx client reads 150 authorities anew, 27 ms of CPU for every request of a test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(httpx_transports, "create_ssl_context", cache(httpx_transports.create_ssl_context))
+        patch.setattr(httpx_transports, "create_ssl_context", cache(httpx.create_ssl_context))
         yield
 
 

@@ -35,9 +35,9 @@ class GatewayPool:
     def __call__(self, environ: Mapping[str, str]) -> GatewayProcess:
         """Return the running gateway of `environ`, the settings that differ from the default."""
         key = frozenset(environ.items())
-        database, gateway = self._running.pop(key, None) or self._start(dict(environ))
-        self._running[key] = database, gateway
-        return gateway
+        running = self._running.pop(key) if key in self._running else self._start(dict(environ))
+        self._running[key] = running
+        return running[1]
 
     def close(self) -> None:
         for _, gateway in self._running.values():

@@ -19,8 +19,11 @@ SECONDS = 3.0
 REQUESTS = {"kind": "requests", "amount": 1, "seconds": SECONDS}
 
 
-def taken_for_dead(valkey: Valkey, running: Gate) -> None:
+async def take_for_dead(valkey: Valkey, running: Gate) -> None:
     """Date the last word of a process back, so that the script takes it for dead at the next call."""
+    running.drawing.cancel()
+    # A call under way would be another word of it.
+    await asyncio.wait({running.drawing})
     with redis.Redis.from_url(valkey.url) as client:
         assert client.zadd(GATEWAYS, {running.broker._name: 1}, xx=True, ch=True) == 1
     running.broker.dead_at = clock.now()
@@ -41,8 +44,7 @@ def test_whoever_was_taken_for_dead_has_no_places_left(valkey: Valkey) -> None:
                 ticket.settle()
             assert a.plan.places[0].held > 0
             # As after SIGSTOP: nothing is told to Redis meanwhile.
-            a.drawing.cancel()
-            taken_for_dead(valkey, a)
+            await take_for_dead(valkey, a)
             others = await many(b, 10)
             assert len(others) == 10
             assert not a.plan.has(1, 0, clock.now())
@@ -59,8 +61,7 @@ def test_a_place_given_back_after_a_sleep_is_not_given_on(valkey: Valkey) -> Non
             held = await many(a, 10)
             waiting = asyncio.create_task(a.admit())
             await asyncio.sleep(0.1)
-            a.drawing.cancel()
-            taken_for_dead(valkey, a)
+            await take_for_dead(valkey, a)
             assert len(await many(b, 10)) == 10
             held[0].settle()
             await asyncio.sleep(0.1)

@@ -253,6 +253,8 @@ def test_a_url_that_cannot_be_asked(url: str) -> None:
 
 
 def test_many_who_ask_at_once_share_a_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 60)
+
     async def work() -> int:
         loop, look_ups = asyncio.get_running_loop(), 0
         real = loop.getaddrinfo

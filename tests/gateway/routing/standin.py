@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from benchmarks.canned_upstream import create_app
 from tests.conftest import free_port
@@ -92,7 +92,7 @@ class StandIn:
         self._num_calls = self._num_polls = 0
 
     @property
-    def _misbehave(self) -> Callable[[web.Request, Handler], Coroutine[Any, Any, web.StreamResponse]]:
+    def _misbehave(self) -> Middleware:
         @web.middleware
         async def misbehave(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.path.startswith("/v1/"):
