@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -147,19 +148,60 @@ def demo_model() -> Path:
     return DEMO_MODEL
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium from the PATH, or the one in GRAFTWORK_TEST_CHROMIUM; the test is skipped without one.
+class BrowserHolder:
+    """Chromium for consecutive tests, started by the first that needs it.
 
-    For one module only: while it is open Playwright's event loop runs in this thread, where another
-    test's `asyncio.run` would fail, and Django takes the thread for asynchronous code.
+    It closes before any other test: Playwright's event loop runs in this thread, where another test's
+    `asyncio.run` would fail, and Django takes the thread for asynchronous code.
     """
-    program = os.environ.get("GRAFTWORK_TEST_CHROMIUM") or shutil.which("chromium")
-    if not program or not Path(program).exists():
-        pytest.skip("no Chromium: apt-get install chromium, or set GRAFTWORK_TEST_CHROMIUM to its path")
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
-        yield running
-        running.close()
-    os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._browser: Browser | None = None
+
+    def browser(self) -> Browser:
+        """The running browser; the test is skipped, on CI failed, where there is none."""
+        if self._browser is None:
+            program = os.environ.get("GRAFTWORK_TEST_CHROMIUM") or shutil.which("chromium")
+            if not program or not Path(program).exists():
+                absent: Callable[[str], Any] = pytest.fail if os.environ.get("CI") else pytest.skip
+                absent("no Chromium: apt-get install chromium, or set GRAFTWORK_TEST_CHROMIUM to its path")
+            os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+            self._open.callback(os.environ.pop, "DJANGO_ALLOW_ASYNC_UNSAFE", None)
+            playwright = self._open.enter_context(sync_playwright())
+            self._browser = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
+            self._open.callback(self._browser.close)
+        return self._browser
+
+    def close(self) -> None:
+        self._browser = None
+        self._open.close()
+
+
+CHROMIUM = BrowserHolder()
+
+
+@pytest.fixture
+def browser() -> Browser:
+    """Chromium from the PATH, or the one in GRAFTWORK_TEST_CHROMIUM."""
+    return CHROMIUM.browser()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Closes the browser after the last of consecutive tests with one."""
+    if nextitem is None or "browser" not in getattr(nextitem, "fixturenames", ()):
+        CHROMIUM.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts tests with a browser last, and on one worker of pytest-xdist, so that they share it."""
+
+    def with_browser(item: pytest.Item) -> bool:
+        folder = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT) else ""
+        return folder == "ui" or (folder != "walk" and item.get_closest_marker("browser") is not None)
+
+    for item in filter(with_browser, items):
+        item.add_marker(pytest.mark.xdist_group("browser"))
+    items.sort(key=with_browser)

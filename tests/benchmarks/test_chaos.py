@@ -15,6 +15,8 @@ from benchmarks.chaos.reconcile import Row, reconcile
 from benchmarks.chaos.run import run
 from benchmarks.chaos.worker import Relay
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(480)
 def test_every_stream_that_was_seen_is_billed_once(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from benchmarks.figure import Figure
 from tests.worker_engine.conftest import tiny_model as tiny_model
 from worker_engine.startup import PHASES
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_start_is_told_by_phases(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[Path] = []

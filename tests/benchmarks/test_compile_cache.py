@@ -13,10 +13,13 @@ from benchmarks.optimization import compile_cache as part
 from kernels.native.build import chosen
 from tests.worker_engine.conftest import tiny_model as tiny_model
 
-pytestmark = pytest.mark.skipif(
-    chosen() is None or not (shutil.which("g++") or shutil.which("clang++")),
-    reason="nothing is compiled on this machine",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        chosen() is None or not (shutil.which("g++") or shutil.which("clang++")),
+        reason="nothing is compiled on this machine",
+    ),
+]
 
 
 def test_the_second_start_compiles_nothing(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import ApiKey, Tenant
 from tests.controlplane.conftest import graftwork as graftwork
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 
 def test_bulk_rows_are_routed_like_any(graftwork: Path, settings: Settings) -> None:

@@ -12,6 +12,8 @@ from benchmarks.chaos.database import fresh_database
 from benchmarks.deployments import figures
 from benchmarks.deployments.run import life
 
+pytestmark = pytest.mark.slow
+
 POSTGRES = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
 ADAPTERS = 12
 LIMITS = {

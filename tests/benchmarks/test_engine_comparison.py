@@ -8,7 +8,6 @@ import socketserver
 import statistics
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,9 @@ from benchmarks.engine.streams import Round, Stream, exchange, percentile
 from benchmarks.engine.vllm_cpu import VllmCpu
 from benchmarks.engine.workload import MAX_OUTPUT, MAX_PROMPT, SCENARIOS, Request, Scenario, Workload
 from demo.model import model_folder
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 EVENT = 'data: {"choices": [{"text": "%s"}]}\n\n'
 USAGE = 'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}\n\n'
@@ -152,11 +154,10 @@ def test_a_round_counts_tokens_and_gaps() -> None:
 
 def _stops(state: Path) -> bool:
     """Soon: a signal takes its time. True where the system has no /proc."""
-    for _ in range(100):
-        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "T":
-            return True
-        time.sleep(0.05)
-    return False
+    return eventually(
+        lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "T",
+        message="the process is stopped",
+    )
 
 
 def test_a_server_rests_between_questions_and_must_count_as_asked(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 from benchmarks.gateway import closed_loop, many_streams, memory, open_loop
 from benchmarks.gateway.targets import direct, gateway, passthrough
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closed_loop, "ROUNDS", 1)

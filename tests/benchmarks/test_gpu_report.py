@@ -39,6 +39,8 @@ from tests.benchmarks import broken_part
 from tests.kernels.made_up_op import MadeUp, Turns
 from worker_engine.model_config import ModelConfig
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Bench(torch.device("cpu"), True, Ceilings(1e10, 1e11), Path())
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.metering_lag import _lags
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_lag_is_of_the_first_request_that_is_missing() -> None:

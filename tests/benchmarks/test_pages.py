@@ -13,6 +13,8 @@ from controlplane.tenants.models import ApiKey, Tenant
 from tests.controlplane.conftest import graftwork as graftwork
 from tests.ui.pages import STAFF_PAGES, TENANT_PAGES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.django_db(transaction=True)
 def test_every_page_is_opened(graftwork: Path, settings: Settings) -> None:

@@ -23,6 +23,8 @@ from tests.clients.outside.told import ACME, CITY, SLOW, TINY, WRONG
 from tests.clients.relay import Relay, relayed
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = Path(os.environ.get("GRAFTWORK_TEST_CLIENTS", ROOT / "var" / "clients"))
 SKIP = f"no outside clients in {CLIENTS}: run `make clients`"
 
@@ -31,8 +33,8 @@ SKIP = f"no outside clients in {CLIENTS}: run `make clients`"
 def relay(platform: Platform) -> Iterator[Relay]:
     with relayed(platform.gateway.port) as relay:
         yield relay
-        # The next client finds the limit of the key that may send one request in so long whole again.
         for last in relay.times(SLOW)[-1:]:
+            # The next client finds the limit of the key that may send one request in so long whole again.
             time.sleep(max(0.0, last + SLOW_SECONDS - time.monotonic()))
 
 

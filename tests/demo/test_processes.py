@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,11 @@ import pytest
 
 from demo.errors import ProcessDiedError
 from demo.processes import Processes
+from tests.waiting import eventually
 
-# A process with a child in a session of its own, which ignores SIGTERM: the worst to get rid of.
+# Processes below sleep until a test ends them.
+FOREVER = "import time; time.sleep(600)"
+# This one has a child in a session of its own, which ignores SIGTERM: the worst to get rid of.
 STUBBORN = """
 import signal, subprocess, sys, time
 inner = '''
@@ -58,21 +60,21 @@ def test_a_process_gets_the_environment_and_a_log(processes: Processes) -> None:
 
 
 def test_a_dead_process_is_named_with_its_last_words(processes: Processes) -> None:
-    processes.start("brave", [sys.executable, "-c", "import time; time.sleep(600)"])
+    processes.start("brave", [sys.executable, "-c", FOREVER])
     processes.start("frail", [sys.executable, "-c", "import sys; print('no bread'); sys.exit(3)"])
     with pytest.raises(ProcessDiedError, match=r"frail ended with status 3; (?s:.*)no bread"):
         processes.wait_ready({"brave": lambda: False}, timeout=30, on_ready=lambda _: None)
 
 
 def test_a_process_that_was_killed_is_named_with_the_signal(processes: Processes) -> None:
-    processes.start("brave", [sys.executable, "-c", "import time; time.sleep(600)"])
+    processes.start("brave", [sys.executable, "-c", FOREVER])
     os.kill(processes.pid("brave"), signal.SIGKILL)
     with pytest.raises(ProcessDiedError, match="brave ended by SIGKILL"):
         processes.wait_ready({"brave": lambda: False}, timeout=30, on_ready=lambda _: None)
 
 
 def test_a_process_that_never_gets_ready_is_named(processes: Processes) -> None:
-    processes.start("slow", [sys.executable, "-c", "import time; time.sleep(600)"])
+    processes.start("slow", [sys.executable, "-c", FOREVER])
     with pytest.raises(ProcessDiedError, match="slow is not ready after 0 s"):
         processes.wait_ready({"slow": lambda: False}, timeout=0.2, on_ready=lambda _: None)
 
@@ -96,10 +98,7 @@ def test_nothing_outlives_a_killed_supervisor(tmp_path: Path, number: signal.Sig
     assert all(_runs(pid) for pid in pids)
     supervisor.send_signal(number)
     supervisor.wait(10)
-    deadline = time.monotonic() + 30
-    while alive := [pid for pid in pids if _runs(pid)]:
-        assert time.monotonic() < deadline, f"{alive} outlive the supervisor"
-        time.sleep(0.1)
+    eventually(lambda: not any(_runs(pid) for pid in pids), message="nothing outlives the supervisor")
 
 
 def _runs(pid: int) -> bool:
@@ -111,8 +110,5 @@ def _runs(pid: int) -> bool:
 
 def _first_number(log: Path, word: str) -> int:
     """The number on the log's first line, once `word` stands in it too."""
-    for _ in range(300):
-        if log.exists() and word in (text := log.read_text()):
-            return int(next(line for line in text.splitlines() if line.isdigit()))
-        time.sleep(0.1)
-    raise AssertionError(f"{log} never said {word}")
+    eventually(lambda: log.exists() and word in log.read_text(), message=f"{log} says {word}")
+    return int(next(line for line in log.read_text().splitlines() if line.isdigit()))

@@ -10,7 +10,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from demo.credentials import TENANTS, Credentials
 from demo.errors import AlreadyRunningError, DemoError, DiskFullError, PortTakenError
 from demo.supervisor import Description, running
 from tests.conftest import ROOT, free_port
+from tests.waiting import eventually
 
 READY_S = 180
 
@@ -70,12 +70,13 @@ def rest_of(started: Started) -> str:
     return text
 
 
-def wait_gone(family: list[psutil.Process], seconds: float) -> None:
-    """Fails unless every process ends within `seconds`."""
-    deadline = time.monotonic() + seconds
-    while alive := [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]:
-        assert time.monotonic() < deadline, f"left over: {[each.cmdline() for each in alive]}"
-        time.sleep(0.1)
+def wait_gone(family: list[psutil.Process]) -> None:
+    """Fails unless every process ends."""
+
+    def alive() -> list[psutil.Process]:
+        return [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+    eventually(lambda: not alive(), message=lambda: f"left over: {[each.cmdline() for each in alive()]}")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,7 @@ def _taken(port: int) -> bool:
         return port > 65000 or probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.walk
 @pytest.mark.model
 @pytest.mark.timeout(READY_S)
@@ -120,7 +122,7 @@ def test_first_start_serves_and_sigterm_leaves_nothing(var: Path, base: int, dem
         demo.process.send_signal(signal.SIGTERM)
         assert "stopped by SIGTERM" in rest_of(demo)
         assert demo.process.returncode == 0
-        wait_gone(family, 1)
+        wait_gone(family)
         assert not path.exists()
     finally:
         demo.process.kill()
@@ -129,6 +131,7 @@ def test_first_start_serves_and_sigterm_leaves_nothing(var: Path, base: int, dem
 _TENANT_KEYS = {"name", "login", "password", "api_key", "base_model", "adapters"}
 
 
+@pytest.mark.slow
 @pytest.mark.walk
 @pytest.mark.model
 @pytest.mark.timeout(READY_S)
@@ -150,12 +153,13 @@ def test_later_starts_keep_keys_and_sigkill_leaves_nothing(var: Path, base: int,
         ):
             pass
         demo.process.kill()
-        wait_gone(family, 20)
+        wait_gone(family)
     finally:
         demo.process.kill()
         demo.process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.walk
 @pytest.mark.model
 @pytest.mark.timeout(READY_S)
@@ -170,7 +174,7 @@ def test_a_dead_child_ends_all_with_its_name_and_log(var: Path, base: int, demo_
         assert "graftwork demo: gateway ended by SIGKILL; last lines of " in text
         assert "gateway.log" in text
         assert demo.process.returncode == 1
-        wait_gone(family, 1)
+        wait_gone(family)
     finally:
         demo.process.kill()
 

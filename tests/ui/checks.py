@@ -91,14 +91,18 @@ STILL: Final = """addEventListener("DOMContentLoaded", () => {
 """For a browser's every page: colours are measured, which on their way from one to the other are neither."""
 
 
-def axe(page: Page, *rules: str) -> list[str]:
-    """axe-core's violations, as `rule: help: target`; of `rules` alone where some are named."""
+def axe(page: Page, *rules: str, within: str = "") -> list[str]:
+    """axe-core's violations, as `rule: help: target`; of `rules` alone where some are named.
+
+    `within` is the id of the only element to look at, else the whole document.
+    """
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE)
     only = {"type": "rule", "values": list(rules)} if rules else {"type": "tag", "values": TAGS}
     found: list[dict[str, Any]] = page.evaluate(
-        "async (only) => (await axe.run(document, {runOnly: only, resultTypes: ['violations']})).violations",
-        only,
+        "async ([only, id]) => (await axe.run(document.getElementById(id) ?? document,"
+        " {runOnly: only, resultTypes: ['violations']})).violations",
+        [only, within],
     )
     return [
         f"axe {violation['id']}: {violation['help']}: {' | '.join(told[:4])}"
@@ -166,7 +170,7 @@ def dialogs(page: Page) -> list[str]:
                 break
             page.keyboard.press("Tab")
         if at == 0:
-            told += [f"dialog {name}, {fault}" for fault in axe(page)]
+            told += [f"dialog {name}, {fault}" for fault in axe(page, within=name)]
         page.keyboard.press("Escape")
         if page.evaluate(_IN_DIALOG, name) != "closed":
             told.append(f"dialog {name} stays open at Escape")

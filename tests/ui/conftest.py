@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,11 +14,11 @@ from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import Client, TransactionTestCase, override_settings
 from django.test.testcases import LiveServerThread
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane.celery import app as celery
-from tests.conftest import CHROMIUM_FLAGS, empty_tables
+from tests.conftest import CHROMIUM, empty_tables
 from tests.controlplane.world import World
 from tests.ui.filled import world_fill
 from tests.ui.pleasant import world_furnish
@@ -91,20 +90,9 @@ def server(world: World) -> Iterator[str]:
 
 @pytest.fixture(scope="package")
 def browser(server: str) -> Iterator[Browser]:
-    """Chromium from the PATH, or the one in GRAFTWORK_TEST_CHROMIUM; without one skipped, on CI failed.
-
-    The event loop of Playwright runs in this thread until the last of these tests.
-    """
-    program = os.environ.get("GRAFTWORK_TEST_CHROMIUM") or shutil.which("chromium")
-    if not program or not Path(program).exists():
-        absent: Callable[[str], Any] = pytest.fail if os.environ.get("CI") else pytest.skip
-        absent("no Chromium: apt-get install chromium, or set GRAFTWORK_TEST_CHROMIUM to its path")
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
-        yield running
-        running.close()
-    os.environ.pop("DJANGO_ALLOW_ASYNC_UNSAFE", None)
+    """Chromium until the last of these tests: pages stay open between them."""
+    yield CHROMIUM.browser()
+    CHROMIUM.close()
 
 
 Visit = Callable[..., Page]

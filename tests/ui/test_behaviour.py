@@ -48,37 +48,46 @@ def newcomer(world: World) -> Iterator[Client]:
     client.logout()
 
 
-def test_two_tenants_never_see_each_other(visit: Visit, world: World, owner: Client) -> None:
-    theirs = {
-        "acme": ("@acme.test", "/t/acme/"),
-        "globex": ("@globex.test", "/t/globex/", "pirate", "adapter-1", world.values["public_id"]),
-    }
-    first = visit(owner, f"/t/{OWN}/")
-    second = visit(world.people[OTHER, Role.OWNER], f"/t/{OTHER}/")
-    for name in LISTS:
-        for page, own, other in ((first, OWN, OTHER), (second, OTHER, OWN)):
-            page.goto(pages.tenant_path(world, name, own))
-            shown = page.content()
-            assert f"/t/{own}/" in shown, name
-            assert [sign for sign in theirs[other] if sign in shown] == [], name
-    answer = second.goto(pages.tenant_path(world, "adapter"))
+THEIRS = {OTHER: ("@acme.test", "/t/acme/"), OWN: ("@globex.test", "/t/globex/", "pirate", "adapter-1")}
+"""Signs of each tenant that no page of the other may have."""
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_two_tenants_never_see_each_other(visit: Visit, world: World, owner: Client, name: str) -> None:
+    for client, own, other in (
+        (owner, OWN, OTHER),
+        (world.people[OTHER, Role.OWNER], OTHER, OWN),
+    ):
+        shown = visit(client, pages.tenant_path(world, name, own)).content()
+        assert f"/t/{own}/" in shown
+        signs = THEIRS[other] + ((world.values["public_id"],) if other == OWN else ())
+        assert [sign for sign in signs if sign in shown] == []
+
+
+def test_another_tenants_adapter_is_not_found(visit: Visit, world: World) -> None:
+    page = visit(world.people[OTHER, Role.OWNER], f"/t/{OTHER}/")
+    answer = page.goto(pages.tenant_path(world, "adapter"))
     assert answer is not None
     assert answer.status == 404
-    assert [sign for sign in theirs["globex"] if sign in second.locator("main").inner_text()] == []
+    signs = (*THEIRS[OWN], world.values["public_id"])
+    assert [sign for sign in signs if sign in page.locator("main").inner_text()] == []
 
 
-def test_hostile_names_are_shown_as_what_they_are(visit: Visit, world: World, owner: Client) -> None:
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_shown_as_what_they_are(
+    visit: Visit, world: World, owner: Client, name: str
+) -> None:
     """That no script of theirs runs `visit` sees; that they break no page, `test_pages`."""
-    page = visit(owner, f"/t/{OWN}/")
-    for name in HOSTILE:
-        page.goto(pages.tenant_path(world, name))
-        assert SCRIPT[:30] in page.locator("body").inner_text(), name
-    page = visit(world.staff, "/staff/tenants/")
-    for name in HOSTILE_TO_STAFF:
-        page.goto(pages.staff_path(world, name))
-        text = page.locator("body").inner_text()
-        values = page.eval_on_selector_all("input, textarea", "(all) => all.map((one) => one.value).join()")
-        assert SCRIPT[:30] in text + values, name
+    page = visit(owner, pages.tenant_path(world, name))
+    assert SCRIPT[:30] in page.locator("body").inner_text()
+
+
+@pytest.mark.parametrize("name", HOSTILE_TO_STAFF)
+def test_staff_see_hostile_names_as_what_they_are(visit: Visit, world: World, name: str) -> None:
+    page = visit(world.staff, pages.staff_path(world, name))
+    text = page.locator("body").inner_text()
+    values = page.eval_on_selector_all("input, textarea", "(all) => all.map((one) => one.value).join()")
+    assert SCRIPT[:30] in text + values
 
 
 def test_going_back_shows_what_was_there(visit: Visit, owner: Client) -> None:

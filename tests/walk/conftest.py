@@ -19,7 +19,17 @@ TARGET = os.environ.get("GRAFTWORK_TEST_WALK_TARGET")
 POSTGRES = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
 
 
-@pytest.fixture(scope="session", params=["running"] if TARGET else ["sqlite", "postgresql"])
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker of pytest-xdist runs all walks, so that the product starts once."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group("walk"))
+
+
+@pytest.fixture(
+    scope="session",
+    params=["running"] if TARGET else ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)],
+)
 def product(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, demo_model: Path
 ) -> Iterator[Product]:

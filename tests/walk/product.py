@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,10 +20,9 @@ from openai import OpenAI
 
 from demo.credentials import OPERATOR
 from tests.conftest import ROOT, free_port, stop
+from tests.waiting import eventually
 
 _START_S: Final = 240.0
-USAGE_VISIBLE_S: Final = 10.0
-"""Longest wait from a request's end until the report shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +97,11 @@ class Product:
 
     def tokens_after(self, tenant: TenantAccess, before: Tokens, requests: int) -> Tokens:
         """What the report gained since `before`, once it shows `requests` more."""
-        deadline = time.monotonic() + USAGE_VISIBLE_S
-        while True:
-            gained = self.tokens(tenant) - before
-            if gained.requests >= requests or time.monotonic() > deadline:
-                return gained
-            time.sleep(0.1)
+        eventually(
+            lambda: (self.tokens(tenant) - before).requests >= requests,
+            message=f"the report of {tenant.name} shows {requests} more requests",
+        )
+        return self.tokens(tenant) - before
 
     def worker_metric(self, name: str) -> float:
         headers = {"Authorization": f"Bearer {self.fleet_token}"}
@@ -144,11 +141,12 @@ def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
             command, cwd=ROOT, env={**os.environ, **environment}, stdout=log, stderr=log
         )
     try:
-        deadline = time.monotonic() + _START_S
-        while "==> ready" not in (output := (var / "supervisor.log").read_text()):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the product did not start:\n{output}")
-            time.sleep(0.1)
+        output = (var / "supervisor.log").read_text
+        eventually(
+            lambda: "==> ready" in output() or process.poll() is not None, seconds=_START_S, message=output
+        )
+        if process.poll() is not None:
+            raise RuntimeError(f"the product did not start:\n{output()}")
         credentials = json.loads((var / "demo" / "credentials.json").read_text())
         yield Product.from_description(
             var / "demo.json",

@@ -6,12 +6,11 @@ import time
 
 import pytest
 
+from tests.waiting import eventually
 from tests.walk.product import Product
 from tests.walk.test_walk import QUESTION
 
 pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
-
-STOPPED_WITHIN_S = 0.2
 
 
 @pytest.mark.parametrize("chunks_read", [1, 12])
@@ -37,10 +36,12 @@ def test_hangup_stops_generation_and_bills_what_was_received(product: Product, c
                 break
         assert product.worker_metric("graftwork_worker_requests_running") == 1
         stream.close()
-    time.sleep(STOPPED_WITHIN_S)
-    assert product.worker_metric("graftwork_worker_requests_running") == 0, "the generation goes on"
+    eventually(
+        lambda: product.worker_metric("graftwork_worker_requests_running") == 0,
+        message="the generation ends with the connection",
+    )
     generated = product.worker_metric("graftwork_worker_generated_tokens_total") - generated_before
-    time.sleep(0.5)
+    time.sleep(0.5)  # Long enough for a generation that goes on to add tokens: a step takes about 25 ms.
     later = product.worker_metric("graftwork_worker_generated_tokens_total") - generated_before
     assert later == generated, "tokens were generated after the hang-up"
     billed = product.tokens_after(tenant, before, 1)

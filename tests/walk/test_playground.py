@@ -12,7 +12,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.walk.conftest import TARGET
 from tests.walk.product import Product, TenantAccess
 
-pytestmark = [pytest.mark.walk, pytest.mark.browser, pytest.mark.model, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.walk,
+    pytest.mark.browser,
+    pytest.mark.model,
+    pytest.mark.timeout(900),
+]
 
 ANSWER_MS = 180_000
 UNKNOWN = "no-such-adapter"

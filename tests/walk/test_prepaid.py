@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,9 +19,10 @@ import pytest
 from openai import OpenAI
 
 from demo.credentials import OPERATOR
+from tests.waiting import eventually
 from tests.walk.product import Product, logged_in
 
-pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
 
 INPUT, CACHED_INPUT, OUTPUT = 100, 25, 400
 """Nano-units a token, as the demo seeds them."""
@@ -71,7 +72,7 @@ class Caller:
         while self.stopped():
             if time.monotonic() > deadline:
                 return True
-            time.sleep(1)
+            time.sleep(1)  # Each attempt that is served spends money: one a second is often enough.
         return False
 
 
@@ -112,13 +113,6 @@ def done(answer: httpx.Response) -> Any:
     return answer.json()
 
 
-def wait(until: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
-
-
 def test_money_ends_is_topped_up_and_billed_to_the_nano_unit(product: Product) -> None:
     if not product.operator_password or not product.hooks_port:
         pytest.skip("needs the operator's login, and a port that webhooks may call")
@@ -141,10 +135,10 @@ def test_money_ends_is_topped_up_and_billed_to_the_nano_unit(product: Product) -
             key = done(member.post("/api/v1/keys", json={"name": "app", "scopes": ["inference"]}))["key"]
             with OpenAI(base_url=product.gateway, api_key=key, max_retries=0) as client:
                 caller = Caller(client, model)
-                wait(lambda: _known(caller), 20, "the gateway does not know the key")
+                eventually(lambda: _known(caller), message="the gateway knows the key")
                 _until_it_ends(caller, hooks)
                 done(staff.post(f"{api}/payments", json={"amount_nano": DEPOSIT}))
-                wait(lambda: not caller.stopped(), 20, "a top-up lets calls go on within seconds")
+                eventually(lambda: not caller.stopped(), message="a top-up lets calls go on")
                 assert caller.spent > DEPOSIT - WORST_CALL
             _billed(staff, member, tenant, caller)
 
@@ -161,7 +155,7 @@ def _until_it_ends(caller: Caller, hooks: Hooks) -> None:
     """Warned before, then stopped with less left than a call may cost."""
     while caller.spent < DEPOSIT * 0.81:
         assert not caller.ended(), caller
-    wait(lambda: 80 in hooks.percents(), 120, f"nobody is warned: {hooks.events}")
+    eventually(lambda: 80 in hooks.percents(), seconds=120, message=lambda: f"a warning: {hooks.events}")
     while not caller.ended():
         assert caller.spent <= DEPOSIT, caller
     assert DEPOSIT - WORST_CALL < caller.spent <= DEPOSIT, caller
@@ -175,7 +169,7 @@ def _billed(staff: httpx.Client, member: httpx.Client, tenant: str, caller: Call
         total: dict[str, Any] = done(member.get("/api/v1/usage", params=days))["total"]
         return total
 
-    wait(lambda: reported()["requests"] == caller.calls, 20, f"not all is in the report: {reported()}")
+    eventually(lambda: reported()["requests"] == caller.calls, message=lambda: f"all usage: {reported()}")
     invoice = done(staff.post(f"/api/v1/tenants/{tenant}/invoices", json={"month": days["start"]}))
     lines = done(member.get(f"/api/v1/invoices/{invoice['id']}/lines"))["results"]
     balance = done(member.get("/api/v1/billing"))

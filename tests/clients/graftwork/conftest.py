@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import redis
 from tests.conftest import ROOT, free_port, stop
 from tests.controlplane.conftest import adapter_files, write_checkpoint
 from tests.gateway.conftest import FLEET_TOKEN, GatewayProcess
+from tests.waiting import eventually
 
 SEED = """
 import django; django.setup()
@@ -123,7 +122,11 @@ def product(redis_server: str, upstream: str, tmp_path_factory: pytest.TempPathF
         ]
     try:
         gateway.start()
-        _wait(lambda: httpx.get(f"http://127.0.0.1:{port}/api/v1/me").status_code == 401)
+        eventually(
+            lambda: httpx.get(f"http://127.0.0.1:{port}/api/v1/me").status_code == 401,
+            suppress=(httpx.TransportError,),
+            message="the control plane answers",
+        )
         url = f"http://127.0.0.1:{port}"
         yield Product(url, f"http://127.0.0.1:{gateway_port}/v1", key, inference_key, folder)
     finally:
@@ -147,13 +150,3 @@ def adapter_folder(tmp_path: Path) -> Path:
     for name, data in adapter_files().items():
         (folder / name).write_bytes(data)
     return folder
-
-
-def _wait(what: Callable[[], bool], *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(httpx.TransportError):
-            if what():
-                return
-        assert time.monotonic() < deadline, "the control plane does not answer"
-        time.sleep(0.1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.clients.graftwork.conftest import Product
 
 # What pytest finds through the gateway's tests.
 from tests.gateway.conftest import upstream as upstream
+from tests.waiting import eventually
 
 
 def test_login_keeps_the_key_for_its_owner_alone(product: Product, tmp_path: Path) -> None:
@@ -132,12 +132,11 @@ def _chats(cli: Product) -> None:
 
 
 def _usage(cli: Product) -> None:
-    rows: list[Any] = []
-    for _ in range(200):
-        rows = cli.ok("usage", "--by", "adapter", "--json").json["rows"]
-        if sum(row["requests"] for row in rows) == 5:
-            break
-        time.sleep(0.2)
+    def rows_of_all() -> list[Any]:
+        rows: list[Any] = cli.ok("usage", "--by", "adapter", "--json").json["rows"]
+        return rows if sum(row["requests"] for row in rows) == 5 else []
+
+    rows = eventually(rows_of_all, message="all five requests are in the report")
     assert {row["group"]["adapter"]: row["requests"] for row in rows} == {"": 2, "bot": 3}
     assert all(float(row["price"]) > 0 for row in rows)
     assert "total" in cli.ok("usage").out
