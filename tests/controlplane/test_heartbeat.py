@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 from celery.events.dispatcher import EventDispatcher
 from celery.worker.heartbeat import Heart
 from pytest_django import Settings
@@ -17,6 +18,7 @@ from pytest_django import Settings
 from controlplane.celery import app
 from tests.conftest import ROOT
 from tests.controlplane.conftest import Start
+from tests.waiting import eventually
 
 CHECK = ("deploy/docker/health.py", "worker")
 
@@ -32,20 +34,18 @@ def test_a_worker_that_goes_round_is_healthy_and_one_that_hangs_is_not(start: St
     file.touch()  # of one that died a moment ago
     command = ("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo")
     worker = start(*command, GRAFTWORK_HEARTBEAT_FILE=str(file))
-    until = time.monotonic() + 60
-    for there in (False, True):
-        while file.exists() is not there:
-            assert time.monotonic() < until, (tmp_path / "log").read_text()[-3000:]
-            time.sleep(0.02)
+    log = (tmp_path / "log").read_text
+    eventually(lambda: not file.exists(), message=lambda: log()[-3000:])
+    eventually(file.exists, message=lambda: log()[-3000:])
     assert check(file).returncode == 0
     os.utime(file, (0, 0))
-    while check(file).returncode:
-        assert time.monotonic() < until, "it does not go on touching it"
-        time.sleep(0.2)
+    eventually(lambda: file.stat().st_mtime > 1, message="it goes on touching the file")
+    assert check(file).returncode == 0
     worker.send_signal(signal.SIGSTOP)
-    past = time.time() - 31
+    process = psutil.Process(worker.pid)
+    eventually(lambda: process.status() == psutil.STATUS_STOPPED, message="the worker is stopped")
+    past = time.time() - 3000
     os.utime(file, (past, past))
-    time.sleep(3)
     sick = check(file)
     assert (sick.returncode, "last heard 3" in sick.stdout) == (1, True), sick
     worker.send_signal(signal.SIGCONT)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +21,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant
 from tests.conftest import ROOT, free_port, stop
 from tests.controlplane.conftest import Start, adapter_files, write_checkpoint
+from tests.waiting import eventually
 
 SEED = """
 import django; django.setup()
@@ -64,11 +63,9 @@ def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
     try:
         headers = {"Authorization": f"Bearer {key}"}
         with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", headers=headers, timeout=30) as client:
-            for _ in range(300):
-                with contextlib.suppress(httpx.ConnectError):
-                    client.get("/adapters")
-                    break
-                time.sleep(0.1)
+            eventually(
+                lambda: client.get("/adapters"), suppress=(httpx.ConnectError,), message="the server answers"
+            )
             yield client
     finally:
         for process in processes:
@@ -82,13 +79,12 @@ def test_an_upload_becomes_ready_or_refused(server: httpx.Client) -> None:
         reply = server.post("/adapters", data=form, files=parts)
         assert reply.status_code == 201, reply.text
         assert reply.json()["status"] == "pending"
-        version: dict[str, str] = {}
-        for _ in range(600):
-            version = server.get(f"/adapters/{name}/versions/1").json()
-            if version["status"] in ("ready", "refused"):
-                return version
-            time.sleep(0.1)
-        raise AssertionError(version)
+
+        def decided() -> dict[str, str]:
+            version: dict[str, str] = server.get(f"/adapters/{name}/versions/1").json()
+            return version if version["status"] in ("ready", "refused") else {}
+
+        return eventually(decided, message=f"{name} is ready or refused")
 
     assert register("pirate", adapter_files())["status"] == "ready"
     bad = adapter_files()
@@ -125,9 +121,8 @@ def test_beat_finds_validations_whose_message_or_worker_was_lost(
     AdapterVersion.objects.filter(pk=versions[1].pk).update(status="validating", attempts=1, heartbeat_at=old)
     start("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo")
     start("-m", "celery", "-A", "controlplane.celery", "beat", "--schedule", str(tmp_path / "schedule"))
-    for _ in range(600):
-        if AdapterVersion.objects.filter(status="ready").count() == 2:
-            break
-        time.sleep(0.1)
+    eventually(
+        lambda: AdapterVersion.objects.filter(status="ready").count() == 2, message="both versions are ready"
+    )
     found = AdapterVersion.objects.values_list("adapter__name", "status", "attempts")
     assert set(found) == {("message-lost", "ready", 1), ("worker-died", "ready", 2)}, found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from io import BytesIO
@@ -35,15 +34,13 @@ from controlplane.webhooks.models import WebhookDelivery
 from controlplane.webhooks.services import endpoint_create, endpoint_test
 from tests.controlplane.conftest import Start, adapter_files
 from tests.dripping import Dripping, dripping
+from tests.waiting import eventually
 
 WORKER = ("-m", "celery", "-A", "controlplane.celery", "worker", "--loglevel", "INFO")
 
 
 def wait_for(condition: Callable[[], bool], log: Path, seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()[-5000:]
-        time.sleep(0.05)
+    eventually(condition, seconds=seconds, message=lambda: log.read_text()[-5000:])
 
 
 def test_every_task_has_a_limit_and_what_is_named_is_a_task() -> None:

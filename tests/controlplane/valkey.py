@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import redis
 
 from demo.valkey import server_command
 from tests.conftest import free_port, stop
+from tests.waiting import eventually
 
 
 class Valkey:
@@ -24,13 +24,11 @@ class Valkey:
         command = server_command(port=self._port, folder=self._folder)
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with redis.Redis(port=self._port) as client:
-            for _ in range(200):
-                try:
-                    client.ping()
-                    return
-                except redis.exceptions.ConnectionError:
-                    time.sleep(0.05)
-        raise RuntimeError("valkey did not start")
+            eventually(
+                client.ping,
+                suppress=(redis.exceptions.ConnectionError,),
+                message="Valkey answers",
+            )
 
     def stop(self) -> None:
         if self._process is not None:

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import httpx
 
 from tests.conftest import free_port, stop
+from tests.waiting import eventually
 
 
 @contextmanager
@@ -25,14 +25,11 @@ def oidc_provider(folder: Path, *people: dict[str, object]) -> Iterator[str]:
     with (folder / "oidc.log").open("wb") as log:
         process = subprocess.Popen(program, stdout=log, stderr=log)
     try:
-        for _ in range(200):
-            try:
-                httpx.get(f"http://127.0.0.1:{port}/.well-known/openid-configuration", trust_env=False)
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        else:
-            raise RuntimeError((folder / "oidc.log").read_text())
+        eventually(
+            lambda: httpx.get(f"http://127.0.0.1:{port}/.well-known/openid-configuration", trust_env=False),
+            suppress=(httpx.TransportError,),
+            message=(folder / "oidc.log").read_text,
+        )
         yield f"http://127.0.0.1:{port}"
     finally:
         stop(process)

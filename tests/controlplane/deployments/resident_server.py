@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,21 +12,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
+def _open() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class ResidentServer:
     """`held`: by digest, whether it is pinned. `refuses`: by method and the path's beginning, the status.
-    `names`: as vLLM's routes know them. `gone`: whether an eviction is answered as a worker does. `silent`:
-    seconds before each answer."""
+    `names`: as vLLM's routes know them. `gone`: whether an eviction is answered as a worker does.
+    `may_answer`: cleared, it holds each answer back."""
 
     url: str = ""
     held: dict[str, bool] = field(default_factory=dict)
     refuses: dict[tuple[str, str], int] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     gone: bool = True
-    silent: float = 0.0
+    may_answer: threading.Event = field(default_factory=_open)
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        time.sleep(self.silent)
+        assert self.may_answer.wait(60), "the test lets it answer"
         for (verb, beginning), status in self.refuses.items():
             if verb == method and path.startswith(beginning):
                 return status, {"error": {"message": "as the test says"}}

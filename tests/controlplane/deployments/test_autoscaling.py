@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscaling, Registered
 from controlplane.deployments.reconciler import deployment_reconcile
+from controlplane.deployments.scaling.load import demand
 from controlplane.deployments.scaling.services import scaling_clear, scaling_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
@@ -30,6 +30,7 @@ from tests.controlplane.deployments.test_sagemaker import (
     there,
 )
 from tests.sagemaker_local.stand import Stand
+from tests.waiting import eventually
 
 __all__ = ("credentials", "stand")
 pytestmark = [
@@ -166,14 +167,16 @@ def test_a_request_that_finds_no_copy_is_held_until_the_alarm_has_brought_one(
             target=lambda: answers.append(httpx.post(url, json=body, headers=headers, timeout=120))
         )
         asked.start()
-        time.sleep(1)
-        assert not answers, "held, not refused"
-        deadline = time.monotonic() + 90
-        while not answers and time.monotonic() < deadline:
+        eventually(lambda: demand(redis_url, base_model="tiny-base").held == 1, message="held, not refused")
+
+        def grown_and_answered() -> bool:
             stand.advance(10)
             deployment_reconcile(deployment_id=deployment.pk)
-            time.sleep(0.5)
-        asked.join(10)
+            asked.join(0.5)
+            return bool(answers)
+
+        eventually(grown_and_answered, seconds=120, message="the request is answered")
+        asked.join()
     assert answers[0].status_code == 200, answers[0].text
     activity = scaling.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"][-1]
     assert "gw-tiny-no-capacity" in activity["Cause"]

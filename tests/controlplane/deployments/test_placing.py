@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,7 +37,8 @@ from tests.controlplane.deployments.conftest import (
     unregister,
 )
 from tests.controlplane.deployments.test_local import ENVIRONMENT, wait, workers
-from tests.gateway.conftest import GatewayProcess, wait_for
+from tests.gateway.conftest import GatewayProcess
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -99,14 +99,18 @@ class Load:
         for thread in threads:
             thread.start()
         try:
-            wait_for(lambda: self.count > CALLERS, seconds=30)
+            eventually(lambda: self.count > CALLERS)
             yield self
-            before = self.count
-            wait_for(lambda: self.count > before + 2 * CALLERS, seconds=30)
+            self.goes_round()
         finally:
             over.set()
             for thread in threads:
                 thread.join(60)
+
+    def goes_round(self) -> None:
+        """Return once each caller has been answered twice more, or about that."""
+        before = self.count
+        eventually(lambda: self.count > before + 2 * CALLERS)
 
     @property
     def count(self) -> int:
@@ -161,7 +165,7 @@ def test_a_moved_adapter_fails_no_request_and_leaves_the_first_copy(
         drive(pair, rule_is(name, "ready"), pause=wait)
         assert resident(pair, first, sha256) is None
         assert homes(tiny, name) == AdapterHomes((second,), ())
-        time.sleep(2)
+        load.goes_round()
         assert resident(pair, first, sha256) is None, "new requests go to the second alone"
         busy = resident(pair, second, sha256)
         assert busy is not None
@@ -193,12 +197,12 @@ def test_an_evicted_adapter_comes_back_with_the_next_request_unless_it_is_kept_a
         return [copy for copy in copies if resident(pair, copy, sha256)]
 
     with load.running():
-        wait_for(lambda: len(where()) == 1, seconds=20)
+        eventually(lambda: len(where()) == 1)
         (home,) = where()
         adapter_evict(deployment=pair, engine_name=name, copies=[home], keep_away=True)
         drive(pair, rule_is(name, "ready"), pause=wait)
         assert homes(tiny, name) == AdapterHomes((), (home,))
-        time.sleep(2)
+        load.goes_round()
         assert where() == [copy for copy in copies if copy != home]
     adapter_evict(deployment=pair, engine_name=name)
     drive(pair, rule_is(name, "ready"), pause=wait)
@@ -206,7 +210,7 @@ def test_an_evicted_adapter_comes_back_with_the_next_request_unless_it_is_kept_a
     adapter_unpin(deployment=pair, engine_name=name)
     drive(pair, no_rule, pause=wait)
     with load.running():
-        wait_for(lambda: len(where()) == 1, seconds=20)
+        eventually(lambda: len(where()) == 1)
     assert set(load.answers) == {(200, True)}
 
 

@@ -28,6 +28,7 @@ from gateway.wire import demand_key
 from tests.controlplane.deployments.conftest import TOKEN, drive, removed, serving
 from tests.controlplane.deployments.test_local import ENVIRONMENT, wait, workers
 from tests.gateway.conftest import GatewayProcess, wait_for
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -85,14 +86,17 @@ def turn(deployment: Deployment) -> None:
     """What beat has Celery do: the controller's look, and the reconciler's when it is due."""
     scale_all()
     deployment_reconcile(deployment_id=deployment.pk, due=True)
-    time.sleep(0.2)
+    time.sleep(0.2)  # Starting workers get the processor between two looks.
 
 
 def turns(deployment: Deployment, until: Any, *, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < deadline, list(deployment.steps.values_list("action", "resource", "cause"))
-        turn(deployment)
+    def taken() -> bool:
+        if not (met := bool(until())):
+            turn(deployment)
+        return met
+
+    steps = deployment.steps.values_list("action", "resource", "cause")
+    eventually(taken, seconds=seconds, message=lambda: list(steps.all()))
 
 
 def test_a_request_wakes_it_and_it_goes_to_sleep_again(
@@ -101,12 +105,12 @@ def test_a_request_wakes_it_and_it_goes_to_sleep_again(
     _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
     gateway.wait_version(RouteCounter.objects.get().version)
     asked = Asked(gateway, key)
-    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 1, seconds=2)
+    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 1)
     turns(asleep, lambda: asked.answer is not None)
     assert asked.answer is not None
     assert asked.answer.status_code == 200, asked.answer.text
     assert asked.answer.json()["usage"]["completion_tokens"] == 4
-    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 0, seconds=5)
+    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 0)
 
     grown = asleep.scale_ups.get()
     assert (grown.copies_before, grown.copies_after, grown.outcome) == (0, 1, "done")
@@ -131,18 +135,18 @@ def test_the_room_is_bounded_in_requests_and_in_time(
     scaling_set(deployment=asleep, target=2, hold_seconds=4)
     gateway.wait_version(RouteCounter.objects.get().version)
     waiting = [Asked(gateway, key), Asked(gateway, key, stream=True)]
-    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 2, seconds=3)
+    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 2)
     third = Asked(gateway, key)
-    third.join(10)
+    third.join(60)
     assert third.answer is not None
-    assert third.seconds < 3, "a full room refuses at once"
     for asked in (*waiting, third):
-        asked.join(20)
+        asked.join(60)
         assert asked.answer is not None
         assert asked.answer.status_code == 503
         assert asked.answer.headers["retry-after"] == "10"
         assert asked.answer.json()["error"]["code"] == "model_waking"
     assert all(asked.seconds >= 3.9 for asked in waiting)
+    assert third.seconds < min(asked.seconds for asked in waiting), "a full room refuses, and holds nothing"
 
 
 def test_a_client_that_hangs_up_waits_no_more(
@@ -155,7 +159,7 @@ def test_a_client_that_hangs_up_waits_no_more(
         httpx.post(
             f"{gateway.url}/v1/completions", json=body, headers={"authorization": f"Bearer {key}"}, timeout=2
         )
-    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 0, seconds=5)
+    wait_for(lambda: demand(redis_url, base_model="tiny-base").held == 0)
 
 
 def test_a_reading_is_taken_once_and_an_old_demand_is_none(asleep: Deployment, redis_url: str) -> None:

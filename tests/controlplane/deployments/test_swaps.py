@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +32,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     there,
 )
 from tests.sagemaker_local.stand import BUCKET, Stand
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.django_db,
@@ -49,10 +49,7 @@ class Load:
         self.refusals: list[Exception] = []
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 60
-        while text not in self.texts[-1:]:
-            assert time.monotonic() < deadline, self.texts[-3:]
-            time.sleep(0.02)
+        eventually(lambda: text in self.texts[-1:], message=lambda: f"{text}: {self.texts[-3:]}")
 
 
 @contextmanager
@@ -87,13 +84,7 @@ def ask(client: OpenAI, model: str) -> str:
 
 def once_known(client: OpenAI, model: str) -> str:
     """Its first answer, when the gateway has learned of it."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            return ask(client, model)
-        except NotFoundError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    return eventually(lambda: ask(client, model), suppress=(NotFoundError,), message=f"{model} is known")
 
 
 def test_swaps_and_a_rolling_update_of_the_base_under_load(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from gateway.wire import USAGE_GROUP, USAGE_STREAM
 from tests.controlplane.conftest import Start, _database_url
 from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import rollup_sums, usage_event
-from tests.controlplane.routes.test_publish_loop import PROMPTLY, wait
+from tests.controlplane.routes.test_publish_loop import END_S
 from tests.controlplane.valkey import Valkey
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EVENTS = 2000
@@ -48,44 +48,43 @@ def test_two_ingesters_at_once_lose_and_double_nothing(start: Start, redis_url: 
     ingesters = [start("manage.py", "ingest_usage") for _ in range(2)]
     with redis.Redis.from_url(redis_url) as client:
         client.xgroup_create(USAGE_STREAM, USAGE_GROUP, id="0", mkstream=True)
-        wait(lambda: len(client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP)) == 2, within=60)
+        eventually(lambda: len(client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP)) == 2)
         send(redis_url, EVENTS, copies=2)
-        wait(lambda: UsageEventRow.objects.count() == EVENTS, within=60)
-        wait(lambda: client.xlen(USAGE_STREAM) == 0, within=40)
+        eventually(lambda: UsageEventRow.objects.count() == EVENTS)
+        eventually(lambda: client.xlen(USAGE_STREAM) == 0)
     assert rollup_sums() == (EVENTS, EVENTS * 10, EVENTS * 4, EVENTS * 3)
     for ingester in ingesters:
         ingester.terminate()
-    assert [ingester.wait(PROMPTLY) for ingester in ingesters] == [0, 0]
+    assert [ingester.wait(END_S) for ingester in ingesters] == [0, 0]
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_an_ingester_outlives_redis_and_ends_at_sigterm(start: Start, valkey: Valkey, tmp_path: Path) -> None:
     ingester = start("manage.py", "ingest_usage", redis=valkey.url)
-    wait(lambda: "ingesting waits" in (tmp_path / "log").read_text())
+    eventually(lambda: "ingesting waits" in (tmp_path / "log").read_text())
     valkey.start()
     send(valkey.url, 5)
-    wait(lambda: UsageEventRow.objects.count() == 5)
+    eventually(lambda: UsageEventRow.objects.count() == 5)
     valkey.stop()
     valkey.start()
     send(valkey.url, 5, start=3)
-    wait(lambda: UsageEventRow.objects.count() == 8)
+    eventually(lambda: UsageEventRow.objects.count() == 8)
     ingester.terminate()
-    assert ingester.wait(PROMPTLY) == 0
+    assert ingester.wait(END_S) == 0
     assert rollup_sums() == (8, 80, 32, 24)
 
 
 def test_sigterm_ends_it_at_once_while_redis_is_away(start: Start, valkey: Valkey, tmp_path: Path) -> None:
     ingester = start("manage.py", "ingest_usage", redis=valkey.url)
-    wait(lambda: "ingesting waits" in (tmp_path / "log").read_text())
-    time.sleep(0.5)
+    eventually(lambda: "ingesting waits" in (tmp_path / "log").read_text())
     ingester.terminate()
-    assert ingester.wait(PROMPTLY) == 0
+    assert ingester.wait(END_S) == 0
 
 
 def test_a_killed_ingester_loses_and_doubles_nothing(start: Start, redis_url: str) -> None:
     send(redis_url, EVENTS)
     ingester = start("manage.py", "ingest_usage")
-    wait(UsageEventRow.objects.exists, within=30)
+    eventually(UsageEventRow.objects.exists)
     ingester.kill()
     ingester.wait()
     with redis.Redis.from_url(redis_url) as client:
@@ -95,7 +94,7 @@ def test_a_killed_ingester_loses_and_doubles_nothing(start: Start, redis_url: st
         if ids:
             client.xclaim(USAGE_STREAM, USAGE_GROUP, "dead", 0, ids, idle=31_000)
         start("manage.py", "ingest_usage")
-        wait(lambda: client.xlen(USAGE_STREAM) == 0, within=40)
+        eventually(lambda: client.xlen(USAGE_STREAM) == 0)
     assert rollup_sums() == (EVENTS, EVENTS * 10, EVENTS * 4, EVENTS * 3)
 
 
@@ -105,15 +104,15 @@ def test_an_outage_of_the_database_loses_and_doubles_nothing(
 ) -> None:
     send(redis_url, EVENTS)
     start("manage.py", "ingest_usage", "--claim-idle", "600")
-    wait(UsageEventRow.objects.exists, within=30)
+    eventually(UsageEventRow.objects.exists)
     url = _database_url()
     connection.close()
     set_open(url, open_=False)
     try:
         send(redis_url, EVENTS, start=EVENTS)
-        wait(lambda: "ingesting waits" in (tmp_path / "log").read_text(), within=30)
+        eventually(lambda: "ingesting waits" in (tmp_path / "log").read_text())
     finally:
         set_open(url, open_=True)
     with redis.Redis.from_url(redis_url) as client:
-        wait(lambda: client.xlen(USAGE_STREAM) == 0, within=60)
+        eventually(lambda: client.xlen(USAGE_STREAM) == 0)
     assert rollup_sums() == (2 * EVENTS, 20 * EVENTS, 8 * EVENTS, 6 * EVENTS)

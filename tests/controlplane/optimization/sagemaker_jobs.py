@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from controlplane.catalog.models import BaseModel
@@ -12,6 +11,7 @@ from controlplane.optimization.sagemaker.options import RemoteOptions
 from controlplane.optimization.sagemaker.turn import remote_turn
 from controlplane.optimization.services import job_create
 from tests.sagemaker_local.stand import BUCKET, Stand
+from tests.waiting import eventually
 
 AWQ: dict[str, Any] = {
     "quantization": "awq_int4_g128",
@@ -36,10 +36,7 @@ def look(job: OptimizationJob) -> OptimizationJob:
 
 def until(job: OptimizationJob, status: str) -> OptimizationJob:
     """Looks until it is so: the local SageMaker copies in a thread of its own."""
-    end = time.monotonic() + 60
-    while look(job).status != status:
-        assert time.monotonic() < end, (job.status, job.phase, job.reason)
-        time.sleep(0.05)
+    eventually(lambda: look(job).status == status, message=lambda: (job.status, job.phase, job.reason))
     return job
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from controlplane.optimization.services import work_cancel
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
 from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, Stand, run_stand
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1"
@@ -72,12 +73,13 @@ def post(client: Client, path: str, body: dict[str, Any]) -> Any:
 
 
 def until(row: Assessment, status: str) -> Assessment:
-    end = time.monotonic() + 60
-    while row.status != status:
-        assert time.monotonic() < end, (row.status, row.phase, row.reason)
-        assessment_turn(pk=row.pk)
-        row.refresh_from_db()
-        time.sleep(0.05)
+    def status_reached() -> bool:
+        if row.status != status:
+            assessment_turn(pk=row.pk)
+            row.refresh_from_db()
+        return bool(row.status == status)
+
+    eventually(status_reached, message=lambda: (row.status, row.phase, row.reason))
     return row
 
 
@@ -149,10 +151,8 @@ def test_an_output_that_cannot_be_listed_yet_is_tried_again(
     row.refresh_from_db()
     stand.advance(200)
     sagemaker, name = stand.client("sagemaker"), row.remote["told"]["name"]
-    end = time.monotonic() + 60
-    while sagemaker.describe_ai_benchmark_job(AIBenchmarkJobName=name)["AIBenchmarkJobStatus"] != "Completed":
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    told = functools.partial(sagemaker.describe_ai_benchmark_job, AIBenchmarkJobName=name)
+    eventually(lambda: told()["AIBenchmarkJobStatus"] == "Completed", message=lambda: told())
     stand.put("faults", [{"kind": "refusal", "operation": "s3", "code": "AccessDenied", "status": 403}])
     assessment_turn(pk=row.pk)
     row.refresh_from_db()

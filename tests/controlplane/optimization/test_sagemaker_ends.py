@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +20,7 @@ from controlplane.optimization.services import work_cancel
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
 from tests.controlplane.optimization.sagemaker_jobs import asked, keys, look, until
 from tests.sagemaker_local.stand import BUCKET, Stand
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 DENIED: dict[str, Any] = {
@@ -43,10 +43,12 @@ def test_one_that_was_removed_in_the_account_is_not_made_and_paid_for_again(
 
 
 def stopped(stand: Stand, name: str, status: str = "STOPPED") -> None:
-    sagemaker, end = stand.client("sagemaker"), time.monotonic() + 60
-    while sagemaker.describe_optimization_job(OptimizationJobName=name)["OptimizationJobStatus"] != status:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    sagemaker = stand.client("sagemaker")
+
+    def state() -> str:
+        return str(sagemaker.describe_optimization_job(OptimizationJobName=name)["OptimizationJobStatus"])
+
+    eventually(lambda: state() == status, message=lambda: f"{name} is {status}, not {state()}")
 
 
 def copies(stand: Stand, target: Target) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +36,7 @@ from gateway.wire import (
     WireError,
 )
 from tests.conftest import free_port
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -75,13 +75,9 @@ class Reader:
             if table.version > self.table.version:
                 self.table = table
 
-    def wait(self, condition: Callable[[RouteTable], bool], *, within: float = 1.0) -> float:
-        """Seconds until the table meets `condition`."""
-        start = time.monotonic()
-        while not condition(self.table):
-            assert time.monotonic() - start < within, f"not within {within} s: {self.table}"
-            time.sleep(0.002)
-        return time.monotonic() - start
+    def wait(self, condition: Callable[[RouteTable], bool]) -> None:
+        """Return once the table meets `condition`."""
+        eventually(lambda: condition(self.table), message=lambda: self.table)
 
     def close(self) -> None:
         self._stopped.set()
@@ -101,7 +97,7 @@ def publish_loop_once(redis_url: str) -> None:
         publisher.publish(renumber=route_renumber)
 
 
-def test_a_key_is_in_force_and_revoked_within_a_second(reader: Reader) -> None:
+def test_a_key_is_in_force_and_revoked(reader: Reader) -> None:
     tenant = tenant_create(slug="acme", name="Acme")
     api_key, _ = api_key_create(tenant=tenant, name="app", scopes=["inference"])
     reader.wait(lambda table: api_key.pk in table.keys)
@@ -111,7 +107,7 @@ def test_a_key_is_in_force_and_revoked_within_a_second(reader: Reader) -> None:
     assert reader.table == route_table()
 
 
-def test_a_tenant_is_suspended_and_resumed_within_a_second(reader: Reader) -> None:
+def test_a_tenant_is_suspended_and_resumed(reader: Reader) -> None:
     tenant = tenant_create(slug="acme", name="Acme")
     tenant_suspend(tenant=tenant, reason="an invoice is overdue")
     reader.wait(lambda table: "acme" in table.tenants and table.tenants["acme"].suspended)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from controlplane.uploads.models import Upload
 from controlplane.uploads.selectors import upload_open
 from tests.conftest import free_port
 from tests.controlplane.conftest import Start
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SIZE, BLOCK = 256 << 20, 1 << 20
@@ -80,22 +80,23 @@ def server(start: Start, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.Mon
     process = start(
         "-m", "granian", "--interface", "asginl", "--port", str(port), "controlplane.asgi:application"
     )
-    for _ in range(300):
+
+    def answers() -> bool:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return Server(psutil.Process(process.pid), port, key)
-        time.sleep(0.1)
-    pytest.fail((tmp_path / "log").read_text())
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    eventually(answers, message=(tmp_path / "log").read_text)
+    return Server(psutil.Process(process.pid), port, key)
 
 
 def wait_for(server: Server, path: str, offset: int) -> int:
     """The upload's offset once it is at least `offset`."""
-    found = 0
-    for _ in range(300):
-        if (found := int(server.ask("HEAD", path).headers["Upload-Offset"])) >= offset:
-            return found
-        time.sleep(0.1)
-    pytest.fail(f"the upload stays at {found}")
+
+    def reached() -> int:
+        found = int(server.ask("HEAD", path).headers["Upload-Offset"])
+        return found if found >= offset else 0
+
+    return eventually(reached, message=f"the upload reaches {offset}")
 
 
 def test_a_large_upload_is_broken_off_and_gone_on_with_in_bounded_memory(

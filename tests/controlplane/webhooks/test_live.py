@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ from controlplane.webhooks.models import WebhookDelivery
 from controlplane.webhooks.services import endpoint_create, endpoint_rotate, endpoint_test
 from tests.conftest import free_port
 from tests.controlplane.conftest import Start
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, list(WebhookDelivery.objects.values())
-        time.sleep(0.1)
+    eventually(condition, seconds=seconds, message=lambda: list(WebhookDelivery.objects.values()))
 
 
 def test_a_worker_delivers_what_the_library_verifies(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -27,6 +26,7 @@ from controlplane.webhooks.tasks import notify_due
 from tests.controlplane.conftest import Start
 from tests.controlplane.mail_receiver import MailReceiver, mail_receiver
 from tests.controlplane.webhooks.conftest import Receiver
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -207,10 +207,7 @@ def test_a_round_ends_at_the_first_failure_to_connect(
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, list(WebhookDelivery.objects.values())
-        time.sleep(0.1)
+    eventually(condition, seconds=seconds, message=lambda: list(WebhookDelivery.objects.values()))
 
 
 @pytest.mark.django_db(transaction=True)
