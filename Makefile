@@ -6,10 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT_BASE ?= 8000
 ARGS ?=
+WORKERS ?= 2
 PIP_FLAGS := --disable-pip-version-check --no-input $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 
-.PHONY: setup demo test check bench lint lock browser clients screenshots clean
+# A group's tests run in one process, since they share an expensive fixture; WORKERS=0 runs all in this one.
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
+.PHONY: setup demo test test-slow coverage check faults mutate bench lint lock clients screenshots clean
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
@@ -17,7 +21,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Graftwork needs Python 3.11 or newer: make setup PYTHON=python3.11"; exit 1; }
 	@echo "==> virtual environment and packages (about a minute; more where torch comes with CUDA)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
-	@$(BIN)/pip install $(PIP_FLAGS) -c constraints.txt -e '.[$(EXTRAS)]' -e 'clients/python[cli]' | awk '\
+	@# Python compiles what it imports at first use: a third of the packages' modules, and no installation waits for it.
+	@$(BIN)/pip install $(PIP_FLAGS) --no-compile -c constraints.txt -e '.[$(EXTRAS)]' -e 'clients/python[cli]' | awk '\
 		/^Collecting|^Obtaining/ { printf "\r    %d packages found", ++found; fflush() } \
 		/^Installing collected/ { printf "\r    %d packages found, installing\n", found; fflush() }'
 	@touch $@
@@ -30,17 +35,37 @@ demo: setup
 	@$(BIN)/python -m demo --port-base $(PORT_BASE)
 
 test: setup
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(if $(ARGS),,$(PYTEST) --database sqlite -m sqlite)
+
+# What is too long for every commit; before a release.
+test-slow: setup
+	@$(PYTEST) -m slow $(ARGS)
+
+# Line and branch coverage of each plane, processes that tests start included; slower than `make test`.
+coverage: setup
+	@rm -rf var/coverage && mkdir -p var/coverage
+	@$(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not slow" $(ARGS) || true
+	@$(BIN)/coverage combine -q
+	@for plane in gateway controlplane worker_engine kernels; do \
+		echo "$$plane $$($(BIN)/coverage report --include="$$plane/*" | tail -n 1)"; done
 
 lint: $(VENV)/.installed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.architecture.migration_lint
+	@$(BIN)/mypy --num-workers $(WORKERS)
 
-check: setup lint
-	@$(BIN)/python -m pytest -q
+check: lint test
+
+# Whether tests fail with each fault of tests/faults/injected.py in the source.
+faults: setup
+	@$(BIN)/python -m tests.faults
+
+# Which of a seeded sample of mutants the tests find, into var/mutation; ARGS="--seed 1 --count 200 --tree PATH".
+mutate: setup
+	@$(BIN)/python -m tests.faults.mutate $(ARGS)
 
 bench: setup
 	@$(BIN)/python -m benchmarks $(ARGS)

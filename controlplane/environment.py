@@ -198,7 +198,6 @@ class Environment:
             "PORT": str(parts.port or ""),
             "OPTIONS": dict(parse_qsl(parts.query)) | ({"pool": pool} if self.database_connections else {}),
             "CONN_HEALTH_CHECKS": True,
-            "TEST": {"NAME": f"test_graftwork_{os.getpid()}"},
         }
 
     def oidc_apps(self) -> list[dict[str, Any]]:
@@ -248,8 +247,7 @@ def _language(code: str) -> str:
 
 
 def _sqlite(path: Path) -> dict[str, Any]:
-    for folder in (path.parent, VAR / "test"):
-        folder.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(path),
@@ -260,8 +258,6 @@ def _sqlite(path: Path) -> dict[str, Any]:
             "transaction_mode": "IMMEDIATE",
             "timeout": 30,
         },
-        # A file, since threads and child processes of a test open it too; one per test process.
-        "TEST": {"NAME": str(VAR / "test" / f"{os.getpid()}.db")},
     }
 
 

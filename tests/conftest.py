@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
@@ -20,10 +21,15 @@ import redis
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 from playwright.sync_api import Browser, sync_playwright
+from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane.audit import append_only
 from controlplane.billing.ledger import append_only as books
 from demo.valkey import server_command
+from tests.database_templates import postgresql_copy, sqlite_copy
+from tests.databases import SERVER
+from tests.worker_engine.tiny_adapter import write_adapters
+from tests.worker_engine.tiny_model import write_model
 
 ROOT = Path(__file__).resolve().parent.parent
 _PORTS = random.SystemRandom()
@@ -43,6 +49,32 @@ CHROMIUM_FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+LONG_GROUPS = ("walk", "ui", "browser")
+"""Groups that take minutes: they run first, so that no process ends long after the others."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests in one process, which sets its fixtures up once; start the longest groups first."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_shared_fixtures(item)))
+    order = {group: place for place, group in enumerate(LONG_GROUPS)}
+    items.sort(key=lambda item: order.get(_group(item), len(order)))
+
+
+def _shared_fixtures(item: pytest.Item) -> str:
+    """Name of the tests that share the product, the pages' world or a browser; else the file's."""
+    folder = item.path.relative_to(ROOT / "tests").parts[0]
+    if folder in LONG_GROUPS:
+        return folder
+    return "browser" if item.get_closest_marker("browser") else item.path.stem.removeprefix("test_")
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0] if marker and marker.args else marker.kwargs["name"] if marker else "")
 
 
 def free_port() -> int:
@@ -75,23 +107,51 @@ LASTING_TABLES = frozenset({"django_content_type", "auth_permission"})
 
 
 def empty_tables() -> None:
-    """Takes every row that a test has left, as Django's `flush` does.
+    """Delete every row that a test has left, as Django's `flush` does.
 
-    That truncates all tables, filled or not, and makes the content types and permissions anew: a second of
-    each test with transactions on PostgreSQL, where these statements take a fiftieth of one.
+    Django truncates all tables, filled or not, and makes the content types and permissions anew: a second
+    per test with transactions on PostgreSQL, where deleting takes 10 ms.
     """
     tables = set(connection.introspection.django_table_names(only_existing=True)) - LASTING_TABLES
-    filled = " UNION ALL ".join(f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in tables)
     with transaction.atomic(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            # Replicas fire no triggers: neither foreign keys nor append-only tables object.
+            cursor.execute("SET LOCAL session_replication_role = replica")
+            # One block: a statement per table would be a round trip each.
+            deletes = " ".join(f"DELETE FROM {table};" for table in sorted(tables))
+            cursor.execute(f"DO $$ BEGIN {deletes} END $$")
+            return
         append_only.remove(connection)
         books.remove(connection)
-        cursor.execute(filled)
+        filled = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {table})" for table in tables)
+        cursor.execute(" UNION ALL ".join(filled))
         for (table,) in cursor.fetchall():
             cursor.execute(f"DELETE FROM {table}")
         # What is deferred would stand in the way of the triggers that follow.
         connection.check_constraints()
         append_only.install(connection)
         books.install(connection)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_test_environment: None,
+    django_db_blocker: DjangoDbBlocker,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """A copy of the migrated template becomes the default database, instead of pytest-django's own."""
+    with ExitStack() as stack:
+        if connection.vendor == "postgresql":
+            name = urlsplit(stack.enter_context(postgresql_copy(SERVER))).path.removeprefix("/")
+        else:
+            name = str(tmp_path_factory.mktemp("database") / "default.db")
+            sqlite_copy(Path(name))
+        connection.close()
+        # Threads' connections share these settings.
+        connection.settings_dict["NAME"] = name
+        yield
+        with django_db_blocker.unblock():
+            connection.close()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -148,6 +208,38 @@ def demo_model() -> Path:
     return DEMO_MODEL
 
 
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random fp32 Llama checkpoint."""
+    return write_model(tmp_path_factory.mktemp("tiny"), seed=7)
+
+
+@pytest.fixture(scope="session")
+def tiny_adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of random adapters by name: ranks 1 to 64, different modules, rsLoRA, patterns."""
+    return write_adapters(tiny_model, tmp_path_factory.mktemp("adapters"))
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that the product starts from this process's environment are forked from the fork server."""
+    # tests.worker_process imports this module.
+    from tests.worker_process import worker_environment
+    from worker_engine.template.handover import VARIABLE
+
+    environment = worker_environment()
+    for name in (VARIABLE, "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, environment[name])
+
+
+@pytest.fixture
+def cold_worker_start(forked_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are processes of their own, so that a test can stop one with a signal or measure it."""
+    from worker_engine.template.handover import VARIABLE
+
+    monkeypatch.delenv(VARIABLE)
+
+
 class BrowserHolder:
     """Chromium for consecutive tests, started by the first that needs it.
 
@@ -192,16 +284,3 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Closes the browser after the last of consecutive tests with one."""
     if nextitem is None or "browser" not in getattr(nextitem, "fixturenames", ()):
         CHROMIUM.close()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts tests with a browser last, and on one worker of pytest-xdist, so that they share it."""
-
-    def with_browser(item: pytest.Item) -> bool:
-        folder = item.path.relative_to(ROOT / "tests").parts[0] if item.path.is_relative_to(ROOT) else ""
-        return folder == "ui" or (folder != "walk" and item.get_closest_marker("browser") is not None)
-
-    for item in filter(with_browser, items):
-        item.add_marker(pytest.mark.xdist_group("browser"))
-    items.sort(key=with_browser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -38,3 +39,16 @@ def eventually(
             raise AssertionError(f"not within {seconds:g} s: {awaited or check} (last value: {last!r})")
         time.sleep(pause)
         pause = min(pause * 1.25, _LONGEST_PAUSE_S)
+
+
+def wait_for(condition: Callable[[], T], seconds: float = 120) -> T:
+    """As `eventually`, with the limit alone."""
+    return eventually(condition, seconds=seconds)
+
+
+async def eventually_async(condition: Callable[[], T], seconds: float = 120) -> T:
+    """Await what `eventually` does, while other tasks of the event loop run."""
+    async with asyncio.timeout(seconds):
+        while not (value := condition()):  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)
+    return value

@@ -111,6 +111,7 @@ def test_wire_modules_need_only_the_standard_library(module: str) -> None:
     assert imported <= set(sys.stdlib_module_names)
 
 
+@pytest.mark.costly("imports a whole plane in a new process")
 @pytest.mark.parametrize(
     ("module", "absent"),
     [

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks import coldstart
 from benchmarks.figure import Figure
-from tests.worker_engine.conftest import tiny_model as tiny_model
 from worker_engine.startup import PHASES
 
 pytestmark = pytest.mark.slow

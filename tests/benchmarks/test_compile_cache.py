@@ -11,7 +11,6 @@ from benchmarks import coldstart
 from benchmarks.figure import Figure
 from benchmarks.optimization import compile_cache as part
 from kernels.native.build import chosen
-from tests.worker_engine.conftest import tiny_model as tiny_model
 
 pytestmark = [
     pytest.mark.slow,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,16 +10,14 @@ import httpx
 import openai
 import pytest
 import redis
-import torch
-from transformers import LlamaForCausalLM
 
 from gateway.wire import AdapterRoute, BaseRoute, CopyRoute, KeyRoute, RouteTable
 from gateway.wire_limits import Limit, LimitsRoute
 from tests.clients.outside.told import SLOW, TINY
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
-from tests.worker_engine.conftest import adapter_ref, make_adapter, tiny_config, write_tokenizer
-from tests.worker_engine.test_generation_api import HERMES_TEMPLATE
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_engine.tiny_adapter import adapter_ref, make_adapter
+from tests.worker_engine.tiny_model import HERMES_TEMPLATE, write_model
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import AdapterRef
 
 SLOW_SECONDS = 4.0
@@ -71,16 +68,9 @@ def _processes(
     lasting_redis: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Worker, GatewayProcess, AdapterRef]]:
     folder = tmp_path_factory.mktemp("clients")
-    torch.manual_seed(7)
-    LlamaForCausalLM(tiny_config(max_position_embeddings=2048)).save_pretrained(folder / "model")
-    write_tokenizer(folder / "model")
+    write_model(folder / "model", seed=7, max_position_embeddings=2048)
     (folder / "model" / "chat_template.jinja").write_text(HERMES_TEMPLATE)
-    with warnings.catch_warnings():
-        # PEFT calls what transformers deprecates; neither is ours to mend.
-        warnings.simplefilter("ignore", FutureWarning)
-        adapter = make_adapter(
-            folder / "model", folder / "bot", seed=1, r=8, target_modules=["q_proj", "v_proj"]
-        )
+    adapter = make_adapter(folder / "model", folder / "bot", seed=1, r=8, target_modules=["q_proj", "v_proj"])
     environ = {"GRAFTWORK_FLEET_TOKEN": TOKEN, "GRAFTWORK_OPENAI_HTTP_KEY": TOKEN}
     gateway = GatewayProcess(lasting_redis, folder / "wal", folder / "log", environ=environ)
     with run_worker(folder / "model", folder) as worker:

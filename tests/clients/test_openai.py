@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.clients.conftest import Platform
-from tests.worker_engine.conftest import byte_tokenizer
+from tests.worker_engine.tiny_model import byte_tokenizer
 
 CHAT: Any = [{"role": "user", "content": "hi"}]
 CITY = {

@@ -27,6 +27,7 @@ from controlplane.row_security.scope import current_scope
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
 from tests.conftest import ROOT, stop
+from tests.database_templates import web_role_name
 
 HIDDEN, KV, LAYERS = 8, 4, 2
 CONFIG: dict[str, Any] = {
@@ -134,7 +135,7 @@ def web_role(request: pytest.FixtureRequest, django_db_blocker: DjangoDbBlocker)
         yield ""
         return
     request.getfixturevalue("django_db_setup")
-    name = f"graftwork_web_of_{connection.settings_dict['NAME']}"
+    name = web_role_name(connection.settings_dict["NAME"])
     with django_db_blocker.unblock():
         web_role_grant(name=name)
     yield name

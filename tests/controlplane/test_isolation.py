@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.django_db
 
 STAFF = "staff"
 REPORTER = "key with scope usage:write"
-ROLE = "graftwork_isolation_test"
+ROLE = f"graftwork_isolation_{os.getpid()}"
 
 # Route name -> method -> the permission that it needs, in words of its own: what a view states is compared
 # with this. A new route fails the first test until it stands here; what its path names, in `world.values`.

@@ -21,6 +21,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant
 from tests.conftest import ROOT, free_port, stop
 from tests.controlplane.conftest import Start, adapter_files, write_checkpoint
+from tests.database_templates import sqlite_copy
 from tests.waiting import eventually
 
 SEED = """
@@ -38,7 +39,7 @@ def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
     port = free_port()
     env = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")} | {
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
-        "GRAFTWORK_DATABASE_URL": f"sqlite:///{tmp_path / 'live.db'}",
+        "GRAFTWORK_DATABASE_URL": sqlite_copy(tmp_path / "live.db"),
         "GRAFTWORK_REDIS_URL": redis_url,
         "GRAFTWORK_ARTIFACT_STORE": f"file://{tmp_path / 'store'}",
         "PYTHONUNBUFFERED": "1",
@@ -49,7 +50,6 @@ def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
             [sys.executable, *arguments], env=env, cwd=ROOT, check=True, capture_output=True, text=True
         ).stdout
 
-    run("manage.py", "migrate")
     key = run("-c", SEED.format(source=str(write_checkpoint(tmp_path / "base")))).strip()
     commands = [
         ["-m", "granian", "--interface", "asgi", "--port", str(port), "controlplane.asgi:application"],

@@ -13,13 +13,12 @@ from controlplane.deployments.served import places_serve
 from controlplane.deployments.services import copy_register
 from controlplane.deployments.targets import target_create
 from demo.seed import base_model_seed
-from tests.worker_engine.conftest import tiny_model  # noqa: F401
 
 pytestmark = pytest.mark.django_db
 WORKER, FORMER, DEPLOYED, VLLM = (f"http://127.0.0.1:{port}" for port in (8012, 8002, 8100, 8200))
 
 
-def test_a_start_over_a_deployment_leaves_its_copies(tiny_model: Path) -> None:  # noqa: F811
+def test_a_start_over_a_deployment_leaves_its_copies(tiny_model: Path) -> None:
     base = base_model_seed(name="tiny", source=tiny_model, worker_url=FORMER)
     deployment = deployment_create(
         name="mine", target=target_create(name="here", kind="local"), base_model=base

@@ -191,14 +191,13 @@ def test_a_worker_is_told_the_tenant_and_its_salt(gateway: GatewayProcess, upstr
 
 
 def test_a_worker_is_told_the_tenants_weight_and_the_keys_priority(
-    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+    gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
     limits = {"tenant:acme": LimitsRoute(priority=7, weight=2.5), "key:k1": LimitsRoute(priority=4, weight=9)}
-    control_plane.publish(replace(route_table(upstream), limits=limits))
-    own_gateway.start()
+    control_plane.replace(gateway, replace(route_table(upstream), limits=limits))
     seen = {}
     for key in (ACME, UMBRELLA):
-        request_id = post(own_gateway, {"model": "base", "messages": ask()}, key).headers["x-request-id"]
+        request_id = post(gateway, {"model": "base", "messages": ask()}, key).headers["x-request-id"]
         [entry] = [item for item in httpx.get(upstream + "/log").json() if item["id"] == request_id]
         seen[key] = {name: entry["body"].get(name) for name in ("tenant_weight", "priority")}
     assert seen == {
@@ -303,7 +302,7 @@ def test_a_key_revoked_by_a_delta(gateway: GatewayProcess, control_plane: Contro
             == 401
         )
 
-    wait_for(refused, seconds=1)
+    wait_for(refused)
 
 
 def test_importing_the_gateway_loads_no_heavy_plane() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.bodies import Bodies
 from gateway.errors import RequestTimeout
+from tests.gateway import virtual_time
 
 SCOPE: dict[str, Any] = {"headers": []}
 LAST = {"type": "http.request", "body": b"end", "more_body": False}
@@ -35,11 +36,12 @@ def test_each_body_has_its_own_time() -> None:
     async def work() -> list[bytes | str]:
         nonlocal begun
         begun = asyncio.get_running_loop().time()
+        # A pair is when a request begins, and how long its body takes.
         asks = [(0.0, 0.1), (0.0, 60), (0.2, 60), (0.25, 0.2), (0.9, 60), (0.9, 0.0)]
         return await asyncio.gather(*(one(*ask) for ask in asks))
 
     late = "late after 0.3"
-    assert asyncio.run(work()) == [b"end", late, late, b"end", late, b"end"]
+    assert virtual_time.run(work()) == [b"end", late, late, b"end", late, b"end"]
 
 
 def test_a_late_task_goes_on_uncancelled() -> None:
@@ -51,7 +53,7 @@ def test_a_late_task_goes_on_uncancelled() -> None:
         assert task is not None
         return task.cancelling()
 
-    assert asyncio.run(work()) == 0
+    assert virtual_time.run(work()) == 0
 
 
 def test_another_cancellation_stays_one() -> None:
@@ -62,7 +64,7 @@ def test_another_cancellation_stays_one() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(work())
+    virtual_time.run(work())
 
 
 def test_two_cancellations_at_once() -> None:
@@ -77,4 +79,4 @@ def test_two_cancellations_at_once() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(work())
+    virtual_time.run(work())

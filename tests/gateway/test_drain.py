@@ -23,6 +23,7 @@ from gateway.route_feed import RouteFeed
 from gateway.sse import event_data
 from gateway.wal import Wal
 from gateway.wal_slots import Slot
+from tests.gateway import virtual_time
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
 from tests.gateway.test_app import ask, post
 
@@ -38,14 +39,14 @@ def stopping(own_gateway: GatewayProcess, control_plane: ControlPlane, upstream:
     return own_gateway
 
 
-def streamed(upstream: str) -> int:
-    """To how many requests of all tests the backend has sent something."""
-    return sum(bool(item["sent"]) for item in httpx.get(upstream + "/log").json())
+def streamed(upstream: str, *, tokens: int = 1) -> int:
+    """To how many requests of all tests the backend has sent `tokens`."""
+    return sum(item["sent"] >= tokens for item in httpx.get(upstream + "/log").json())
 
 
-def begun(upstream: str, count: int) -> None:
-    """Waits until the backend has sent something to `count` requests."""
-    wait_for(lambda: streamed(upstream) >= count)
+def wait_streamed(upstream: str, count: int, *, tokens: int = 1) -> None:
+    """Waits until the backend has sent `tokens` to `count` requests of all tests."""
+    wait_for(lambda: streamed(upstream, tokens=tokens) >= count)
 
 
 def terminate(gateway: GatewayProcess) -> None:
@@ -53,10 +54,10 @@ def terminate(gateway: GatewayProcess) -> None:
     gateway.process.terminate()
 
 
-def ended(gateway: GatewayProcess, *, within: float = 20) -> str:
+def ended(gateway: GatewayProcess) -> str:
     """The log of a gateway that has ended by itself."""
     assert gateway.process is not None
-    assert gateway.process.wait(within) == 0
+    assert gateway.process.wait(60) == 0
     log = gateway.log.read_text()
     assert "refused to gracefully stop" not in log
     return log
@@ -79,12 +80,14 @@ def test_streams_end_and_nobody_new_is_served(
     url, headers = stopping.url + "/v1/chat/completions", {"authorization": f"Bearer {ACME}"}
     with httpx.Client() as api, httpx.Client() as other:
         assert other.get(stopping.url + "/healthz").status_code == 200
-        with api.stream("POST", url, json=body(tokens=100, delay=0.01), headers=headers) as answer:
+        with api.stream("POST", url, json=body(tokens=100, delay=0.02), headers=headers) as answer:
             lines = (line for line in answer.iter_lines() if line)
             next(lines)
             terminate(stopping)
             # The connection that was kept is closed, a new one is refused.
-            wait_for(lambda: refuses(stopping), seconds=0.9)
+            wait_for(lambda: refuses(stopping))
+            assert stopping.process is not None
+            assert stopping.process.poll() is None, "its stream goes on"
             with pytest.raises(httpx.TransportError):
                 other.get(stopping.url + "/readyz")
             assert list(lines)[-1] == "data: [DONE]"
@@ -112,8 +115,10 @@ def test_what_does_not_end_is_cut_told_so_and_billed(
         responses = pool.submit(post, stopping, response, path="responses")
         kept = pool.submit(post, stopping, body(**endless), **{"idempotency-key": "k"})
         whole = pool.submit(post, stopping, {**body(**endless), "stream": False})
-        begun(upstream, before + 3)
-        time.sleep(0.3)
+        wait_streamed(upstream, before + 3)
+        wait_for(
+            lambda: [item["sent"] > 30 for item in httpx.get(upstream + "/log").json()[-3:]] == [True] * 3
+        )
         terminate(stopping)
         log = ended(stopping)
     for answer in (chat.result(), kept.result()):
@@ -136,7 +141,7 @@ def test_what_does_not_end_is_cut_told_so_and_billed(
 def test_half_a_request_and_a_client_that_does_not_read_hold_nothing_back(
     stopping: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
-    before = streamed(upstream)
+    before = streamed(upstream, tokens=1000)
     text = json.dumps(body(tokens=100_000, delay=0.00001)).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + ACME.encode()
     with socket.socket() as deaf, socket.create_connection(("127.0.0.1", stopping.port)) as half:
@@ -144,8 +149,8 @@ def test_half_a_request_and_a_client_that_does_not_read_hold_nothing_back(
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(("127.0.0.1", stopping.port))
         deaf.sendall(head + b"\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
-        begun(upstream, before + 1)
-        time.sleep(0.5)
+        # Far more than the client's kernel takes unread.
+        wait_streamed(upstream, before + 1, tokens=1000)
         terminate(stopping)
         ended(stopping)
     [event] = control_plane.events()
@@ -163,7 +168,7 @@ def test_a_client_that_leaves_meanwhile_is_billed(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + ACME.encode()
             + b"\r\ncontent-length: %d\r\n\r\n" % len(text) + text
         )  # fmt: skip
-        begun(upstream, before + 1)
+        wait_streamed(upstream, before + 1)
         assert client.recv(100)
         terminate(stopping)
     ended(stopping)
@@ -172,15 +177,16 @@ def test_a_client_that_leaves_meanwhile_is_billed(
     assert event.completion_tokens > 0
 
 
-def test_many_signals_are_one(stopping: GatewayProcess, control_plane: ControlPlane) -> None:
+def test_many_signals_are_one(stopping: GatewayProcess, control_plane: ControlPlane, upstream: str) -> None:
     """The server hangs at its third; supervisors signal whole groups, and people press Ctrl-C again."""
     assert stopping.process is not None
     pid = stopping.process.pid
     [child] = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     assert os.getpgid(child) == child, "a terminal's Ctrl-C is for the parent alone"
+    before = streamed(upstream)
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(post, stopping, body(tokens=60, delay=0.01))
-        time.sleep(0.2)
+        wait_streamed(upstream, before + 1)
         for _ in range(4):
             os.kill(pid, signal.SIGINT)
             os.kill(child, signal.SIGTERM)
@@ -221,6 +227,7 @@ def test_what_is_recorded_as_whole_is_not_cut() -> None:
             try:
                 if recorded:
                     drain.spare()
+                # In virtual time, longer than the drain of 0.05 s.
                 await asyncio.sleep(0.3)
                 ends.append(f"recorded {recorded}: sent")
             except asyncio.CancelledError:
@@ -238,4 +245,4 @@ def test_what_is_recorded_as_whole_is_not_cut() -> None:
         await asyncio.gather(*tasks)
         return ends
 
-    assert asyncio.run(work()) == ["recorded False: cut", "recorded True: sent"]
+    assert virtual_time.run(work()) == ["recorded False: cut", "recorded True: sent"]

@@ -32,6 +32,7 @@ def test_background_work_that_ended_needs_a_restart(
             raise RuntimeError("unforeseen")
 
         assert health.alive()[0] == 200
+        # It is cancelled before it ends.
         health.start("limits", asyncio.sleep(3600))
         health.start("meter", fall_over())
         for _ in range(5):

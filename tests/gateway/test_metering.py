@@ -63,6 +63,13 @@ def test_a_stream_is_on_disk_before_it_is_seen(tmp_path: Path) -> None:
     log.close()
 
 
+@pytest.fixture
+def soon_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record is late after 50 ms."""
+    monkeypatch.setattr(metering, "LATE_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("soon_late")
 def test_nothing_more_is_seen_while_records_are_late(tmp_path: Path) -> None:
     log = Wal(slot(tmp_path))
 
@@ -74,22 +81,24 @@ def test_nothing_more_is_seen_while_records_are_late(tmp_path: Path) -> None:
         with files_at_most(0):
             tokens(attempt, 2)
             late = asyncio.create_task(meter.record_progress())
-            await asyncio.sleep(metering.LATE_SECONDS + 0.3)
+            # Later than the loop's timer that notices the delay.
+            await asyncio.sleep(2 * metering.LATE_SECONDS)
             held = asyncio.create_task(meter.before_showing(attempt))
             given_up = asyncio.create_task(meter.before_showing(attempt))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
             assert not held.done()
             # One whose client leaves does not free the others.
             given_up.cancel()
             await asyncio.sleep(0.05)
             assert not held.done()
-        await asyncio.wait_for(asyncio.gather(late, held), 10)
+        await asyncio.wait_for(asyncio.gather(late, held), 60)
         assert on_disk(tmp_path)[-1][1].completion_tokens == 2
 
     asyncio.run(work())
     log.close()
 
 
+@pytest.mark.usefixtures("soon_late")
 def test_a_stop_while_records_are_late_lets_streams_end(tmp_path: Path) -> None:
     log = Wal(slot(tmp_path))
 
@@ -100,9 +109,10 @@ def test_a_stop_while_records_are_late_lets_streams_end(tmp_path: Path) -> None:
         with files_at_most(0):
             tokens(attempt, 1)
             running = asyncio.create_task(meter.run())
-            await asyncio.sleep(metering.LATE_SECONDS + 0.3)
+            # Later than the loop's timer that notices the delay.
+            await asyncio.sleep(2 * metering.LATE_SECONDS)
             running.cancel()
-            await asyncio.wait_for(meter.before_showing(attempt), 5)
+            await asyncio.wait_for(meter.before_showing(attempt), 60)
 
     asyncio.run(work())
     log.close()

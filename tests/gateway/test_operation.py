@@ -6,7 +6,6 @@ import asyncio
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -62,20 +61,21 @@ def test_a_full_disk_holds_back_ends_and_refuses_new_work(
         answer = pool.submit(post, own_gateway, plain)
         stream = pool.submit(post, own_gateway, {**plain, "stream": True})
         # The backend's log tells of a stream when it begins, of the other when it ends.
-        wait_for(lambda: len(calls(upstream)) > before)
-        time.sleep(1.2)
+        wait_for(lambda: any(call["sent"] >= 2 for call in calls(upstream)[before:]))
         with no_room(own_gateway):
             wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 503)
             refused = wait_for(lambda: post_refused(own_gateway, plain))
             assert refused.json()["error"]["code"] == "usage_log_unavailable"
             assert refused.headers["retry-after"]
             # Both go through at the backend; what is not durable is not shown as whole.
-            wait_for(lambda: [call["sent"] for call in calls(upstream)[before:]] == [5, 5], seconds=20)
-            time.sleep(0.5)
+            wait_for(lambda: [call["sent"] for call in calls(upstream)[before:]] == [5, 5])
+            # Requests that come later are answered while both are held back.
+            for _ in range(3):
+                assert post(own_gateway, plain).status_code == 503
             assert not answer.done()
             assert not stream.done()
-        assert answer.result(10).status_code == 200
-        assert stream.result(10).text.endswith("data: [DONE]\n\n")
+        assert answer.result(60).status_code == 200
+        assert stream.result(60).text.endswith("data: [DONE]\n\n")
     wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
     assert {event.status for event in control_plane.wait_events(2)} == {"ok"}
 
@@ -127,10 +127,8 @@ def test_routes_too_old_are_refused_and_a_stop_without_redis_ends(
         assert refused.json()["error"]["code"] == "routes_unavailable"
         assert refused.headers["retry-after"]
     assert own_gateway.process is not None
-    started = time.monotonic()
     own_gateway.process.terminate()
-    assert own_gateway.process.wait(25) == 0
-    assert time.monotonic() - started < 20
+    assert own_gateway.process.wait(60) == 0
 
 
 def test_two_processes_lose_nothing(
@@ -140,15 +138,19 @@ def test_two_processes_lose_nothing(
     own_gateway.environ["GRAFTWORK_GATEWAY_PROCESSES"] = "2"
     own_gateway.start()
     wait_for(lambda: sorted(path.name for path in own_gateway.wal_dir.iterdir()) == ["000", "001"])
-    time.sleep(1)
     body = {"model": "bot", "messages": ask(tokens=1)}
+    replies: list[httpx.Response] = []
+
+    def both_served() -> bool:
+        replies.extend(pool.map(lambda _: post(own_gateway, body), range(30)))
+        used = [b"event_id" in path.read_bytes() for path in own_gateway.wal_dir.glob("*/*.wal")]
+        return sum(used) == 2
+
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: post(own_gateway, body), range(60)))
+        wait_for(both_served)
     assert {answer.status_code for answer in replies} == {200}
-    events = control_plane.wait_events(60)
+    events = control_plane.wait_events(len(replies))
     assert {event.request_id for event in events} == {answer.headers["x-request-id"] for answer in replies}
-    used = [b"event_id" in path.read_bytes() for path in own_gateway.wal_dir.glob("*/*.wal")]
-    assert sum(used) == 2, "both served"
 
 
 def test_an_abandoned_log_is_shipped(
@@ -189,7 +191,9 @@ def test_abandoned_logs_wait_for_room(
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
-            await asyncio.sleep(0.3)
+            async with asyncio.timeout(60):
+                while "waits for room" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+                    await asyncio.sleep(0.01)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         free = Slot.hold(tmp_path / "w" / "007")
@@ -199,7 +203,6 @@ def test_abandoned_logs_wait_for_room(
         await gateway._close()
 
     asyncio.run(work())
-    assert "waits for room" in caplog.text
 
 
 def test_background_work_that_dies_makes_the_gateway_unready(

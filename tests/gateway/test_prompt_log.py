@@ -16,21 +16,18 @@ from controlplane.errors import UnsealError
 from controlplane.prompt_log.opening import Opened, key_pair, opened
 from gateway import prompt_log
 from gateway.prompt_log import PromptLog, Record, seal
-from gateway.wire import PROMPT_STREAM
+from gateway.wire import PROMPT_STREAM, RouteTable
 from tests.gateway.conftest import UMBRELLA, ControlPlane, GatewayProcess, route_table, wait_for
 from tests.gateway.test_app import ask, post
 
 PRIVATE, PUBLIC = key_pair()
 
 
-@pytest.fixture
-def keeping(own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str) -> GatewayProcess:
-    """A gateway whose routes say that acme keeps prompts, and umbrella does not."""
+def keeping(upstream: str) -> RouteTable:
+    """Routes that say that acme keeps prompts, and umbrella does not."""
     table = route_table(upstream)
     acme = replace(table.tenants["acme"], prompt_key=PUBLIC)
-    control_plane.publish(replace(table, tenants={**table.tenants, "acme": acme}))
-    own_gateway.start()
-    return own_gateway
+    return replace(table, tenants={**table.tenants, "acme": acme})
 
 
 def entries(control_plane: ControlPlane) -> list[dict[bytes, bytes]]:
@@ -44,13 +41,14 @@ def read(fields: dict[bytes, bytes]) -> Opened:
 
 
 def test_what_was_sent_and_answered_is_kept_of_who_opted_in_alone(
-    keeping: GatewayProcess, control_plane: ControlPlane
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
-    whole = post(keeping, {"model": "bot", "messages": ask(tokens=3)})
-    stream = post(keeping, {"model": "bot", "stream": True, "messages": ask(tokens=4)})
-    refused = post(keeping, {"model": "none-such", "messages": ask(tokens=1)})
-    broken = post(keeping, {"model": "bot", "messages": ask(fail=500)})
-    post(keeping, {"model": "hive", "messages": ask(tokens=5)}, UMBRELLA)
+    control_plane.replace(pooled_gateway, keeping(upstream))
+    whole = post(pooled_gateway, {"model": "bot", "messages": ask(tokens=3)})
+    stream = post(pooled_gateway, {"model": "bot", "stream": True, "messages": ask(tokens=4)})
+    refused = post(pooled_gateway, {"model": "none-such", "messages": ask(tokens=1)})
+    broken = post(pooled_gateway, {"model": "bot", "messages": ask(fail=500)})
+    post(pooled_gateway, {"model": "hive", "messages": ask(tokens=5)}, UMBRELLA)
     assert (whole.status_code, stream.status_code, refused.status_code) == (200, 200, 404)
     wait_for(lambda: len(entries(control_plane)) >= 3)
     control_plane.wait_events(4)
@@ -72,21 +70,27 @@ def test_what_was_sent_and_answered_is_kept_of_who_opted_in_alone(
 
 
 def test_from_the_change_on_nothing_more_is_kept(
-    keeping: GatewayProcess, control_plane: ControlPlane, upstream: str
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
-    post(keeping, {"model": "bot", "messages": ask(tokens=1)})
+    control_plane.publish(keeping(upstream))
+    own_gateway.start()
+    post(own_gateway, {"model": "bot", "messages": ask(tokens=1)})
     wait_for(lambda: len(entries(control_plane)) == 1)
     control_plane.change(2, "tenants/acme", route_table(upstream).tenants["acme"])
-    keeping.wait_version(2)
-    assert post(keeping, {"model": "bot", "messages": ask(tokens=1)}).status_code == 200
-    keeping.stop()
+    own_gateway.wait_version(2)
+    assert post(own_gateway, {"model": "bot", "messages": ask(tokens=1)}).status_code == 200
+    own_gateway.stop()
     assert len(entries(control_plane)) == 1
 
 
-def test_a_stop_ships_what_waits(keeping: GatewayProcess, control_plane: ControlPlane) -> None:
+def test_a_stop_ships_what_waits(
+    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    control_plane.publish(keeping(upstream))
+    own_gateway.start()
     for _ in range(3):
-        post(keeping, {"model": "bot", "messages": ask(tokens=1)})
-    keeping.stop()
+        post(own_gateway, {"model": "bot", "messages": ask(tokens=1)})
+    own_gateway.stop()
     assert len(entries(control_plane)) == 3
 
 

@@ -16,6 +16,7 @@ from gateway.errors import GatewayError, UpstreamBroken, UpstreamBusy, UpstreamF
 from gateway.openai_schema import parse
 from gateway.routing import resolve
 from gateway.wire import CopyRoute
+from tests.gateway import virtual_time
 from tests.gateway.conftest import route_table
 
 
@@ -71,7 +72,7 @@ def test_a_whole_answer_may_be_silent_for_longer_than_a_stream() -> None:
             with pytest.raises(UpstreamTimeout):
                 await post(url, stream=True)
 
-    asyncio.run(work())
+    virtual_time.run(work())
 
 
 def test_a_full_backend_stays_a_503_with_its_own_retry_after(caplog: pytest.LogCaptureFixture) -> None:

@@ -72,7 +72,7 @@ def test_a_clock_that_steps_under_a_stream_changes_nothing_of_its_usage(
     control_plane.publish(route_table(upstream))
     control_plane.since = 0
     own_gateway.start()
-    body = {"model": "bot", "stream": True, "messages": ask(tokens=40, delay=0.05)}
+    body = {"model": "bot", "stream": True, "messages": ask(tokens=40, delay=0.03)}
     url = own_gateway.url + "/v1/chat/completions"
     steps = ["-7200", "3600", "172800", "0"]
     for step in steps:

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.sagemaker_local.processes import LocalSageMaker, run_local
-from tests.worker_engine.conftest import tiny_adapters, tiny_model  # noqa: F401
 
 
 @pytest.fixture(scope="module")
 def local(
-    tiny_model: Path,  # noqa: F811
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_model: Path,
+    tiny_adapters: dict[str, Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LocalSageMaker]:
     folder = tmp_path_factory.mktemp("local")

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ import httpx
 from botocore.config import Config
 
 from tests.conftest import ROOT, free_port, stop
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.sagemaker_local.stand import answers
+from tests.waiting import wait_for
+from tests.worker_process import TOKEN, Worker, run_worker
 
 REGION = "eu-central-1"
 KEY = {"access_key": "AKIDLOCAL", "secret_key": "local-secret"}
@@ -99,18 +100,8 @@ def run_local(
         with (folder / "sagemaker.log").open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         try:
-            _wait(local, process, folder / "sagemaker.log")
+            wait_for(lambda: process.poll() is not None or answers(local.url))
+            assert process.poll() is None, (folder / "sagemaker.log").read_text()
             yield local
         finally:
             stop(process)
-
-
-def _wait(local: LocalSageMaker, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(200):
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{local.url}/_local/health").status_code == 200:
-                return
-        if process.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise RuntimeError(f"the local SageMaker did not start: {log.read_text()}")

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import httpx
@@ -21,6 +19,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.conftest import ROOT, free_port, stop
+from tests.waiting import wait_for
+from tests.worker_process import assert_forked, worker_environment
 
 REGION = "eu-central-1"
 KEY = {"access_key": "AKIDLOCAL", "secret_key": "local-secret"}
@@ -118,24 +118,24 @@ class Stand:
 
     def settled(self, name: str) -> dict[str, Any]:
         """The component once it is neither Creating nor Updating."""
-        sagemaker, end = self.client("sagemaker"), time.monotonic() + WAIT_SECONDS
-        while True:
+        sagemaker = self.client("sagemaker")
+
+        def settled() -> dict[str, Any] | None:
             found = sagemaker.describe_inference_component(InferenceComponentName=name)
-            if found["InferenceComponentStatus"] not in ("Creating", "Updating"):
-                return dict(found)
-            assert time.monotonic() < end, found
-            time.sleep(0.05)
+            return None if found["InferenceComponentStatus"] in ("Creating", "Updating") else dict(found)
+
+        return cast(dict[str, Any], wait_for(settled, WAIT_SECONDS))
 
     def gone(self, name: str) -> None:
         """Deletes a component and waits until there is none."""
-        sagemaker, end = self.client("sagemaker"), time.monotonic() + WAIT_SECONDS
+        sagemaker = self.client("sagemaker")
         sagemaker.delete_inference_component(InferenceComponentName=name)
-        while time.monotonic() < end:
+
+        def listed() -> list[str]:
             found = sagemaker.list_inference_components(NameContains=name, MaxResults=100)
-            if name not in [item["InferenceComponentName"] for item in found["InferenceComponents"]]:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{name} is still there")
+            return [item["InferenceComponentName"] for item in found["InferenceComponents"]]
+
+        wait_for(lambda: name not in listed(), WAIT_SECONDS)
 
     def ask(self, endpoint: str, component: str | None = None, **body: Any) -> Any:
         """What an invocation answers: greedy, so the same each time."""
@@ -156,6 +156,13 @@ class Stand:
         return found
 
 
+def answers(url: str) -> bool:
+    """Return True once the local SageMaker at `url` takes requests."""
+    with contextlib.suppress(httpx.TransportError):
+        return httpx.get(f"{url}/_local/health").status_code == 200
+    return False
+
+
 @contextlib.contextmanager
 def run_stand(
     folder: Path, *, environment: Mapping[str, str] | None = None, **config: Any
@@ -168,17 +175,14 @@ def run_stand(
     with (folder / "sagemaker.log").open("ab") as log:
         process = subprocess.Popen(
             [*command, "--port", str(port)], cwd=ROOT, stdout=log, stderr=log,
-            env={**os.environ, **(environment or {})},
+            env={**worker_environment(), **(environment or {})},
         )  # fmt: skip
     stand = Stand(port, process, work)
     try:
-        for _ in range(600):
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{stand.url}/_local/health").status_code == 200:
-                    break
-            assert process.poll() is None, (folder / "sagemaker.log").read_text()
-            time.sleep(0.05)
+        wait_for(lambda: process.poll() is not None or answers(stand.url))
+        assert process.poll() is None, (folder / "sagemaker.log").read_text()
         yield stand
+        assert_forked(work)
     finally:
         stop(process, grace=30)
 

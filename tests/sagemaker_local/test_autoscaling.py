@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.sagemaker_local.stand import Stand, refused, run_stand
-from tests.worker_engine.conftest import tiny_model  # noqa: F401
+from tests.waiting import wait_for
 
 TARGET = {
     "ServiceNamespace": "sagemaker",
@@ -24,7 +24,7 @@ TARGET = {
 
 @pytest.fixture(scope="module")
 def stand(
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of no copies, while time stands still."""
@@ -100,11 +100,8 @@ class Busy:
         before = len(httpx.get(f"{self._stand.url}/_local/invocations").json())
         for thread in self._threads:
             thread.start()
-        for _ in range(400):
-            if len(httpx.get(f"{self._stand.url}/_local/invocations").json()) == before + self._count:
-                return
-            time.sleep(0.02)
-        raise AssertionError("not all requests began")
+        url = f"{self._stand.url}/_local/invocations"
+        wait_for(lambda: len(httpx.get(url).json()) == before + self._count)
 
     def __exit__(self, *_: object) -> None:
         self._done.set()

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, SMALL, Stand, run_stand
-from tests.worker_engine.conftest import tiny_model  # noqa: F401
+from tests.waiting import wait_for
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 Cli = Callable[..., Any]
 
 
@@ -47,10 +45,11 @@ def aws(stand: Stand, tmp_path: Path) -> Cli:
     return run
 
 
+@pytest.mark.slow
 def test_from_a_bucket_to_an_answer_and_back_to_nothing(
     aws: Cli,
     stand: Stand,
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path: Path,
 ) -> None:
     aws("s3", "mb", "s3://models")
@@ -101,9 +100,5 @@ def test_from_a_bucket_to_an_answer_and_back_to_nothing(
 
 
 def stand_is_without(stand: Stand, name: str) -> None:
-    for _ in range(600):
-        found = stand.client("sagemaker").list_inference_components(NameContains=name)
-        if not found["InferenceComponents"]:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{name} is still there")
+    sagemaker = stand.client("sagemaker")
+    wait_for(lambda: not sagemaker.list_inference_components(NameContains=name)["InferenceComponents"])

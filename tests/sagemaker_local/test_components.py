@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ import httpx
 import pytest
 
 from tests.sagemaker_local.stand import IMAGE, NEEDS, ROLE, SMALL, Stand, refused, run_stand
-from tests.worker_engine.conftest import tiny_adapters, tiny_model  # noqa: F401
-
-# PEFT, which makes the adapters, calls what transformers deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
 def stand(
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of two copies."""
@@ -36,7 +32,7 @@ def stand(
 
 def test_adapters_are_components_of_their_own(
     stand: Stand,
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_adapters: dict[str, Path],
 ) -> None:
     plain = stand.upload("adapters/plain.tar.gz", tiny_adapters["plain"])
     every = stand.upload("adapters/all.tar.gz", tiny_adapters["all"])
@@ -57,7 +53,7 @@ def test_adapters_are_components_of_their_own(
 
 def test_an_adapter_that_the_container_refuses_fails_in_its_words(
     stand: Stand,
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_adapters: dict[str, Path],
     tmp_path: Path,
 ) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
@@ -96,13 +92,12 @@ def test_copies_follow_the_count_and_lost_ones_are_replaced(stand: Stand) -> Non
     after = stand.workers()
     assert len(after) == 2
     os.kill(after[0], signal.SIGKILL)
-    counted = []
-    for _ in range(600):
-        counted.append(stand.settled("base")["RuntimeConfig"]["CurrentCopyCount"])
-        if 1 in counted and counted[-1] == 2:
-            break
-        time.sleep(0.05)
-    assert counted[-1] == 2
+
+    def copies() -> int:
+        return int(stand.settled("base")["RuntimeConfig"]["CurrentCopyCount"])
+
+    wait_for(lambda: copies() == 1)
+    wait_for(lambda: copies() == 2)
     assert len(stand.workers()) == 2
     assert after[0] not in stand.workers()
     assert stand.ask("shared", "base")
@@ -137,7 +132,7 @@ def test_requests_go_to_the_copy_with_the_fewest(stand: Stand) -> None:
     assert [after - old for after, old in zip(generated(), before, strict=True)] == [1600, 1600]
 
 
-def test_a_model_of_an_endpoint_needs_no_component(stand: Stand, tiny_model: Path) -> None:  # noqa: F811
+def test_a_model_of_an_endpoint_needs_no_component(stand: Stand, tiny_model: Path) -> None:
     stand.model("local-folder", OPTION_MODEL_ID=str(tiny_model))
     stand.endpoint("single", ModelName="local-folder")
     assert stand.ask("single") == stand.ask("shared", "base")

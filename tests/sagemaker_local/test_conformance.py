@@ -7,7 +7,6 @@ Outputs are checked by botocore's validator on the bytes that were sent. Inputs 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -22,6 +21,7 @@ from botocore.validate import ParamValidator
 
 from tests.sagemaker_local.broken_inputs import broken, right
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, Stand, run_stand
+from tests.waiting import wait_for
 
 SCALABLE = {
     "ServiceNamespace": "sagemaker",
@@ -178,16 +178,14 @@ def raw(stand: Stand) -> Iterator[Raw]:
 
 def settled(raw: Raw) -> None:
     """Until nothing is Creating, Updating or Deleting any more."""
-    end = time.monotonic() + 30
-    while True:
+
+    def states() -> set[str]:
         endpoints = raw("ListEndpoints", {})[1]["Endpoints"]
         components = raw("ListInferenceComponents", {})[1]["InferenceComponents"]
-        states = [item["EndpointStatus"] for item in endpoints]
-        states += [item["InferenceComponentStatus"] for item in components]
-        if set(states) <= {"InService"}:
-            return
-        assert time.monotonic() < end, states
-        time.sleep(0.02)
+        found = {item["EndpointStatus"] for item in endpoints}
+        return found | {item["InferenceComponentStatus"] for item in components}
+
+    wait_for(lambda: states() <= {"InService"})
 
 
 def test_every_output_is_what_its_shape_allows(raw: Raw) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,8 @@ from typing import Any
 import pytest
 
 from tests.sagemaker_local.stand import Stand, run_stand
-from tests.worker_engine.conftest import tiny_adapters, tiny_model  # noqa: F401
+from tests.waiting import wait_for
 
-# PEFT, which makes the adapters, calls what transformers deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 ONE_BY_ONE = {
     "RollingUpdatePolicy": {
         "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
@@ -28,7 +25,7 @@ ONE_BY_ONE = {
 
 @pytest.fixture(scope="module")
 def stand(
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stand]:
     """An endpoint `shared` with a base `base` of two copies, and a second model to update it to."""
@@ -126,8 +123,8 @@ def test_an_alarm_takes_the_update_back(stand: Stand) -> None:
 
 
 def test_resources_outlive_the_server(
-    tiny_model: Path,  # noqa: F811
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_model: Path,
+    tiny_adapters: dict[str, Path],
     tmp_path: Path,
 ) -> None:
     """S3 lives in moto's memory, so the model is a folder of this host."""
@@ -150,7 +147,7 @@ def test_resources_outlive_the_server(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_is_left_behind(
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path: Path,
     number: signal.Signals,
 ) -> None:
@@ -161,17 +158,12 @@ def test_no_process_is_left_behind(
         stand.endpoint("shared")
         stand.base("base", "shared", "tiny", copies=1)
         stand.base("starting", "shared", "tiny", copies=1, settle=False)
-        end = time.monotonic() + 30
-        while len(stand.workers()) < 2 and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_for(lambda: len(stand.workers()) >= 2)
         children = family(stand.process.pid)
         assert len(children) == 3
         os.kill(stand.process.pid, number)
         stand.process.wait(30)
-        end = time.monotonic() + 5
-        while any(Path(f"/proc/{pid}/cmdline").exists() for pid in children) and time.monotonic() < end:
-            time.sleep(0.02)
-        assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
 def family(parent: int) -> list[int]:

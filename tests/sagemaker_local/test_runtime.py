@@ -19,11 +19,7 @@ from botocore.eventstream import ChecksumMismatch
 from botocore.exceptions import ClientError, EventStreamError
 
 from tests.sagemaker_local.processes import KEY, PART_BYTES, REGION, TEMPORARY, LocalSageMaker
-from tests.worker_engine.conftest import tiny_model  # noqa: F401
-from tests.worker_engine.test_server import TOKEN, run_worker
-
-# PEFT, which makes the adapters, calls what transformers deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+from tests.worker_process import TOKEN, run_worker
 
 CHAT = {
     "messages": [{"role": "user", "content": "Hé"}], "max_tokens": 24, "temperature": 0, "ignore_eos": True
@@ -226,7 +222,7 @@ def test_endpoints_can_be_put_and_deleted(local: LocalSageMaker) -> None:
 
 def test_a_container_that_dies_breaks_the_stream(
     local: LocalSageMaker,
-    tiny_model: Path,  # noqa: F811
+    tiny_model: Path,
     tmp_path: Path,
 ) -> None:
     with run_worker(tiny_model, tmp_path, "--memory-gib", "0.01") as worker:

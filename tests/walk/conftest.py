@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.database_templates import postgresql_copy, sqlite_copy
+from tests.databases import SERVER
 from tests.walk.product import Product, demo
 from tests.walk.tool_template import model_with_tools
 
 TARGET = os.environ.get("GRAFTWORK_TEST_WALK_TARGET")
 """Path of a `demo.json` of a product that runs already (such as docker compose)."""
-POSTGRES = os.environ.get("GRAFTWORK_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,24 +38,23 @@ def product(
         return
     var = tmp_path_factory.mktemp(f"walk-{request.param}")
     environment = {"GRAFTWORK_DEMO_MODEL": str(model_with_tools(demo_model, var))}
-    if request.param == "sqlite":
-        with demo(var, environment) as running:
-            yield running
-    else:
-        with _database() as url, demo(var, {**environment, "GRAFTWORK_DATABASE_URL": url}) as running:
-            yield running
+    with ExitStack() as stack:
+        # The product's own `migrate` finds nothing to do: making the template has run every migration.
+        if request.param == "sqlite":
+            (var / "demo").mkdir()
+            sqlite_copy(var / "demo" / "graftwork.db")
+        else:
+            environment["GRAFTWORK_DATABASE_URL"] = stack.enter_context(_postgresql())
+        yield stack.enter_context(demo(var, environment))
 
 
 @contextmanager
-def _database() -> Iterator[str]:
-    name = f"graftwork_walk_{uuid.uuid4().hex[:12]}"
+def _postgresql() -> Iterator[str]:
     try:
-        connection = psycopg.connect(POSTGRES, autocommit=True)
+        psycopg.connect(SERVER).close()
     except psycopg.OperationalError as error:
         # Where every part is promised, a missing one is a failure.
         absent = pytest.fail if os.environ.get("CI") else pytest.skip
         absent(f"no PostgreSQL at GRAFTWORK_TEST_POSTGRES_URL: {error}")
-    with connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-        yield POSTGRES.rpartition("/")[0] + f"/{name}"
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    with postgresql_copy(SERVER) as url:
+        yield url

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from kernels.capture import Captures, Reruns
-from tests.worker_engine.conftest import adapter_ref, request
+from tests.worker_engine.conftest import request
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import EngineConfig

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_process import Worker
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
 COMPLETION: dict[str, Any] = {"model": "tiny", "prompt": "x", "max_tokens": 2}
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 USER: dict[str, Any] = {"role": "user", "content": "x"}
-
-
-@pytest.fixture(scope="module")
-def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with run_worker(tiny_model, tmp_path_factory.mktemp("worker")) as worker:
-        yield worker
 
 
 def deep(levels: int) -> Any:

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
 
-from tests.worker_engine.conftest import EngineFactory, tiny_config, write_tokenizer
+from tests.worker_engine.conftest import EngineFactory
+from tests.worker_engine.tiny_model import random_weights, tiny_config, write_checkpoint
 from worker_engine.errors import CheckpointError
 
 SINGLE: Final = "model.safetensors"
@@ -26,10 +26,9 @@ Q: Final = "model.layers.1.self_attn.q_proj.weight"
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One checkpoint written twice: `single` and `sharded`."""
     root = tmp_path_factory.mktemp("saved")
-    model: Any = LlamaForCausalLM(tiny_config())
-    for name, size in (("single", "5GB"), ("sharded", "100KB")):
-        model.save_pretrained(root / name, max_shard_size=size)
-        write_tokenizer(root / name)
+    config = tiny_config()
+    for name, size in (("single", None), ("sharded", 100_000)):
+        write_checkpoint(root / name, config, random_weights(config, seed=1), shard_bytes=size)
     return root
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine import server
 from worker_engine.config import EngineConfig
 from worker_engine.connection import Runner
@@ -38,7 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def worker(tiny_model: Path, folder: Path) -> Iterator[Worker]:
     flags = ("--max-waiting", str(MANY), "--max-waiting-per-tenant", str(MANY))
-    with run_worker(tiny_model, folder, *flags) as worker:
+    # From cold: a test reads the process's memory.
+    with run_worker(tiny_model, folder, *flags, from_cold=True) as worker:
         yield worker
 
 

@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from kernels.capture import Reruns
-from tests.worker_engine.conftest import make_adapter, request
+from tests.worker_engine.conftest import request
 from tests.worker_engine.graph_case import Run, build_engine, compare, load_adapters
+from tests.worker_engine.tiny_adapter import make_adapter
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.decode_graphs import buckets
 from worker_engine.engine import Engine

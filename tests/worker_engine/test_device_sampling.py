@@ -19,7 +19,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.worker_engine.conftest import byte_tokenizer, request
+from tests.worker_engine.conftest import request
+from tests.worker_engine.tiny_model import byte_tokenizer
 from worker_engine import sampler, structured_output
 from worker_engine.protocol import Grammar, GrammarKind
 from worker_engine.sampler import Sampler

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from kernels.lora import LoraPair
-from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.protocol import FinishReason

@@ -12,17 +12,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-import torch
-from transformers import LlamaForCausalLM
 
-from tests.worker_engine.conftest import byte_tokenizer, tiny_config
-from tests.worker_engine.test_server import Worker, run_worker
-
-HERMES_TEMPLATE = r"""{% if tools %}{% for t in tools %}{{ t | tojson }}
-{% endfor %}Answer in <tool_call></tool_call>.
-{% endif %}{% for m in messages %}{{ m.role }}: {% if m.tool_calls %}{% for c in m.tool_calls %}<tool_call>
-{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
-</tool_call>{% endfor %}{% else %}{{ m.content }}{% endif %}{{ "\n" }}{% endfor %}assistant:"""
+from tests.worker_engine.tiny_model import HERMES_TEMPLATE, byte_tokenizer, write_model
+from tests.worker_process import Worker, run_worker
 
 
 @pytest.fixture(scope="module")
@@ -322,8 +314,7 @@ def test_tools_and_calls_reach_the_prompt(worker: Worker) -> None:
 
 def test_marks_that_are_special_tokens_are_written_and_read(tmp_path: Path) -> None:
     """As in Mistral's tokenizers: no spelling of a mark matches it, and decoding would leave it out."""
-    torch.manual_seed(3)
-    LlamaForCausalLM(tiny_config(vocab_size=264, max_position_embeddings=1024)).save_pretrained(tmp_path)
+    write_model(tmp_path, seed=3, vocab_size=264, max_position_embeddings=1024)
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens(["<tool_call>", "</tool_call>"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.worker_engine.conftest import drain, make_adapter, request, tokens
+from tests.worker_engine.conftest import drain, request, tokens
 from tests.worker_engine.graph_case import build_engine, load_adapters
 from tests.worker_engine.late_copies import delay, tier_of
 from tests.worker_engine.test_overlap import PAGE_GIB, serve, workload
+from tests.worker_engine.tiny_adapter import make_adapter
 from worker_engine import model_runner
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.engine import Engine

@@ -1,33 +1,20 @@
-"""The head in 8 bits: stored as it was, rounded at load, one arithmetic for every row, adapters on top."""
+"""The head in 8 bits: stored as it was, rounded at load, one arithmetic for every row."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
 
 from kernels import native
-from tests.worker_engine.conftest import (
-    EngineFactory,
-    Reference,
-    drain,
-    make_adapter,
-    request,
-    tiny_config,
-    tokens,
-    write_tokenizer,
-)
+from tests.worker_engine.forward_pass import load
 from tests.worker_engine.quantized_case import write_quantized
-from tests.worker_engine.test_families import draw, load, logits
-from tests.worker_engine.test_parity import load as load_adapter
-from tests.worker_engine.test_parity import prompts_for
+from tests.worker_engine.tiny_model import write_model
 from worker_engine.errors import CheckpointError
 from worker_engine.models import head, load_config, load_model, pack_weights
 from worker_engine.models.head import rounded_head
@@ -37,12 +24,6 @@ CPU: Final = torch.device("cpu")
 SIZES: Final = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "head_dim": 32}
 LENGTHS: Final = (40, 7, 1)
 HEAD: Final = "lm_head.weight"
-ADAPTERS: Final[Mapping[str, dict[str, Any]]] = {
-    "lora": {"r": 6, "target_modules": ["lm_head", "v_proj"]},
-    "dora": {"r": 4, "target_modules": ["lm_head"], "use_dora": True},
-    "saved": {"r": 4, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
-    "tokens": {"r": 4, "target_modules": ["q_proj"], "trainable_token_indices": {"lm_head": [5, 6, 200]}},
-}
 
 
 @pytest.fixture(params=[False, True], ids=["untied", "tied"])
@@ -52,11 +33,7 @@ def tied(request: pytest.FixtureRequest) -> bool:
 
 def written(folder: Path, *, tied: bool) -> Path:
     """A plain checkpoint."""
-    torch.manual_seed(9)
-    model: Any = LlamaForCausalLM(tiny_config(**SIZES, tie_word_embeddings=tied))
-    model.bfloat16().save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    return write_model(folder, seed=9, dtype="bfloat16", tie_word_embeddings=tied, **SIZES)
 
 
 def quantized(plain: Path, tmp_path: Path) -> tuple[Path, Path]:
@@ -76,26 +53,6 @@ def quantized(plain: Path, tmp_path: Path) -> tuple[Path, Path]:
 def _configure(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def wanted(whole: Path, dtype: torch.dtype) -> torch.Tensor:
-    model: Any = LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
-    with torch.inference_mode():
-        return torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)]).double()
-
-
-def test_logits_are_those_of_the_head_made_whole(tied: bool, tmp_path: Path) -> None:
-    """In fp32 but for its rounding; in bf16 with at most twice transformers' own error, and a rounding."""
-    folder, whole = quantized(written(tmp_path / "plain", tied=tied), tmp_path)
-    exact = wanted(whole, torch.float64)
-    model, kv = load(folder)
-    assert (torch.cat(logits(model, kv, draw(LENGTHS), 64)).double() - exact).abs().max() <= 1e-4
-    plain, kv = load(whole.with_name("plain"))
-    assert torch.equal(model._embedding, plain._embedding), "what is looked up is not rounded"
-    model, kv = load(folder, torch.bfloat16)
-    half = torch.cat(logits(model, kv, draw(LENGTHS), 64)).double()
-    theirs = (wanted(whole, torch.bfloat16) - exact).abs().max()
-    assert (half - exact).abs().max() <= 2 * theirs + 2**-8 * exact.abs().max()
 
 
 def test_it_is_rounded_in_slices_as_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,37 +120,6 @@ def test_weights_packed_before_the_head_was_rounded_are_not_taken(tmp_path: Path
         assert model._head.matrix is not None
         found.append(model._head.matrix.bits)
     assert found == [16, 8, 16]
-
-
-@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
-def test_adapters_that_change_the_head(tmp_path: Path, make_engine: EngineFactory) -> None:
-    """Trained on the plain base, token for token as PEFT on the head made whole, DoRA's magnitudes too."""
-    plain = written(tmp_path / "plain", tied=False)
-    folder, whole = quantized(plain, tmp_path)
-    made = {
-        name: make_adapter(plain, tmp_path / name, seed=seed, **options)
-        for seed, (name, options) in enumerate(ADAPTERS.items())
-    }
-    prompts = prompts_for([None, *made], 256)
-    expected: dict[str | None, list[int]] = {None: Reference.load(whole, {}).greedy(prompts[None], 24)}
-    for own, path in made.items():  # each alone: PEFT has no two kinds of wrapper around one module
-        reference = Reference.load(whole, {own: _without_the_base(path)})
-        expected[own] = reference.greedy(prompts[own], 24, own)
-    engine = make_engine(folder)
-    for name, prompt in prompts.items():
-        adapter = load_adapter(folder, made[name], tmp_path / "c") if name else None
-        engine.add_request(request(str(name), prompt, 24), adapter)
-    told = drain(engine)
-    assert {name: tokens(told[str(name)]) for name in prompts} == expected
-
-
-def _without_the_base(adapter: Path) -> Path:
-    """PEFT saves the plain head beside LoRA on it, and would put it into the reference."""
-    copy = shutil.copytree(adapter, adapter.with_name(f"{adapter.name}-alone"))
-    path = copy / "adapter_model.safetensors"
-    kept = {name: tensor for name, tensor in load_file(path).items() if "base_layer" not in name}
-    save_file(kept, path, metadata={"format": "pt"})
-    return copy
 
 
 @pytest.mark.parametrize(

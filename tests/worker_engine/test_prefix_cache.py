@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.simulation import Simulation, adapter
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import PAGE_SIZE
 from worker_engine.engine import Engine

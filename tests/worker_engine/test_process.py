@@ -10,8 +10,7 @@ import shutil
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from tests.worker_engine.conftest import adapter_ref
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.waiting import wait_for
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -36,13 +36,6 @@ def stream_of(worker: Worker, **body: Any) -> Iterator[http.client.HTTPResponse]
         connection.request("POST", "/v1/completions", json.dumps(LONG | body), HEADERS)
         with connection.getresponse() as answer:
             yield answer
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it does not come true"
-        time.sleep(0.02)
 
 
 def test_sigterm_under_load_ends_every_stream_and_the_process(tiny_model: Path, tmp_path: Path) -> None:
@@ -135,7 +128,7 @@ def test_after_a_kill_the_next_process_serves_from_the_same_cache(
     folder = shutil.copytree(tiny_adapters["plain"], tmp_path / "adapter")
     ref = adapter_ref(folder)
     asked = {"model": ref.name, "adapter": ref.to_dict(), "temperature": 0}
-    with run_worker(tiny_model, tmp_path) as worker:
+    with run_worker(tiny_model, tmp_path, from_cold=True) as worker:
         before = worker.complete(**asked)[1]["choices"]
         with stream_of(worker, max_tokens=500) as stream:
             stream.read(100)
@@ -158,7 +151,7 @@ def test_a_full_disk_costs_the_cache_not_the_request(
 ) -> None:
     """A limit on the size of files stands in for the full disk: writes fail at the same place."""
     small, large = adapter_ref(tiny_adapters["narrow"]), adapter_ref(tiny_adapters["all"])
-    with run_worker(tiny_model, tmp_path) as worker:
+    with run_worker(tiny_model, tmp_path, from_cold=True) as worker:
         size = (tiny_adapters["all"] / ADAPTER_FILES[1]).stat().st_size
         resource.prlimit(worker.process.pid, resource.RLIMIT_FSIZE, (size - 1, size))
         for ref in (small, large):

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worker_engine.conftest import byte_tokenizer
 from tests.worker_engine.test_generation_api import events
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_engine.tiny_model import byte_tokenizer
+from tests.worker_process import Worker
 
 PROMPTS = ["hello", "the cät sat", "x", "a longer one, of some more bytes than the others have"]
 ASK: dict[str, Any] = {"model": "tiny", "max_tokens": 7, "seed": 3, "ignore_eos": True}
-
-
-@pytest.fixture(scope="module")
-def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with run_worker(tiny_model, tmp_path_factory.mktemp("worker")) as worker:
-        yield worker
 
 
 def complete(worker: Worker, prompt: object, **body: object) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.worker_engine.conftest import byte_tokenizer
-from tests.worker_engine.readers.reference import Forward
+from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.test_generation_api import events
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_engine.tiny_model import byte_tokenizer
+from tests.worker_process import Worker, run_worker
 from worker_engine.tokenizer import ChatTokenizer
 
 PROMPT = "the cät sat on the mat, and the dog, and the hat, and so on for more than a page or two. " * 3

@@ -1,4 +1,4 @@
-"""Quantized checkpoints against transformers on their weights made whole, with adapters on top."""
+"""Quantized checkpoints: what stays quantized in memory, what is refused, what is packed once."""
 
 from __future__ import annotations
 
@@ -12,26 +12,15 @@ from typing import Any, Final
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
 
 from kernels import native
 from kernels.quantization import prepare
 from kernels.quantization.formats import unpack_columns
 from kernels.quantization.quantize import round_to_nearest
-from tests.worker_engine.conftest import (
-    EngineFactory,
-    Reference,
-    drain,
-    make_adapter,
-    request,
-    tiny_config,
-    tokens,
-    write_tokenizer,
-)
+from tests.worker_engine.conftest import EngineFactory
+from tests.worker_engine.forward_pass import draw, load, logits
 from tests.worker_engine.quantized_case import FORMS, compressed, config_of, weights_of, write_quantized
-from tests.worker_engine.test_families import draw, load, logits
-from tests.worker_engine.test_parity import load as load_adapter
-from tests.worker_engine.test_parity import prompts_for
+from tests.worker_engine.tiny_model import write_model
 from worker_engine.errors import CheckpointError, ConfigError
 from worker_engine.layers.linear import LoraLinear
 from worker_engine.model_runner import choose_dtype
@@ -46,12 +35,7 @@ LENGTHS: Final = (40, 7, 1)
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("plain")
-    torch.manual_seed(9)
-    model: Any = LlamaForCausalLM(tiny_config(**SIZES))
-    model.bfloat16().save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    return write_model(tmp_path_factory.mktemp("plain"), seed=9, dtype="bfloat16", **SIZES)
 
 
 @pytest.fixture(params=FORMS)
@@ -63,30 +47,6 @@ def quantized(plain: Path, tmp_path: Path, form: str, **options: Any) -> tuple[P
     folder, whole = tmp_path / "quantized", tmp_path / "whole"
     write_quantized(plain, folder, whole, form, **options)
     return folder, whole
-
-
-def wanted(whole: Path, dtype: torch.dtype) -> torch.Tensor:
-    model: Any = LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
-    with torch.inference_mode():
-        return torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)]).double()
-
-
-@pytest.mark.parametrize("step", [1, 64])
-def test_logits_are_those_of_the_weights_made_whole(
-    plain: Path, tmp_path: Path, form: str, step: int
-) -> None:
-    """In fp32 but for its rounding; in bf16 with at most twice transformers' own error, and a rounding."""
-    folder, whole = quantized(plain, tmp_path, form)
-    exact = wanted(whole, torch.float64)
-    model, kv = load(folder)
-    single = torch.cat(logits(model, kv, draw(LENGTHS), step)).double()
-    assert (single - exact).abs().max() <= 1e-4
-    model, kv = load(folder, torch.bfloat16)
-    half = torch.cat(logits(model, kv, draw(LENGTHS), step)).double()
-    theirs = (wanted(whole, torch.bfloat16) - exact).abs().max()
-    assert (half - exact).abs().max() <= 2 * theirs + 2**-8 * exact.abs().max()
-    before = wanted(plain, torch.float64)
-    assert (before - exact).abs().max() > 1e-2, "the weights are those from before: this proves nothing"
 
 
 @needed
@@ -115,38 +75,6 @@ def test_the_stack_takes_quantized_layers(plain: Path, tmp_path: Path, form: str
     model, kv = load(folder, torch.bfloat16)
     model._stack = None
     assert torch.equal(torch.cat(logits(model, kv, draw(LENGTHS), 5)), together)
-
-
-@pytest.mark.parametrize("form", ["int4-32", "int4-64", "int8", "awq-128"])
-def test_adapters_work_on_top(plain: Path, tmp_path: Path, form: str, make_engine: EngineFactory) -> None:
-    """Token for token as PEFT on the weights made whole; DoRA's magnitudes are of those weights too."""
-    folder, whole = quantized(plain, tmp_path, form)
-    modules = ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]
-    adapters = {
-        "lora": make_adapter(whole, tmp_path / "lora", seed=1, r=6, target_modules=modules),
-        "dora": make_adapter(whole, tmp_path / "dora", seed=2, r=4, target_modules=modules, use_dora=True),
-    }
-    prompts = prompts_for([None, *adapters], 256)
-    reference = Reference.load(whole, adapters)
-    expected = {name: reference.greedy(prompt, 24, name) for name, prompt in prompts.items()}
-    assert expected["lora"] != reference.greedy(prompts["lora"], 24)
-    engine = make_engine(folder)
-    for name, prompt in prompts.items():
-        adapter = load_adapter(folder, adapters[name], tmp_path / "c") if name else None
-        engine.add_request(request(str(name), prompt, 24), adapter)
-    made = drain(engine)
-    assert {name: tokens(made[str(name)]) for name in prompts} == expected
-
-
-def test_modules_that_are_not_alike_are_made_whole(plain: Path, tmp_path: Path) -> None:
-    folder, whole = quantized(plain, tmp_path, "int4-32", skip=("k_proj", "layers.1.mlp.down_proj"))
-    exact = wanted(whole, torch.float64)
-    model, kv = load(folder)
-    assert (torch.cat(logits(model, kv, draw(LENGTHS), 64)) - exact).abs().max() <= 1e-4
-    model, _ = load(folder, torch.bfloat16)
-    if native.LIBRARY is not None:
-        kept = {name: linear.packed is None for name, linear in model.linears[1].items()}
-        assert kept == {"qkv": False, "o": True, "gate_up": True, "down": False}
 
 
 @needed

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.worker_engine.conftest import adapter_ref
 from tests.worker_engine.sagemaker.conftest import Container
-from tests.worker_engine.test_server import run_worker
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import run_worker
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import BY_PLACEMENT, AdapterPool
 from worker_engine.errors import AdapterRefused

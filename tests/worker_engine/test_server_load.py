@@ -4,42 +4,28 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.worker_engine.test_server import TOKEN, run_worker
+from tests.waiting import wait_for
+from tests.worker_process import TOKEN, run_worker
 
 
 @pytest.mark.model
 def test_a_hang_up_during_a_long_prefill_stops_it(demo_model: Path, tmp_path: Path) -> None:
     """1,900 tokens are prefilled in chunks, so that the wait is one chunk's, not the prompt's."""
     with run_worker(demo_model, tmp_path, "--memory-gib", "0.2") as worker:
-        assert worker.complete(max_tokens=1)[0] == 200
-        before = cpu_seconds(worker.process.pid)
-        assert worker.complete(prompt=[8] * 1900, max_tokens=1)[0] == 200
-        whole = cpu_seconds(worker.process.pid) - before
         connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
         body = {"model": "tiny", "prompt": [9] * 1900, "max_tokens": 50, "stream": True}
         connection.request("POST", "/v1/completions", json.dumps(body), {"Authorization": f"Bearer {TOKEN}"})
-        while not worker.metric("kv_pages_used"):
-            time.sleep(0.01)
+        wait_for(lambda: worker.metric("kv_pages_used"))
         connection.sock.shutdown(2)
         connection.close()
-        spent = cpu_seconds(worker.process.pid)
-        while worker.metric("kv_pages_used"):
-            time.sleep(0.01)
-        # CPU time beside the whole prompt's, so that neither a busy machine nor a slow one fails it.
-        assert cpu_seconds(worker.process.pid) - spent < 0.3 * whole
-        assert worker.metric("generated_tokens_total") == 2
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        wait_for(lambda: not worker.metric("kv_pages_used"))
+        assert worker.metric("prompt_tokens_total") < 1900
+        assert worker.metric("generated_tokens_total") == 0
 
 
 def test_a_full_queue_is_503_with_retry_after(tiny_model: Path, tmp_path: Path) -> None:
@@ -67,9 +53,8 @@ def test_sigterm_lets_a_stream_end_and_refuses_others(tiny_model: Path, tmp_path
         stream = running.getresponse()
         seen = stream.read(100)
         worker.process.send_signal(signal.SIGTERM)
-        while (health := worker.call("/health"))[0] == 200:
-            time.sleep(0.01)
-        assert health == (503, {"status": "draining"})
+        wait_for(lambda: worker.call("/health")[0] != 200)
+        assert worker.call("/health") == (503, {"status": "draining"})
         late = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=30)
         late.request("POST", "/v1/completions", json.dumps(body), headers)
         answer = late.getresponse()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.worker_engine.conftest import adapter_ref, request
+from tests.waiting import eventually_async
+from tests.worker_engine.conftest import request
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
@@ -156,7 +158,7 @@ def test_a_lost_device_ends_the_engine_not_just_the_step(
         monkeypatch.setattr(service.engine, "check_device", broken)
         with pytest.raises(GenerationFailed, match="failed at this step"):
             await count(service.generate(short("before")))
-        await asyncio.sleep(0.2)
+        await eventually_async(lambda: service._restart is not None)
         assert service._restart is not None
         await service._restart
         assert (service.healthy, service.num_restarts) == (True, 1)
@@ -224,7 +226,7 @@ def test_draining_refuses_and_lets_what_runs_end(serve: Serve) -> None:
         assert refused.value.retry_after
         assert not drain.done()
         assert await running == 400
-        await asyncio.wait_for(drain, 1)
+        await asyncio.wait_for(drain, 60)
 
     serve(scenario)
 
@@ -233,7 +235,7 @@ def test_draining_ends_with_its_time(serve: Serve) -> None:
     async def scenario(service: Service) -> None:
         running = asyncio.create_task(count(service.generate(long())))
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(service.drain(0.05), 2)
+        await asyncio.wait_for(service.drain(0.05), 60)
         assert not running.done()
         await asyncio.to_thread(service.stop)
         with pytest.raises(GenerationFailed, match="stopping"):
@@ -268,16 +270,17 @@ def test_a_deadline_covers_the_adapters_loading(
     serve: Serve, tiny_adapters: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(service: Service) -> None:
-        load = service.adapters._loader.load
+        load, refused = service.adapters._loader.load, threading.Event()
 
         def slow(ref: AdapterRef) -> Adapter:
-            time.sleep(0.3)
+            refused.wait(60)
             return load(ref)
 
         monkeypatch.setattr(service.adapters._loader, "load", slow)
         ref = adapter_ref(tiny_adapters["plain"])
         with pytest.raises(DeadlineExceeded, match="adapter"):
             await count(service.generate(timed("x", 0.05, ref)))
+        refused.set()
         assert service.num_pending == 0
         assert await count(service.generate(timed("y", 20, ref))) == 400
 

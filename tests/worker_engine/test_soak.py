@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from benchmarks.mixed_traffic import Watch
 from benchmarks.soak import figures, model_with_tools, soak
-from tests.worker_engine.conftest import adapter_ref
+from tests.worker_engine.tiny_adapter import adapter_ref
 
 
+@pytest.mark.slow
 def test_a_short_soak(tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path) -> None:
     refs = [adapter_ref(folder) for folder in tiny_adapters.values()]
     watch = asyncio.run(soak(model_with_tools(tiny_model, tmp_path / "model"), refs, tmp_path, seconds=15))

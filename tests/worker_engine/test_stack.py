@@ -2,53 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from kernels import native
 from kernels.native.stack import Stack
-from tests.worker_engine.conftest import write_tokenizer
-from tests.worker_engine.test_families import LENGTHS, SIZES, WINDOW, draw, load, logits
+from tests.worker_engine.forward_pass import LENGTHS, SIZES, WINDOW, draw, load, logits
+from tests.worker_engine.tiny_model import family_config, random_weights, randomize_vectors, write_checkpoint
 from worker_engine.layers.linear import LoraLinear
 from worker_engine.models.decoder import Decoder
 
 pytestmark = pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
 
-CASES: Final[dict[str, tuple[Callable[..., Any], type[Any], dict[str, Any]]]] = {
-    "biases": (LlamaConfig, LlamaForCausalLM, {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
+CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "biases": ("llama", {"head_dim": 32, "attention_bias": True, "mlp_bias": True}),
     "two-kinds-of-layers": (
-        Qwen2Config,
-        Qwen2ForCausalLM,
+        "qwen2",
         {"hidden_size": 192, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2},
     ),
-    "head-norms": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 64, "attention_bias": True}),
+    "head-norms": ("qwen3", {"head_dim": 64, "attention_bias": True}),
 }
 
 
 @pytest.fixture(params=CASES)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    config, model_type, changes = CASES[request.param]
-    torch.manual_seed(3)
-    model = model_type(config(**(SIZES | changes)))
-    for value in model.parameters():
-        if value.dim() == 1:
-            value.data.normal_(1.0, 0.4)
-    model.save_pretrained(tmp_path)
-    write_tokenizer(tmp_path)
-    return tmp_path
+    family, changes = CASES[request.param]
+    config = family_config(family, **(SIZES | changes))
+    weights = random_weights(config, seed=3)
+    randomize_vectors(weights, seed=4, scale=0.4, gain=1.0, bias=1.0)
+    return write_checkpoint(tmp_path, config, weights)
 
 
 def one_by_one(model: Decoder) -> Decoder:

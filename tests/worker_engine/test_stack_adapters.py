@@ -14,7 +14,7 @@ import torch
 from kernels import native
 from kernels.lora import LoraPair, Segments
 from kernels.native.stack import Adapters, Stack
-from tests.worker_engine.test_families import LENGTHS, draw, load
+from tests.worker_engine.forward_pass import LENGTHS, draw, load
 from tests.worker_engine.test_quantized import plain, quantized
 from tests.worker_engine.test_stack import folder, one_by_one
 from worker_engine.adapters.adapter import Adapter

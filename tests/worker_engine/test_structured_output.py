@@ -254,7 +254,7 @@ def test_a_user_cannot_change_the_compilers_options(compiler: GrammarCompiler) -
 
 
 def compiler_id(byte: int) -> int:
-    from tests.worker_engine.conftest import byte_tokenizer
+    from tests.worker_engine.tiny_model import byte_tokenizer
 
     return int(byte_tokenizer().encode(chr(byte), add_special_tokens=False).ids[0])
 

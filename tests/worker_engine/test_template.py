@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import socket
@@ -16,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import stop
-from tests.worker_engine.test_process import stream_of, wait_for
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.waiting import wait_for
+from tests.worker_engine.test_process import stream_of
+from tests.worker_process import Worker, run_worker, worker_environment
 from worker_engine.template.handover import VARIABLE
 from worker_engine.template.order import Order, code_digest, differing
 from worker_engine.template.tokenizers import Tokenizers
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+ENVIRONMENT = worker_environment(from_cold=True)
 
 
 @contextlib.contextmanager
@@ -57,22 +57,20 @@ def test_copies_of_a_template_serve_side_by_side(warm: Path, tiny_model: Path, t
     (alone := tmp_path / "alone").mkdir()
     variables = {VARIABLE: str(warm)}
     with (
-        run_worker(tiny_model, one, variables=variables) as first,
-        run_worker(tiny_model, two, variables=variables) as second,
-        run_worker(tiny_model, alone) as fresh,
+        run_worker(tiny_model, one, from_cold=True, variables=variables) as first,
+        run_worker(tiny_model, two, from_cold=True, variables=variables) as second,
+        run_worker(tiny_model, alone, from_cold=True) as fresh,
     ):
         assert [kind_of(worker) for worker in (first, second, fresh)] == ["template", "template", "fresh"]
         said = [worker.complete(temperature=0)[1]["choices"] for worker in (first, second, fresh)]
         assert said[0] == said[1] == said[2]
-        phases = [worker.call("/health")[1]["startup"]["seconds"] for worker in (first, fresh)]
-        assert phases[0]["imports"] < phases[1]["imports"] / 10
         ids = [worker.complete(max_tokens=200, temperature=1)[1]["choices"] for worker in (first, second)]
         assert ids[0] != ids[1], "copies draw the same random numbers"
     assert "serving on" in (one / "log").read_text()
 
 
 def test_signals_and_the_exit_status_go_through(warm: Path, tiny_model: Path, tmp_path: Path) -> None:
-    with run_worker(tiny_model, tmp_path, variables={VARIABLE: str(warm)}) as worker:
+    with run_worker(tiny_model, tmp_path, from_cold=True, variables={VARIABLE: str(warm)}) as worker:
         with stream_of(worker, max_tokens=100) as answer:
             answer.read(100)
             worker.process.send_signal(signal.SIGTERM)
@@ -91,7 +89,7 @@ def listening(port: int) -> bool:
 
 
 def test_a_worker_whose_stand_in_is_killed_ends(warm: Path, tiny_model: Path, tmp_path: Path) -> None:
-    with run_worker(tiny_model, tmp_path, variables={VARIABLE: str(warm)}) as worker:
+    with run_worker(tiny_model, tmp_path, from_cold=True, variables={VARIABLE: str(warm)}) as worker:
         assert kind_of(worker) == "template"
         worker.process.kill()
         worker.process.wait(30)
@@ -109,7 +107,7 @@ def test_without_a_template_that_fits_a_worker_starts_by_itself(
         ),
     )
     for variables, reason in cases:
-        with run_worker(tiny_model, tmp_path, variables=variables) as worker:
+        with run_worker(tiny_model, tmp_path, from_cold=True, variables=variables) as worker:
             assert kind_of(worker) == "fresh"
         assert reason in (tmp_path / "log").read_text()
 
@@ -118,7 +116,7 @@ def test_a_template_lets_its_workers_end_first(tiny_model: Path, tmp_path: Path)
     """Told to stop, it takes no orders and waits, so that every stand-in learns how its worker ended."""
     with template(tmp_path) as (process, path):
         (folder := tmp_path / "worker").mkdir()
-        with run_worker(tiny_model, folder, variables={VARIABLE: str(path)}) as worker:
+        with run_worker(tiny_model, folder, from_cold=True, variables={VARIABLE: str(path)}) as worker:
             process.send_signal(signal.SIGTERM)
             wait_for(lambda: not path.exists(), 30)
             assert worker.complete()[0] == 200
@@ -131,7 +129,7 @@ def test_a_template_lets_its_workers_end_first(tiny_model: Path, tmp_path: Path)
 def test_a_killed_template_leaves_its_workers(tiny_model: Path, tmp_path: Path) -> None:
     with template(tmp_path) as (process, path):
         (folder := tmp_path / "worker").mkdir()
-        with run_worker(tiny_model, folder, variables={VARIABLE: str(path)}) as worker:
+        with run_worker(tiny_model, folder, from_cold=True, variables={VARIABLE: str(path)}) as worker:
             process.kill()
             process.wait(30)
             assert worker.complete()[0] == 200

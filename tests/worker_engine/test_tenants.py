@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.worker_engine.conftest import adapter_ref
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import TOKEN, Worker
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.origin import parse_origin, parse_timeout
 from worker_engine.protocol import Origin
 
 PROMPT = [index * 5 % 250 for index in range(100)]
-
-
-@pytest.fixture(scope="module")
-def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with run_worker(tiny_model, tmp_path_factory.mktemp("tenants"), "--memory-gib", "0.01") as worker:
-        yield worker
 
 
 def cached(worker: Worker, **body: object) -> int:

@@ -63,7 +63,7 @@ _TOKENIZERS: list[ChatTokenizer] = []
 
 
 def _byte_tokenizer(folders: pytest.TempPathFactory) -> ChatTokenizer:
-    from tests.worker_engine.conftest import write_tokenizer
+    from tests.worker_engine.tiny_model import write_tokenizer
 
     if not _TOKENIZERS:
         folder = folders.mktemp("tokenizer")

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worker_engine.test_server import Worker, run_worker
-
-
-@pytest.fixture(scope="module")
-def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with run_worker(tiny_model, tmp_path_factory.mktemp("worker")) as worker:
-        yield worker
+from tests.worker_process import Worker, run_worker
 
 
 def test_tokens_are_those_that_a_completion_counts(worker: Worker) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.worker_engine.conftest import byte_tokenizer
+from tests.worker_engine.tiny_model import byte_tokenizer
 from worker_engine.tool_calls.base import CallForm, Function, lark
 from worker_engine.tool_calls.forms import HERMES, LLAMA, MISTRAL, MISTRAL_NAMED, form_of
 from worker_engine.tool_calls.parser import CallParser

@@ -9,7 +9,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.gateway.conftest import wait_for
 from tests.gateway.observability.conftest import Collector, attributes, collector
-from tests.worker_engine.test_server import TOKEN, run_worker
+from tests.worker_process import TOKEN, run_worker
 
 __all__ = ["collector"]
 

@@ -17,6 +17,7 @@ import redis
 
 from tests.conftest import ROOT, free_port, stop
 from tests.controlplane.conftest import adapter_files, write_checkpoint
+from tests.database_templates import sqlite_copy
 from tests.gateway.conftest import FLEET_TOKEN, GatewayProcess
 from tests.waiting import eventually
 
@@ -92,7 +93,7 @@ def product(redis_server: str, upstream: str, tmp_path_factory: pytest.TempPathF
     port, gateway_port = free_port(), free_port()
     env = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")} | {
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
-        "GRAFTWORK_DATABASE_URL": f"sqlite:///{folder / 'live.db'}",
+        "GRAFTWORK_DATABASE_URL": sqlite_copy(folder / "live.db"),
         "GRAFTWORK_REDIS_URL": redis_url,
         "GRAFTWORK_FLEET_TOKEN": FLEET_TOKEN,
         "GRAFTWORK_ARTIFACT_STORE": f"file://{folder / 'store'}",
@@ -106,7 +107,6 @@ def product(redis_server: str, upstream: str, tmp_path_factory: pytest.TempPathF
             [sys.executable, *arguments], env=env, cwd=ROOT, check=True, capture_output=True, text=True
         ).stdout
 
-    python("manage.py", "migrate", "-v0")
     source = str(write_checkpoint(folder / "base"))
     key, inference_key = python("-c", SEED.format(source=source, upstream=upstream)).split()
     commands = [

@@ -11,7 +11,6 @@ import torch
 from django.test import Client
 from pytest_django import Settings
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
 
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
@@ -26,49 +25,36 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from gateway.wire import SageMakerTarget
 from tests.conftest import free_port
-from tests.worker_engine.conftest import make_adapter, tiny_config, write_tokenizer
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_engine.tiny_adapter import make_adapter
+from tests.worker_process import TOKEN, Worker, run_worker
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:Setting .save_embedding_layers. to:UserWarning"),
-]
+pytestmark = pytest.mark.django_db
 WEIGHTS = "adapter_model.safetensors"
 Change = Callable[[dict[str, torch.Tensor]], None]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny")
-    torch.manual_seed(7)
-    LlamaForCausalLM(tiny_config()).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def worker(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with run_worker(model, tmp_path_factory.mktemp("worker"), "--memory-gib", "0.05") as worker:
+def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    with run_worker(tiny_model, tmp_path_factory.mktemp("worker"), "--memory-gib", "0.05") as worker:
         yield worker
 
 
 @pytest.fixture
-def base(model: Path, worker: Worker, settings: Settings, db: None) -> BaseModel:
+def base(tiny_model: Path, worker: Worker, settings: Settings, db: None) -> BaseModel:
     """The worker's model, deployed twice: first on a server that is away."""
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, fleet_token=TOKEN)
-    base = base_model_register(name="tiny-llama", source=model, served_name="tiny")
+    base = base_model_register(name="tiny-llama", source=tiny_model, served_name="tiny")
     copy_register(base_model=base, kind="worker", url=f"http://127.0.0.1:{free_port()}")
     copy_register(base_model=base, kind="worker", url=f"http://127.0.0.1:{worker.port}")
     return base
 
 
 @pytest.fixture(scope="module")
-def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def adapter(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random adapter of the last layer's projection and the head."""
     folder = tmp_path_factory.mktemp("adapter")
     return make_adapter(
-        model, folder, seed=3, r=4, lora_alpha=2, target_modules=["q_proj", "down_proj", "lm_head"]
+        tiny_model, folder, seed=3, r=4, lora_alpha=2, target_modules=["q_proj", "down_proj", "lm_head"]
     )
 
 
@@ -173,18 +159,18 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loader(model: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def loader(tiny_model: Path, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """A server of vLLM's routes, which knows an adapter only once it has loaded it."""
     flags = ("--memory-gib", "0.05", "--adapters-dir", str(shared))
-    with run_worker(model, tmp_path_factory.mktemp("loader"), *flags) as worker:
+    with run_worker(tiny_model, tmp_path_factory.mktemp("loader"), *flags) as worker:
         yield worker
 
 
 @pytest.fixture
-def loading(model: Path, loader: Worker, shared: Path, settings: Settings, db: None) -> BaseModel:
+def loading(tiny_model: Path, loader: Worker, shared: Path, settings: Settings, db: None) -> BaseModel:
     store = f"file://{shared / 'artifacts'}"
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, openai_http_key=TOKEN, artifact_store=store)
-    base = base_model_register(name="tiny-llama", source=model, served_name="tiny")
+    base = base_model_register(name="tiny-llama", source=tiny_model, served_name="tiny")
     url = f"http://127.0.0.1:{loader.port}"
     copy_register(base_model=base, kind="openai_http", url=url, loads_adapters=True)
     return base

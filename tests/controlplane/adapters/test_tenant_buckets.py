@@ -29,7 +29,7 @@ from controlplane.tenants.models import Tenant
 from tests.conftest import free_port
 from tests.controlplane.adapters.packing import tarred
 from tests.controlplane.conftest import adapter_files
-from tests.dripping import OK, dripping, within
+from tests.dripping import OK, dripping, lasting
 
 pytestmark = pytest.mark.django_db
 SECRET = "TheSecretKeyOfThisTest"
@@ -224,7 +224,7 @@ def test_an_endpoint_that_drips_is_left(
 ) -> None:
     for name, seconds in limits.items():
         monkeypatch.setattr(download, name, seconds)
-    with dripping(prompt) as server, within(1, 5):
+    with dripping(prompt) as server, lasting(1):
         allow(settings, f"127.0.0.1:{server.port}")
         credential_create(
             tenant=tenant, name="own", kind="s3", secret=SECRET, endpoint=server.url, access_key_id="AKIATEST"

@@ -15,6 +15,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.catalog.models import BaseModel
 from controlplane.metering.models import UsageEventRow, UsageRollup
+from controlplane.metering.partitions import partitions_ensure
 from tests.controlplane.console.conftest import HOSTILE, Team
 from worker_engine.protocol import engine_name
 
@@ -45,6 +46,7 @@ def use(
 
 
 def event(adapter: str, ttft_ms: float | None) -> None:
+    partitions_ensure([today()])
     UsageEventRow.objects.create(
         event_id=uuid.uuid4(), day=today(), tenant="acme", project="default", key_id="k",
         request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,

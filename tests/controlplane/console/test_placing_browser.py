@@ -14,6 +14,7 @@ from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
+from controlplane.metering.partitions import partitions_ensure
 from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.test_browser import Open, open_page
 
@@ -36,6 +37,7 @@ def name(acme: Team, base: BaseModel) -> str:
     )  # fmt: skip
     Deployment.objects.update(status="serving")
     at = timezone.now()
+    partitions_ensure([at.date()])
     for number in range(3):
         Copy.objects.create(
             id=f"copy-{number}", url=f"http://127.0.0.1:{number + 1}", base_model=base, kind="worker",

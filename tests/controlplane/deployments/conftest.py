@@ -27,7 +27,8 @@ from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners import processes, provisioner_of
 from controlplane.deployments.reconciler import Make, deployment_reconcile
 from controlplane.tenants.models import Tenant
-from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model  # noqa: F401
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import assert_forked
 from worker_engine.protocol import ADAPTER_FILES
 
 TOKEN = "fleet-secret"
@@ -54,7 +55,7 @@ def quick(settings: Settings, graftwork: Path) -> None:
 
 
 @pytest.fixture
-def tiny(db: None, tiny_model: Path) -> BaseModel:  # noqa: F811
+def tiny(db: None, tiny_model: Path) -> BaseModel:
     """The tiny checkpoint, registered from its folder, its digests taken."""
     base = base_model_register(name="tiny-base", source=tiny_model, served_name="tiny")
     digest_run(base_model_id=base.pk)
@@ -66,7 +67,7 @@ Register = Callable[..., AdapterVersion]
 
 
 @pytest.fixture
-def register(tiny: BaseModel, tenant: Tenant, tiny_adapters: dict[str, Path]) -> Register:  # noqa: F811
+def register(tiny: BaseModel, tenant: Tenant, tiny_adapters: dict[str, Path]) -> Register:
     """Puts a ready version of one of the tiny adapters into the store and the routes.
 
     Its arguments: which of them, the adapter's name, the version's number.
@@ -166,11 +167,12 @@ def orphan(deployment: Deployment) -> None:
 
 
 @pytest.fixture
-def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def local_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Iterator[Path]:
     """Where local copies live; whatever a test left running there is ended."""
     root = tmp_path / "var"
     monkeypatch.setattr("controlplane.deployments.provisioners.local.VAR", root)
     yield root
+    assert_forked(root)
     for process in processes.processes():
         if str(root) in process.option("--adapter-cache-dir"):
             processes.end(process.pid)

@@ -23,10 +23,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 )
 from tests.sagemaker_local.stand import BUCKET, REGION, Stand, run_stand
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(scope="module")

@@ -33,10 +33,7 @@ from tests.sagemaker_local.stand import Stand
 from tests.waiting import eventually
 
 __all__ = ("credentials", "stand")
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 NIGHT = {"name": "night", "at": "20:00", "days": ["mon", "fri"], "min_copies": 0, "max_copies": 1}
 
 

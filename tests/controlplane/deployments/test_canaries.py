@@ -34,10 +34,7 @@ from tests.controlplane.deployments.test_rollouts import AT_ONCE, NEW, ended, is
 from tests.controlplane.metering.test_ingest import drain
 from tests.gateway.conftest import ControlPlane, GatewayProcess, control_plane  # noqa: F401
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db(transaction=True)
 Status = DeploymentRollout.Status
 USERS = [f"user-{number}" for number in range(60)]
 
@@ -244,6 +241,7 @@ def test_a_new_copy_that_dies_fails_nobody_and_takes_the_canary_back(
     assert told(pair)[:3] == ["start", "ready", "step"]
 
 
+@pytest.mark.usefixtures("cold_worker_start")
 def test_a_new_copy_too_busy_to_answer_a_look_is_judged_as_a_new_one(
     pair: Deployment, tiny: BaseModel, local_root: Path
 ) -> None:

@@ -137,7 +137,6 @@ def test_sagemaker_chooses_itself(staff: Client, tiny: BaseModel) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_spare_copies_end_and_no_request_fails(
     staff: Client, tiny: BaseModel, tenant: Tenant, local_root: Path, redis_url: str, tmp_path: Path
 ) -> None:

@@ -31,12 +31,8 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
     there,
 )
 from tests.sagemaker_local.stand import KEY, REGION, Stand
-from tests.worker_engine.conftest import tiny_adapters, tiny_model  # noqa: F401
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 DOCS = ROOT / "docs" / "sagemaker-local.md"
 SCRIPT = Path(__file__).with_name("customers_script.py")
 THEIRS = ["resume-parser-base", "resume-parser-match", "resume-parser-ru"]
@@ -46,8 +42,8 @@ Run = Callable[..., Any]
 @pytest.fixture
 def customer(
     stand: Stand,  # noqa: F811
-    tiny_model: Path,  # noqa: F811
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_model: Path,
+    tiny_adapters: dict[str, Path],
     tmp_path: Path,
 ) -> Run:
     """Runs a step of the script, or the code given, in a folder with no code of ours."""

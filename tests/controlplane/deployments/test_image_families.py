@@ -17,10 +17,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 )
 from tests.sagemaker_local.stand import Stand
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 OWN = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/graftwork-worker:1"
 
 

@@ -26,10 +26,7 @@ from gateway.wire import AdapterHomes
 from tests.controlplane.deployments.conftest import Register, unregister
 from tests.controlplane.deployments.resident_server import ResidentServer, resident_server
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 A, B, C = "copy-0", "copy-1", "copy-2"
 
 

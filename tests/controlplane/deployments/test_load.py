@@ -15,10 +15,7 @@ from controlplane.deployments.scaling.policy import Metric
 from tests.controlplane.deployments.conftest import TOKEN, drive, serving
 from tests.controlplane.deployments.test_local import deploy, wait
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 
 
 def test_a_burst_is_told_when_it_is_over(tiny: BaseModel, local_root: Path) -> None:

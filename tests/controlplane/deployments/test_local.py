@@ -32,10 +32,7 @@ from tests.controlplane.deployments.conftest import TOKEN, drive, orphan, remove
 from tests.controlplane.deployments.dying import KilledError, dying_after
 from tests.waiting import eventually
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 ENVIRONMENT = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}
 
 
@@ -95,6 +92,7 @@ def test_a_worker_that_was_killed_is_replaced(tiny: BaseModel, local_root: Path)
     assert deployment.steps.filter(action="start_worker").count() == 2
 
 
+@pytest.mark.usefixtures("cold_worker_start")
 def test_a_worker_that_is_too_busy_to_answer_goes_on_serving_for_a_while(
     tiny: BaseModel, local_root: Path
 ) -> None:
@@ -178,6 +176,7 @@ def test_one_that_cannot_start_is_told_with_its_log_and_waits_for_a_retry(
     assert not (local_root / "deployments" / "tiny").exists()
 
 
+@pytest.mark.usefixtures("cold_worker_start")
 def test_one_that_hangs_is_asked_to_end_once_and_then_ended(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     (worker,) = workers(local_root)
@@ -197,6 +196,7 @@ def test_one_that_hangs_is_asked_to_end_once_and_then_ended(tiny: BaseModel, loc
     assert not (local_root / "deployments" / "tiny").exists()
 
 
+@pytest.mark.usefixtures("cold_worker_start")
 def test_one_that_hangs_while_it_serves_is_replaced(tiny: BaseModel, local_root: Path) -> None:
     deployment = drive(deploy(tiny), serving, pause=wait)
     (hung,) = workers(local_root)

@@ -31,12 +31,9 @@ from tests.controlplane.conftest import Start
 from tests.controlplane.deployments.conftest import TOKEN, Register, drive, removed, serving, unregister
 from tests.controlplane.deployments.dying import killed_at_each_call
 from tests.waiting import eventually
-from tests.worker_engine.test_server import Worker, run_worker
+from tests.worker_process import Worker, run_worker
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(scope="module")

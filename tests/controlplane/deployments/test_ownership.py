@@ -30,10 +30,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 )
 from tests.sagemaker_local.stand import ROLE, Stand
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 
 
 def provisioner(deployment: Deployment) -> Provisioner:

@@ -40,10 +40,7 @@ from tests.controlplane.deployments.test_local import ENVIRONMENT, wait, workers
 from tests.gateway.conftest import GatewayProcess
 from tests.waiting import eventually
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db(transaction=True)
 CALLERS = 4
 
 

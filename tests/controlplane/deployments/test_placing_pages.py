@@ -15,14 +15,12 @@ from controlplane.deployments.models import AdapterRule, Copy, Deployment
 from controlplane.deployments.placement.selectors import homes_of
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
+from controlplane.metering.partitions import partitions_ensure
 from gateway.wire import AdapterHomes
 from tests.controlplane.deployments.conftest import Register
 from tests.controlplane.deployments.test_api import CLOUD, create, post, staff  # noqa: F401
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 RULES = "deployments/tiny/adapter-rules"
 PAGE = "/staff/deployments/tiny"
 JSON = "application/json"
@@ -53,6 +51,7 @@ def name(register: Register) -> str:
 
 def used(base: BaseModel, adapter: str, copy: str, ttft: float | None, status: str = "ok") -> None:
     at = timezone.now()
+    partitions_ensure([at.date()])
     UsageEventRow.objects.create(
         event_id=uuid.uuid4(), day=at.date(), hour=at.hour, tenant="acme", project="p", key_id="k",
         request_id=uuid.uuid4().hex, attempt=1, requested_model="m", alias="", arm="", adapter=adapter,

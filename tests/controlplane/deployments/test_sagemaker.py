@@ -44,10 +44,7 @@ from tests.gateway.conftest import GatewayProcess
 from tests.sagemaker_local.stand import BUCKET, KEY, REGION, ROLE, SMALL, Stand, run_stand
 from tests.waiting import eventually
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 INSTANCE = "ml.g5.12xlarge"
 
 

@@ -30,10 +30,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 )
 from tests.sagemaker_local.stand import Stand
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 Status = DeploymentRollout.Status
 NEW = {"options": {"max_rolling_batch_size": 2}}
 ALARM: dict[str, Any] = {

@@ -34,10 +34,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 from tests.sagemaker_local.stand import BUCKET, Stand
 from tests.waiting import eventually
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 CALLERS = 4
 
 

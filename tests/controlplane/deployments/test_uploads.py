@@ -32,10 +32,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 )
 from tests.sagemaker_local.stand import BUCKET, REGION, ROLE, Stand
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.django_db
 
 
 def left_open(s3: Any, target: Target, key: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any, Final
@@ -28,7 +29,7 @@ pytestmark = [
 ]
 ADAPTERS: Final = 15_000
 KEYS: Final = 10_000
-ROLE: Final = "graftwork_plans_test"
+ROLE: Final = f"graftwork_plans_{os.getpid()}"
 LONG: Final = {model._meta.db_table for model in (Adapter, AdapterVersion, Alias, ApiKey)}
 
 

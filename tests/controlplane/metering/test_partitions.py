@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from io import StringIO
 
 import psycopg
@@ -26,7 +27,7 @@ from tests.controlplane.metering.test_ingest import stream_id, usage_event
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-ROLE = "graftwork_partitions_test"
+ROLE = f"graftwork_partitions_{os.getpid()}"
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from controlplane.deployments.models import DeploymentRollout
 from controlplane.deployments.rollouts.states import state_values
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
+from controlplane.metering.partitions import partitions_ensure
 from controlplane.rollouts.judgement import deployment_rollouts_judge
 from gateway.wire import uuid7
 from tests.controlplane.conftest import write_checkpoint
@@ -42,6 +43,7 @@ def rollout(base: BaseModel, **values: object) -> DeploymentRollout:
 
 def events(copy: str, *, ok: int, error: int, after: dt.timedelta = dt.timedelta(seconds=1)) -> None:
     at = BEGAN + after
+    partitions_ensure([at.astimezone(dt.UTC).date()])
     UsageEventRow.objects.bulk_create(
         UsageEventRow(
             event_id=uuid7(), day=at.astimezone(dt.UTC).date(), tenant="acme", project="", key_id="k",

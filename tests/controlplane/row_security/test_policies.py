@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.django_db,
     pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has row policies"),
 ]
-ROLE = "graftwork_policies_test"
+ROLE = f"graftwork_policies_{os.getpid()}"
 WITHOUT: dict[str, str] = {}
 """Tables of tenants' things which need no policy, and why."""
 

@@ -35,7 +35,7 @@ from controlplane.webhooks.services import (
     endpoint_update,
 )
 from tests.controlplane.webhooks.conftest import Receiver
-from tests.dripping import OK, dripping, within
+from tests.dripping import OK, dripping, lasting
 
 pytestmark = pytest.mark.django_db
 Endpoint = tuple[WebhookEndpoint, str]
@@ -130,7 +130,7 @@ def test_an_endpoint_that_drips_holds_a_worker_no_longer_than_a_silent_one(
 ) -> None:
     monkeypatch.setattr(sending, "_TOTAL_S", 2.0)
     row, _ = endpoint
-    with dripping(prompt, every=0.5) as server, within(1.9, 4):
+    with dripping(prompt, every=0.5) as server, lasting(1.9):
         opened = OpenEndpoints.parse([f"127.0.0.1:{server.port}"])
         settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, outgoing_allow=opened)
         WebhookEndpoint.objects.filter(pk=row.pk).update(url=server.url)

@@ -22,6 +22,7 @@ from gateway.admission import clock
 from gateway.admission.script import QUARANTINE_MS
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
 PROCESSES = 4
 SECONDS = 3.0
 """Length of the windows here: sixty slices of 50 ms, as a minute has sixty of a second."""

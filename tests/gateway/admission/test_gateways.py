@@ -29,6 +29,7 @@ from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budge
 from tests.gateway.admission.conftest import Valkey
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
 
+pytestmark = pytest.mark.slow
 GATEWAYS = 4
 SECONDS = 3.0
 """Length of the windows, in slices of 50 ms as a minute has them of a second."""
@@ -113,7 +114,7 @@ class Plant:
             )
         )  # fmt: skip
         for gateway in self.gateways:
-            wait_for(functools.partial(self._serves, gateway.url), seconds=60)
+            wait_for(functools.partial(self._serves, gateway.url))
 
     def crowd(self, work: Callable[[Crowd], Awaitable[object]], *, hold: float = 0.0) -> list[Answer]:
         """What is answered to those that `work` sends."""
@@ -236,6 +237,7 @@ def test_places(plant: Plant) -> None:
                 await crowd.ask(number % GATEWAYS)
 
         asked = [asyncio.create_task(ask_again(number)) for number in range(2 * limit)]
+        # All places are taken by then.
         await asyncio.sleep(1.0)
         plant.busy()
         # While more is asked for than there are places: not as they fill, nor as the last go.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import httpx
 import openai
 import pytest
 
-from gateway.wire import KeyRoute
 from gateway.wire_limits import (
     MAX_AMOUNT,
     PREPAID,
@@ -46,11 +44,8 @@ def limited(gateway: GatewayProcess, control_plane: ControlPlane, upstream: str)
     """Puts limits in force, each test's under a scope of its own."""
 
     def publish(**scopes: LimitsRoute) -> GatewayProcess:
-        version = httpx.get(gateway.url + "/readyz").json()["routes_version"] + 1
         named = {name.replace("__", ":").replace("_", "/"): route for name, route in scopes.items()}
-        table = replace(route_table(upstream), version=version, limits=named, rates=RATES)
-        control_plane.publish(table)
-        gateway.wait_version(version)
+        control_plane.replace(gateway, replace(route_table(upstream), limits=named, rates=RATES))
         return gateway
 
     return publish
@@ -96,6 +91,8 @@ def test_every_scope_holds(limited: Any) -> None:
         project__acme_p1=LimitsRoute((Limit("requests", 40),)),
         model__acme_bot=LimitsRoute((Limit("requests", 3),)),
     )
+    # A refusal of the test before is believed for a second.
+    warm(gateway)
     assert [ask(gateway, model="bot@prod").status_code for _ in range(4)] == [200, 200, 200, 429]
     answer = ask(gateway)
     assert (answer.status_code, answer.headers["x-ratelimit-limit-requests"]) == (200, "40")
@@ -146,27 +143,26 @@ def test_a_full_limit_is_waited_for(limited: Any) -> None:
 def test_a_queue_has_a_deadline(
     own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
-    own_gateway.environ["GRAFTWORK_GATEWAY_QUEUE_SECONDS"] = "4"
+    own_gateway.environ["GRAFTWORK_GATEWAY_QUEUE_SECONDS"] = "2"
     own_gateway.environ["GRAFTWORK_GATEWAY_QUEUE_LENGTH"] = "1"
-    limits = {"tenant:acme": LimitsRoute((Limit("concurrency", 1),)), "key:k3": LimitsRoute(priority=0)}
-    table = route_table(upstream)
-    keys = {**table.keys, "k3": KeyRoute("acme", hashlib.sha256(b"secret3").hexdigest())}
-    control_plane.publish(replace(table, limits=limits, keys=keys))
+    limits = {"tenant:acme": LimitsRoute((Limit("concurrency", 1),))}
+    control_plane.publish(replace(route_table(upstream), limits=limits))
     own_gateway.start()
     warm(own_gateway)
+    before = len(httpx.get(upstream + "/log").json())
     with ThreadPoolExecutor(4) as pool:
-        running = pool.submit(ask, own_gateway, tokens=100, delay=0.07)
-        time.sleep(0.5)
-        waiting = pool.submit(ask, own_gateway)
-        time.sleep(0.5)
-        began = time.monotonic()
-        third = ask(own_gateway)
+        running = pool.submit(ask, own_gateway, stream=True, tokens=100, delay=0.05)
+        wait_for(lambda: len(httpx.get(upstream + "/log").json()) > before)
+        # One of them waits; for the other the queue is full.
+        others = [pool.submit(ask, own_gateway) for _ in range(2)]
+        done, waiting = wait(others, return_when=FIRST_COMPLETED)
+        assert [other.done() for other in (*waiting, running)] == [False, False]
+        third = done.pop().result()
         assert (third.status_code, third.json()["error"]["code"]) == (429, "rate_limit_exceeded")
-        assert time.monotonic() - began < 1.0, "the queue is full: refused at once"
-        refused = waiting.result()
+        refused = waiting.pop().result()
         assert refused.status_code == 429
-        assert 3.0 < time.monotonic() - began < 5.0
         assert int(refused.headers["retry-after"]) >= 1
+        assert not running.done(), "the queue has its own deadline"
         assert running.result().status_code == 200
 
 
@@ -226,6 +222,7 @@ def test_a_budget_does_not_let_an_unpriced_model_through(limited: Any, control_p
     assert "has no price" in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_two_gateways_and_a_kill(
     control_plane: ControlPlane, redis_url: str, upstream: str, tmp_path: Path
 ) -> None:
@@ -253,17 +250,16 @@ def test_two_gateways_and_a_kill(
                 answers = list(pool.map(lambda number: ask(gateways[number % 2]), range(100)))
                 assert {answer.status_code for answer in answers} <= {200, 429}
                 accepted += sum(answer.status_code == 200 for answer in answers)
+                # Longer than such a lease.
                 time.sleep(2.5)
         assert 0.95 * 120 <= accepted <= 120
         with ThreadPoolExecutor(4) as pool:
             for _ in range(2):
                 pool.submit(httpx_ignoring, gateways[0])
-            time.sleep(1.0)
+            wait_for(lambda: ask(gateways[1], UMBRELLA).status_code == 429)
             gateways[0].kill()
             # The dead gateway's places are free once it has not been heard of for ten seconds.
-            began = time.monotonic()
-            assert wait_for(lambda: ask(gateways[1], UMBRELLA).status_code == 200, seconds=20)
-            assert time.monotonic() - began < 15
+            wait_for(lambda: ask(gateways[1], UMBRELLA).status_code == 200)
     finally:
         for gateway in gateways:
             gateway.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import redis
@@ -12,7 +11,7 @@ import redis
 from gateway.admission import Broker, clock, line
 from gateway.admission.concurrency import PlacesAccount
 from gateway.wire_limits import Limit
-from tests.gateway.admission.conftest import Gate, Valkey, gate
+from tests.gateway.admission.conftest import Gate, Valkey, gate, until
 from tests.gateway.admission.test_outage import two, until_told
 
 LIMIT = 40
@@ -22,13 +21,6 @@ PLACES = {"kind": "concurrency", "amount": LIMIT}
 def places(running: Gate) -> PlacesAccount:
     [account] = running.plan.places
     return account
-
-
-async def until(state: Callable[[], bool]) -> None:
-    deadline = clock.now() + 60
-    while not state():
-        assert clock.now() < deadline
-        await asyncio.sleep(0.01)
 
 
 def test_requests_one_after_another_never_wait(valkey: Valkey) -> None:

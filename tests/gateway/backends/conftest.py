@@ -26,7 +26,7 @@ from gateway.wire import (
 )
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, wait_for
 from tests.sagemaker_local.processes import REGION, TEMPORARY, LocalSageMaker, run_local
-from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model  # noqa: F401
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.protocol import AdapterRef
 
 BASES = {
@@ -37,6 +37,9 @@ BASES = {
     "asleep": ("asleep", "components", "invocations"),
 }
 """Base models by how their copy is spoken to: component, naming of adapters, API."""
+
+HOLD_SECONDS = 600
+"""Longer than a client waits: a request that is answered was not held to the end."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,15 @@ class Walk:
         return event
 
 
-@pytest.fixture(scope="module")
-def ref(tiny_adapters: dict[str, Path]) -> AdapterRef:  # noqa: F811
+@pytest.fixture(scope="session")
+def ref(tiny_adapters: dict[str, Path]) -> AdapterRef:
     return adapter_ref(tiny_adapters["plain"])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def local(
-    tiny_model: Path,  # noqa: F811
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_model: Path,
+    tiny_adapters: dict[str, Path],
     ref: AdapterRef,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LocalSageMaker]:
@@ -84,18 +87,13 @@ def local(
         yield running
 
 
-@pytest.fixture(scope="module")
-def _gateway(lasting_redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    folder = tmp_path_factory.mktemp("gateway")
-    gateway = GatewayProcess(lasting_redis, folder / "wal", folder / "log")
-    gateway.environ |= {
+@pytest.fixture
+def gateway_environ() -> dict[str, str]:
+    return {
         "AWS_ACCESS_KEY_ID": TEMPORARY["access_key"],
         "AWS_SECRET_ACCESS_KEY": TEMPORARY["secret_key"],
         "AWS_SESSION_TOKEN": TEMPORARY["session_token"],
     }
-    gateway.start(ready=False)
-    yield gateway
-    gateway.stop()
 
 
 def table(local: LocalSageMaker, ref: AdapterRef, version: int) -> RouteTable:
@@ -115,9 +113,9 @@ def table(local: LocalSageMaker, ref: AdapterRef, version: int) -> RouteTable:
     )
     bases["pair"] = BaseRoute("tiny", 512, pair)
     sleepy = SageMakerTarget(REGION, "sleepy", "base", "name")
-    bases["sleepy"] = BaseRoute("tiny", 512, (copy("sleepy", sleepy),), hold_seconds=60)
+    bases["sleepy"] = BaseRoute("tiny", 512, (copy("sleepy", sleepy),), hold_seconds=HOLD_SECONDS)
     both = (copy("sleeping", sleepy), copy("other", SageMakerTarget(REGION, "single", "", "name")))
-    bases["both"] = BaseRoute("tiny", 512, both, hold_seconds=60)
+    bases["both"] = BaseRoute("tiny", 512, both, hold_seconds=HOLD_SECONDS)
     adapters["bot-sleepy"] = AdapterRoute("sleepy", 1, {1: ref}, fallbacks={"": ("sleepy",)})
     stray = replace(ref, name=ref.name.replace("v1", "v2"))
     adapters["stray"] = AdapterRoute("components", 1, {1: stray})
@@ -133,14 +131,18 @@ def table(local: LocalSageMaker, ref: AdapterRef, version: int) -> RouteTable:
 
 @pytest.fixture
 def walk(
-    _gateway: GatewayProcess, control_plane: ControlPlane, local: LocalSageMaker, ref: AdapterRef
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, local: LocalSageMaker, ref: AdapterRef
 ) -> Walk:
-    # The emptied server begins again at version 1; the table of the test before must not be older.
-    version = (httpx.get(_gateway.url + "/readyz").json()["routes_version"] or 0) + 1
-    control_plane.publish(table(local, ref, version))
-    _gateway.wait_version(version)
+    control_plane.replace(pooled_gateway, table(local, ref, pooled_gateway.routes_version() + 2))
     local.put("faults", [])
-    return Walk(_gateway, control_plane, local, ref)
+    return Walk(pooled_gateway, control_plane, local, ref)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of the local SageMaker in one process of xdist: it costs ten seconds to start."""
+    for item in items:
+        if "local" in getattr(item, "fixturenames", ()) and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("sagemaker_local"))
 
 
 def sse(text: str) -> list[Any]:

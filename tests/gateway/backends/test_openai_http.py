@@ -22,12 +22,9 @@ from gateway.openai_schema import parse
 from gateway.routing import resolve
 from gateway.wire import AdapterRoute, CopyRoute
 from tests.gateway.conftest import route_table
-from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model  # noqa: F401
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import AdapterRef
-
-# PEFT, which makes the adapters, calls what transformers deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 
 def request(
@@ -119,8 +116,8 @@ def test_a_refusal_that_quotes_the_client_changes_nothing() -> None:
 
 @pytest.fixture(scope="module")
 def server(
-    tiny_model: Path,  # noqa: F811
-    tiny_adapters: dict[str, Path],  # noqa: F811
+    tiny_model: Path,
+    tiny_adapters: dict[str, Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Worker, Path]]:
     """A server with vLLM's routes that may load adapters from a folder: here, our worker."""

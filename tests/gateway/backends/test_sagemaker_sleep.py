@@ -13,8 +13,6 @@ import pytest
 from gateway.wire import KeyRoute
 from tests.gateway.backends.conftest import Walk, wait_for
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-
 
 def sleep(walk: Walk, *, copies: int = 0) -> None:
     """The endpoint `sleepy` has so many copies."""
@@ -45,35 +43,37 @@ def test_of_many_that_wait_one_asks_and_a_throttle_ends_nothing(
     first = clients.submit(walk.post, model="sleepy", max_tokens=1)
     before = wait_for(lambda: called(walk))
     asked = [clients.submit(walk.post, model="sleepy", max_tokens=1, stream=True) for _ in range(11)]
+    # Waiting requests retry every few seconds: only one of them may call the endpoint.
     time.sleep(6)
     # Each newcomer may ask once before it knows; without turns these were thirty more.
     assert 1 <= called(walk) - before <= 11
     for fault in ("throttle", "unavailable", "not_ready"):
         walk.local.fault(fault, endpoint="sleepy", count=2)
+        # A retry meets the fault in this time; no request may end.
         time.sleep(3)
     assert not any(answer.done() for answer in (first, *asked))
     walk.local.put("faults", [])
     sleep(walk, copies=1)
-    assert {answer.result(30).status_code for answer in (first, *asked)} == {200}
+    assert {answer.result().status_code for answer in (first, *asked)} == {200}
 
 
 def test_nobody_waits_while_another_copy_may_answer(walk: Walk) -> None:
     sleep(walk)
     before = called(walk)
     for _ in range(12):
-        began = time.monotonic()
+        # One that waited would not be answered before the client gives up.
         assert walk.post(model="both", max_tokens=1).status_code == 200
-        assert time.monotonic() - began < 10
     assert called(walk) - before <= 2, "it rests"
 
 
 def test_what_falls_back_to_the_same_sleeping_base_is_held(walk: Walk, clients: ThreadPoolExecutor) -> None:
     sleep(walk)
+    before = called(walk)
     asked = clients.submit(walk.post, model="bot-sleepy", max_tokens=1)
-    time.sleep(3)
+    wait_for(lambda: called(walk) >= before + 2)
     assert not asked.done()
     sleep(walk, copies=1)
-    assert asked.result(30).status_code == 200
+    assert asked.result().status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,9 @@ def test_who_waits_is_looked_up_again(
     walk: Walk, clients: ThreadPoolExecutor, path: str, entry: KeyRoute | None, status: int
 ) -> None:
     sleep(walk)
+    before = called(walk)
     asked: Future[httpx.Response] = clients.submit(walk.post, model="sleepy", max_tokens=1)
-    time.sleep(1)
+    wait_for(lambda: called(walk) > before)
     assert not asked.done()
     walk.control_plane.change(version(walk) + 1, path, entry)
-    began = time.monotonic()
-    assert asked.result(30).status_code == status
-    assert time.monotonic() - began < 15
+    assert asked.result().status_code == status

@@ -13,6 +13,7 @@ import pytest
 from gateway.http_client import Broken, Connection, HttpClient, Refused, TimedOut
 from gateway.http_client import client as module
 from tests.conftest import free_port
+from tests.gateway import virtual_time
 from tests.gateway.http_client.conftest import Reader, Writer, ask, client, request, says, serving
 
 LENGTH = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n%b\r\n%b"
@@ -79,7 +80,7 @@ def test_a_connection_that_is_not_clean_is_not_used_again(echo: Echo) -> None:
                 await asyncio.sleep(0.02)
         return echo.requests
 
-    assert asyncio.run(work()) == [1, 1, 1]
+    assert virtual_time.run(work()) == [1, 1, 1]
 
 
 def test_what_a_server_says_unasked_ends_an_idle_connection() -> None:
@@ -96,7 +97,7 @@ def test_what_a_server_says_unasked_ends_an_idle_connection() -> None:
             await asyncio.sleep(0.15)
             assert await ask(one, url, b"second") == (200, b"second")
 
-    asyncio.run(work())
+    virtual_time.run(work())
 
 
 def test_an_answer_that_was_not_read_cuts_its_connection() -> None:
@@ -145,12 +146,13 @@ def test_idle_connections_are_ended_after_a_while(monkeypatch: pytest.MonkeyPatc
         echo = Echo()
         async with serving(echo) as url, client() as one:
             await ask(one, url)
+            # In virtual time.
             await asyncio.sleep(0.5)
             assert not one._idle
             await ask(one, url)
         return echo.requests
 
-    assert asyncio.run(work()) == [1, 1]
+    assert virtual_time.run(work()) == [1, 1]
 
 
 def test_a_server_that_ended_an_idle_connection_costs_no_request() -> None:
@@ -164,7 +166,7 @@ def test_a_server_that_ended_an_idle_connection_costs_no_request() -> None:
                 assert await ask(one, url, b"hello") == (200, b"hello")
                 await asyncio.sleep(0.05)
 
-    asyncio.run(work())
+    virtual_time.run(work())
 
 
 def test_nobody_listens() -> None:
@@ -285,7 +287,7 @@ def test_nothing_is_left_of_an_ended_connection_that_was_frozen() -> None:
         return seen
 
     try:
-        left = asyncio.run(work())
+        left = virtual_time.run(work())
         gc.collect()
         assert [one() for one in left] == [None] * 5
     finally:
@@ -300,7 +302,7 @@ def test_a_timeout_leaves_nothing_behind() -> None:
                     await ask(one, url, silence=0.05)
             assert not one._idle
 
-    asyncio.run(work())
+    virtual_time.run(work())
 
 
 def test_an_early_refusal_is_read_although_the_body_is_not_taken() -> None:
@@ -308,6 +310,7 @@ def test_an_early_refusal_is_read_although_the_body_is_not_taken() -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig")
         await writer.drain()
+        # In virtual time: the client is not cut off before it has read.
         await asyncio.sleep(0.2)
 
     async def work() -> None:
@@ -317,4 +320,4 @@ def test_an_early_refusal_is_read_although_the_body_is_not_taken() -> None:
             except Broken:
                 pytest.fail("the answer was there to be read")
 
-    asyncio.run(work())
+    virtual_time.run(work())

@@ -15,15 +15,27 @@ import uvloop
 
 from gateway.http_server import Limits, Server, bind
 from gateway.http_server.exchange import Application, Message, Receive, Send
+from tests.gateway import virtual_time
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def run_virtually(test: Coroutine[Any, Any, None]) -> None:
+    """In virtual time, for tests that wait for a timeout of the server."""
+
+    async def closed() -> None:
+        await asyncio.wait_for(test, 600)
+        # Transports close in the turns of the loop that follow, in virtual time.
+        await asyncio.sleep(60)
+
+    virtual_time.run(closed())
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     """On the event loop that serves in production, within a time."""
 
     async def bounded() -> None:
-        await asyncio.wait_for(test, 30)
+        await asyncio.wait_for(test, 60)
 
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

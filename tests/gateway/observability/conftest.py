@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -34,6 +35,16 @@ class Scrape:
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         ]
+
+    def since(self, earlier: Scrape) -> Scrape:
+        """Return what was counted after `earlier`, for counters of a gateway that other tests used too."""
+        before = {(name, *sorted(labels.items())): value for name, labels, value in earlier._samples}
+        difference = Scrape("")
+        difference._samples = [
+            (name, labels, value - before.get((name, *sorted(labels.items())), 0.0))
+            for name, labels, value in self._samples
+        ]
+        return difference
 
     def sum(self, name: str, **labels: str) -> float:
         """Over all series of `name` that have `labels`."""
@@ -87,8 +98,21 @@ def attributes(owner: Any) -> dict[str, Any]:
     return {item.key: getattr(item.value, item.value.WhichOneof("value")) for item in owner.attributes}
 
 
+@pytest.fixture(scope="session")
+def shared_collector() -> Iterator[Collector]:
+    """One collector for all tests, so that they can share a gateway that sends to it."""
+    with _collector() as received:
+        yield received
+
+
 @pytest.fixture
 def collector() -> Iterator[Collector]:
+    with _collector() as received:
+        yield received
+
+
+@contextmanager
+def _collector() -> Iterator[Collector]:
     received = Collector()
 
     class Handler(BaseHTTPRequestHandler):

@@ -21,23 +21,29 @@ BOT = {"model": "bot@prod", "messages": ask(tokens=4)}
 
 
 @pytest.fixture
-def traced(
-    own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str, collector: Collector
-) -> GatewayProcess:
-    """A running gateway that sends traces to `collector`."""
-    control_plane.publish(route_table(upstream))
-    own_gateway.environ |= {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+def gateway_environ(shared_collector: Collector) -> dict[str, str]:
+    return settings(shared_collector.url)
+
+
+def settings(collector_url: str) -> dict[str, str]:
+    return {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector_url,
         "OTEL_BSP_SCHEDULE_DELAY": "100",
         "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
     }
-    own_gateway.start()
-    return own_gateway
 
 
-def spans(collector: Collector, count: int) -> list[Span]:
-    wait_for(lambda: len(collector.spans()) >= count, seconds=30)
-    return collector.spans()
+def spans(collector: Collector, *answers: httpx.Response, count: int) -> list[Span]:
+    """Wait for the `count` spans of the requests with these answers."""
+    ids = {answer.headers["x-request-id"] for answer in answers}
+
+    def received() -> list[Span]:
+        known = collector.spans()
+        traces = {span.trace_id for span in known if attributes(span).get("graftwork.request_id") in ids}
+        return [span for span in known if span.trace_id in traces]
+
+    wait_for(lambda: len(received()) >= count)
+    return received()
 
 
 def of_kind(found: list[Span], kind: Any) -> Span:
@@ -45,10 +51,12 @@ def of_kind(found: list[Span], kind: Any) -> Span:
     return span
 
 
-def test_a_client_s_trace_goes_on(traced: GatewayProcess, collector: Collector, upstream: str) -> None:
-    answer = post(traced, {**BOT, "stream": True}, traceparent=f"00-{TRACE}-{PARENT}-01")
+def test_a_client_s_trace_goes_on(
+    gateway: GatewayProcess, shared_collector: Collector, upstream: str
+) -> None:
+    answer = post(gateway, {**BOT, "stream": True}, traceparent=f"00-{TRACE}-{PARENT}-01")
     assert answer.status_code == 200
-    found = spans(collector, 2)
+    found = spans(shared_collector, answer, count=2)
     request, attempt = of_kind(found, Span.SPAN_KIND_SERVER), of_kind(found, Span.SPAN_KIND_CLIENT)
     assert request.trace_id.hex() == attempt.trace_id.hex() == TRACE
     assert request.parent_span_id.hex() == PARENT
@@ -78,18 +86,19 @@ def test_a_client_s_trace_goes_on(traced: GatewayProcess, collector: Collector, 
     "traceparent", ["", "nonsense", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01"]
 )
 def test_a_trace_begins_where_none_is_sent(
-    traced: GatewayProcess, collector: Collector, traceparent: str
+    gateway: GatewayProcess, shared_collector: Collector, traceparent: str
 ) -> None:
-    assert post(traced, BOT, traceparent=traceparent).status_code == 200
-    request = of_kind(spans(collector, 2), Span.SPAN_KIND_SERVER)
+    answer = post(gateway, BOT, traceparent=traceparent)
+    assert answer.status_code == 200
+    request = of_kind(spans(shared_collector, answer, count=2), Span.SPAN_KIND_SERVER)
     assert request.parent_span_id == b""
     assert request.trace_id.hex() not in (TRACE, "0" * 32)
 
 
-def test_failures_are_told_by_a_word(traced: GatewayProcess, collector: Collector) -> None:
-    assert post(traced, {**BOT, "messages": ask(fail=500)}).status_code == 502
-    assert post(traced, BOT, key="gw_k1_wrong").status_code == 401
-    found = spans(collector, 3)
+def test_failures_are_told_by_a_word(gateway: GatewayProcess, shared_collector: Collector) -> None:
+    answers = post(gateway, {**BOT, "messages": ask(fail=500)}), post(gateway, BOT, key="gw_k1_wrong")
+    assert [answer.status_code for answer in answers] == [502, 401]
+    found = spans(shared_collector, *answers, count=3)
     failed = {attributes(span).get("http.response.status_code"): span for span in found}
     assert failed[502].status.code == Status.STATUS_CODE_ERROR
     assert attributes(failed[502])["error.type"] == "upstream_error"
@@ -99,22 +108,27 @@ def test_failures_are_told_by_a_word(traced: GatewayProcess, collector: Collecto
 
 @pytest.mark.parametrize("broken", ["away", 503, 400])
 def test_requests_do_not_notice_a_broken_collector(
-    traced: GatewayProcess, collector: Collector, broken: str | int
+    own_gateway: GatewayProcess,
+    control_plane: ControlPlane,
+    upstream: str,
+    collector: Collector,
+    broken: str | int,
 ) -> None:
+    control_plane.publish(route_table(upstream))
     if isinstance(broken, int):
         collector.status = broken
+        own_gateway.environ |= settings(collector.url)
     else:
-        traced.stop()
-        traced.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
-        traced.start()
+        own_gateway.environ |= settings(f"http://127.0.0.1:{free_port()}")
+    own_gateway.start()
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: post(traced, BOT), range(40)))
+        replies = list(pool.map(lambda _: post(own_gateway, BOT), range(40)))
     assert {answer.status_code for answer in replies} == {200}
     if isinstance(broken, int):
         wait_for(lambda: collector.posts > 0)
-    assert traced.process is not None
-    traced.process.terminate()
-    assert traced.process.wait(30) == 0
+    assert own_gateway.process is not None
+    own_gateway.process.terminate()
+    assert own_gateway.process.wait(60) == 0
 
 
 def test_nothing_is_loaded_when_traces_are_off() -> None:

@@ -1,91 +1,127 @@
-"""A copy with faults on demand, as its own process: `python -m tests.gateway.routing.standin --port N`.
-
-The canned backend, which besides does what `POST /behave` last said:
-
-    {"status": 503, "retry_after": "2", "code": "unavailable"}   refuses with that
-    {"fault": "reset"}     breaks the connection without an answer
-    {"fault": "empty"}     HTTP 200, then breaks off before the first byte
-    {"seconds": 1.5}       waits so long first
-    {"load": {...}}        answers `GET /load` so; else that is 404
-
-`GET /calls` lists the models of the completions called since the last `POST /behave`; `GET /polls` counts the
-`GET /load` since then.
-"""
+"""Copies with faults on demand, as servers in a thread of the test's own process."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-from typing import Any, Final
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from benchmarks.canned_upstream import create_app
+from tests.conftest import free_port
+from tests.gateway.conftest import wait_for
 
-BEHAVIOUR: Final = web.AppKey("behaviour", dict[str, Any])
-CALLS: Final = web.AppKey("calls", list[str])
-POLLS: Final = web.AppKey("polls", list[None])
-
-
-@web.middleware
-async def _misbehave(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not request.path.startswith("/v1/"):
-        return await handler(request)
-    behaviour = request.app[BEHAVIOUR]
-    request.app[CALLS].append((await request.json())["model"])
-    await asyncio.sleep(behaviour.get("seconds", 0))
-    if "status" in behaviour:
-        headers = {"retry-after": behaviour["retry_after"]} if "retry_after" in behaviour else {}
-        error = {"message": "as told", "type": "server_error", "code": behaviour.get("code"), "param": None}
-        return web.json_response({"error": error}, status=behaviour["status"], headers=headers)
-    if fault := behaviour.get("fault"):
-        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        if fault == "empty":
-            await response.prepare(request)
-        assert request.transport is not None
-        request.transport.abort()
-        return response
-    return await handler(request)
+T = TypeVar("T")
 
 
-async def _behave(request: web.Request) -> web.Response:
-    behaviour = request.app[BEHAVIOUR]
-    behaviour.clear()
-    behaviour.update(await request.json())
-    request.app[CALLS].clear()
-    request.app[POLLS].clear()
-    return web.Response()
+class ServerThread:
+    """An event loop in a thread, for servers that a test calls from outside of it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` in the thread and return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
-async def _calls(request: web.Request) -> web.Response:
-    return web.json_response(request.app[CALLS])
+class StandIn:
+    """The canned backend, which besides does what `behave` last said.
+
+    behave(status=503, retry_after="2", code="unavailable") refuses with that;
+    behave(fault="reset") breaks the connection without an answer;
+    behave(fault="empty") answers HTTP 200, then breaks off before the first byte;
+    behave(load={...}) answers `GET /load` so, which else is 404.
+    """
+
+    def __init__(self, thread: ServerThread) -> None:
+        self._thread = thread
+        self._port = free_port()
+        self._behaviour: dict[str, Any] = {}
+        self._num_calls = self._num_polls = 0
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Listen, again after `kill` on the same port."""
+        self._thread.run(self._start())
+
+    def kill(self) -> None:
+        """Close the port and break every connection."""
+        self._thread.run(self._stop())
+
+    def behave(self, **behaviour: Any) -> None:
+        self._thread.run(self._behave(behaviour))
+
+    def calls(self) -> int:
+        """Number of completions called since `behave`."""
+        return self._num_calls
+
+    def wait_heard(self) -> None:
+        """Wait until the gateway knows the `load` of `behave`: it has then polled once more."""
+        wait_for(lambda: self._num_polls >= 2)
+
+    async def _start(self) -> None:
+        app = create_app()
+        app.middlewares.append(self._misbehave)
+        app.router.add_get("/load", self._load)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+
+    async def _stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _behave(self, behaviour: dict[str, Any]) -> None:
+        self._behaviour = behaviour
+        self._num_calls = self._num_polls = 0
+
+    @property
+    def _misbehave(self) -> Callable[[web.Request, Handler], Coroutine[Any, Any, web.StreamResponse]]:
+        @web.middleware
+        async def misbehave(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path.startswith("/v1/"):
+                self._num_calls += 1
+                if "status" in self._behaviour:
+                    return self._refusal()
+                if fault := self._behaviour.get("fault"):
+                    return await _broken(request, empty=fault == "empty")
+            return await handler(request)
+
+        return misbehave
+
+    def _refusal(self) -> web.Response:
+        told = self._behaviour
+        headers = {"retry-after": told["retry_after"]} if "retry_after" in told else {}
+        error = {"message": "as told", "type": "server_error", "code": told.get("code"), "param": None}
+        return web.json_response({"error": error}, status=told["status"], headers=headers)
+
+    async def _load(self, request: web.Request) -> web.Response:
+        self._num_polls += 1
+        if (load := self._behaviour.get("load")) is None:
+            raise web.HTTPNotFound
+        return web.json_response(load)
 
 
-async def _polls(request: web.Request) -> web.Response:
-    return web.json_response(len(request.app[POLLS]))
-
-
-async def _load(request: web.Request) -> web.Response:
-    request.app[POLLS].append(None)
-    if (load := request.app[BEHAVIOUR].get("load")) is None:
-        raise web.HTTPNotFound
-    return web.json_response(load)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    app = create_app()
-    app[BEHAVIOUR], app[CALLS], app[POLLS] = {}, [], []
-    app.middlewares.append(_misbehave)
-    app.router.add_post("/behave", _behave)
-    app.router.add_get("/calls", _calls)
-    app.router.add_get("/polls", _polls)
-    app.router.add_get("/load", _load)
-    port = parser.parse_args().port
-    web.run_app(app, host="127.0.0.1", port=port, print=None, handler_cancellation=True)
-
-
-if __name__ == "__main__":
-    main()
+async def _broken(request: web.Request, *, empty: bool) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    if empty:
+        await response.prepare(request)
+    assert request.transport is not None
+    request.transport.abort()
+    return response

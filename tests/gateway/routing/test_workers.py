@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from gateway.wire import AdapterRoute, BaseRoute, CopyRoute
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
-from tests.worker_engine.conftest import adapter_ref, tiny_adapters, tiny_model
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
-
-__all__ = ["tiny_adapters", "tiny_model"]
-# PEFT, which makes the adapters, uses what transformers has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import TOKEN, Worker, run_worker
 
 
 def complete(gateway: GatewayProcess, model: str, **rest: Any) -> httpx.Response:
@@ -33,6 +28,7 @@ def load(worker: Worker) -> dict[str, Any]:
     return dict(answer)
 
 
+@pytest.mark.slow
 def test_adapters_stay_on_one_worker_and_follow_when_it_drains(
     own_gateway: GatewayProcess,
     control_plane: ControlPlane,

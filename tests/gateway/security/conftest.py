@@ -55,7 +55,7 @@ def serves(gateway: GatewayProcess) -> bool:
     return answer.status_code == 200
 
 
-def drip(connection: socket.socket, data: bytes, *, every: float = 0.2, seconds: float = 30) -> None:
+def drip(connection: socket.socket, data: bytes, *, every: float = 0.1, seconds: float = 60) -> None:
     """Sends a byte now and then until the other side has had enough; fails when it never has."""
     until = time.monotonic() + seconds
     connection.setblocking(False)

@@ -54,7 +54,7 @@ def test_clients_see_the_certificate(
     own = authority.issue("gateway")
     url = start(own_gateway, TLS_CERT=own.certificate, TLS_KEY=own.key, TLS_MIN_VERSION="1.3")
     trusting = ssl.create_default_context(cafile=authority.certificate)
-    wait_for(answers(url + "/readyz", trusting), seconds=30)
+    wait_for(answers(url + "/readyz", trusting))
     body = {"model": "bot", "messages": ask(tokens=1)}
     answer = httpx.post(url + "/v1/chat/completions", json=body, headers=KEY, verify=trusting)
     assert answer.status_code == 200
@@ -81,7 +81,7 @@ def test_clients_show_a_certificate(
     trusting = ssl.create_default_context(cafile=authority.certificate)
     trusting.load_cert_chain(client.certificate, client.key)
     trusting.maximum_version = ssl.TLSVersion.TLSv1_2
-    wait_for(answers(url + "/readyz", trusting), seconds=30)
+    wait_for(answers(url + "/readyz", trusting))
     nobody = ssl.create_default_context(cafile=authority.certificate)
     stranger = ssl.create_default_context(cafile=authority.certificate)
     (tmp_path / "other").mkdir()
@@ -124,7 +124,7 @@ def tls_upstream(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
                 )
             )
         url = f"https://127.0.0.1:{port}"
-        wait_for(answers(url + "/log"), seconds=30)
+        wait_for(answers(url + "/log"))
         return url
 
     yield serve

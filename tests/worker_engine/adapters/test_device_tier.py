@@ -14,8 +14,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernels.lora import LoraWeights, Segments, apply_lora
 from tests.worker_engine.adapters.test_batch import draw_adapter
-from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.late_copies import LateCopies, delay, tier_of
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine import model_runner
 from worker_engine.adapters.adapter import Adapter, packed
 from worker_engine.adapters.device_tier import DeviceTier

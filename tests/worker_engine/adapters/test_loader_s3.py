@@ -14,7 +14,7 @@ import torch
 from moto.server import ThreadedMotoServer
 
 from tests.conftest import free_port
-from tests.worker_engine.conftest import adapter_ref
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.adapters.registry import AdapterRegistry

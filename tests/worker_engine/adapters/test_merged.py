@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.merged import Merged, MergePolicy

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker_engine.adapters.pattern import Pattern, PatternError, SuffixTable
+from worker_engine.adapters.pattern import Pattern, PatternError
 
 MODULES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.down_proj")
 PATHS = [f"model.layers.{layer}.{module}" for layer in (0, 1, 7, 17) for module in MODULES]
@@ -62,9 +61,9 @@ def test_it_matches_what_re_matches_on_drawn_expressions(text: str, path: str) -
 
 @pytest.mark.parametrize("text", [r"(a+)+$", r"(a|aa)*b", r"(.*)*(.*)*(.*)*x", r"((((a*)*)*)*)*b"])
 def test_what_makes_re_backtrack_for_ever_takes_no_time(text: str) -> None:
-    start = time.perf_counter()
-    assert not Pattern(text).matches("a" * 400 + "!")
-    assert time.perf_counter() - start < 2
+    pattern, path = Pattern(text), "a" * 400 + "!"
+    assert not pattern.matches(path)
+    assert pattern._steps <= (len(path) + 1) * (len(pattern._reads) + 1), "more than each state once a letter"
 
 
 @pytest.mark.parametrize(
@@ -91,20 +90,3 @@ def test_all_calls_together_are_bounded() -> None:
     paths = [f"{index:0200d}" for index in range(2000)]
     with pytest.raises(PatternError, match="too long"):
         any(pattern.matches(path) for path in paths)
-
-
-def test_the_first_key_counts_as_in_peft() -> None:
-    from peft.utils.other import get_pattern_key
-
-    keys = [
-        r"^lm_head",
-        "layers.1.self_attn.q_proj",
-        r"layers\.\d\..*\.k_proj",
-        "q_proj",
-        "k_proj",
-        r"^q_proj",
-    ]
-    table = SuffixTable(keys)
-    for path in PATHS:
-        index = table.find(path)
-        assert (path if index is None else keys[index]) == get_pattern_key(keys, path)

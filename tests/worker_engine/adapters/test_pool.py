@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.worker_engine.conftest import adapter_ref
+from tests.waiting import eventually_async
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import MAX_LOADS, AdapterPool
@@ -92,7 +93,9 @@ def test_an_adapter_in_use_stays_and_a_newcomer_waits(
         pool = AdapterPool(loader, max_bytes=max(nbytes))
         async with pool.acquire(refs[0]):
             newcomer = asyncio.create_task(hold(pool, refs[1]))
-            await asyncio.sleep(0.2)
+            await eventually_async(lambda: loader.loads == 2)
+            # A load that found room would be admitted within this time: nothing else tells that it waits.
+            await asyncio.sleep(0.05)
             assert not newcomer.done()
             assert pool.nbytes == nbytes[0]
             await hold(pool, refs[0])
@@ -159,8 +162,10 @@ def test_waiting_newcomers_hold_little_memory(loader: CountingLoader, tiny_adapt
         async with pool.acquire(filler):
             pool.max_bytes = pool.nbytes
             waiting = [asyncio.create_task(hold(pool, ref)) for ref in refs if ref.sha256 != filler.sha256]
-            await asyncio.sleep(0.3)
-            assert loader.loads - 1 <= MAX_LOADS
+            await eventually_async(lambda: loader.loads > MAX_LOADS)
+            # Loads beyond the limit would begin within this time: nothing else tells that none does.
+            await asyncio.sleep(0.1)
+            assert loader.loads - 1 == MAX_LOADS
         await asyncio.wait_for(asyncio.gather(*waiting), 10)
 
     asyncio.run(run())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker_engine.conftest import adapter_ref
 from tests.worker_engine.test_service import Serve, count, long, serve, short
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine import model_runner
 from worker_engine.service import Service
 

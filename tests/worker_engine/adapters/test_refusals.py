@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.worker_engine.conftest import EngineFactory, adapter_ref, drain, request, tokens
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
 from worker_engine.protocol import AdapterRef

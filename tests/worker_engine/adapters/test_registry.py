@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.worker_engine.conftest import adapter_ref
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.adapters.registry import AdapterRegistry

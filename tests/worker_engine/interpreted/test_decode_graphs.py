@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import LlamaForCausalLM
 
 from kernels import selection
-from tests.worker_engine.conftest import make_adapter, tiny_config, tokens, write_tokenizer
+from tests.worker_engine.conftest import tokens
 from tests.worker_engine.graph_case import CPU, Run, build_engine, compare, load_adapters
 from tests.worker_engine.late_copies import delay, tier_of
+from tests.worker_engine.tiny_adapter import make_adapter
+from tests.worker_engine.tiny_model import write_model
 from worker_engine import model_runner
 
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -29,13 +29,9 @@ PAGE_GIB = 2 * 2 * 16 * 12 * 4 / 2**30
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sizes of which none is a power of two, those of half of the layers not even a multiple of 8."""
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(3)
     sizes = {"hidden_size": 24, "intermediate_size": 28, "num_hidden_layers": 2}
-    config = tiny_config(num_attention_heads=2, num_key_value_heads=1, **sizes)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    return write_model(tmp_path_factory.mktemp("model"), seed=3, **sizes, **heads)
 
 
 @pytest.fixture

@@ -8,23 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
 from kernels import selection
 from kernels.quantization import Fp8Matrix, reference
-from tests.worker_engine.conftest import (
-    EngineFactory,
-    drain,
-    make_adapter,
-    request,
-    tiny_config,
-    tokens,
-    write_tokenizer,
-)
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.forward_pass import load_adapter, prompts_for
 from tests.worker_engine.graph_case import CPU, Run, build_engine, compare
 from tests.worker_engine.quantized_case import write_quantized
-from tests.worker_engine.test_parity import load as load_adapter
-from tests.worker_engine.test_parity import prompts_for
+from tests.worker_engine.tiny_adapter import make_adapter
+from tests.worker_engine.tiny_model import write_model
 from worker_engine.layers import linear as linear_layers
 from worker_engine.models import load_config, load_model
 
@@ -33,11 +25,7 @@ SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("plain")
-    torch.manual_seed(9)
-    LlamaForCausalLM(tiny_config(num_hidden_layers=2, **SIZES)).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    return write_model(tmp_path_factory.mktemp("plain"), seed=9, num_hidden_layers=2, **SIZES)
 
 
 @pytest.fixture(autouse=True)

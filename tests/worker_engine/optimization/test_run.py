@@ -82,6 +82,7 @@ def killed_at(spec: Path, output: Path, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_killed_anywhere_it_goes_on_to_the_same_output(seed: int, model: Path, tmp_path: Path) -> None:
     """With weights packed where this CPU has loops for them, so that steps of all kinds are cut."""
     packed = {"version": 1, "compilation": {"packed": native.LIBRARY is not None}}

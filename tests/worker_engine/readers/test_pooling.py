@@ -1,4 +1,4 @@
-"""Embeddings equal transformers' hidden states, pooled: base and adapters, in chunks, beside generations."""
+"""Embeddings are pooled hidden states, whatever was cached or preempted."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
-from tests.worker_engine.readers.reference import LENGTHS, Forward, draw, load
+from tests.worker_engine.conftest import EngineFactory, drain, request
+from tests.worker_engine.forward_pass import Forward
+from tests.worker_engine.readers.prompts import draw
 from worker_engine.engine import Engine
 from worker_engine.protocol import FinishReason, GenerateRequest, Pooling, TokenDelta
 from worker_engine.readers.pooling import Pooler
-
-pytestmark = pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
 
 
 def embed(name: str, prompt: list[int], pooling: Pooling = Pooling.LAST) -> GenerateRequest:
@@ -32,39 +31,6 @@ def vector(deltas: list[TokenDelta]) -> torch.Tensor:
 def pooled(hidden: torch.Tensor, pooling: Pooling) -> torch.Tensor:
     kept = {Pooling.LAST: hidden[-1:], Pooling.FIRST: hidden[:1], Pooling.MEAN: hidden}[pooling]
     return torch.nn.functional.normalize(kept.mean(0), dim=0)
-
-
-@pytest.mark.parametrize(("budget", "overlap"), [(0, "off"), (8, "off"), (8, "on")])
-def test_as_transformers_and_peft_pool_them(
-    budget: int,
-    overlap: str,
-    tiny_model: Path,
-    adapters: dict[str, Path],
-    make_engine: EngineFactory,
-    tmp_path: Path,
-) -> None:
-    """Each pooling of each adapter's prompts in a batch with requests that generate; 8 or 128 rows a step."""
-    engine = make_engine(tiny_model, max_num_seqs=8, max_num_batched_tokens=budget, overlap=overlap)
-    expected: dict[str, torch.Tensor] = {}
-    for name, folder in {"base": None, **adapters}.items():
-        reference = Forward.load(tiny_model, folder)
-        uses = None if folder is None else load(tiny_model, folder, tmp_path)
-        for seed, length in enumerate(LENGTHS):
-            prompt = draw(length, seed)
-            for pooling in Pooling:
-                key = f"{name} {length} {pooling}"
-                expected[key] = pooled(reference(prompt)[0], pooling)
-                engine.add_request(embed(key, prompt, pooling), uses)
-        engine.add_request(request(f"generates {name}", draw(30, 9), 12), uses)
-    found = drain(engine)
-    for key, wanted in expected.items():
-        assert (vector(found[key]) - wanted).abs().max() <= 1e-5, key
-    assert not torch.allclose(expected["base 50 mean"], expected["tops 50 mean"], atol=1e-2)
-    for name, folder in {"base": None, **adapters}.items():
-        uses = None if folder is None else load(tiny_model, folder, tmp_path)
-        engine.add_request(request("alone", draw(30, 9), 12), uses)
-        assert tokens(found[f"generates {name}"]) == tokens(drain(engine)["alone"])
-    assert engine.pool.num_used == 0
 
 
 def test_a_cached_prefix_changes_nothing(tiny_model: Path, make_engine: EngineFactory) -> None:

@@ -1,4 +1,4 @@
-"""Log probabilities of prompts equal transformers': base and adapters, in chunks, beside generations."""
+"""Log probabilities of prompts, whatever was cached or preempted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
-from tests.worker_engine.readers.reference import LENGTHS, Forward, draw, load
-from worker_engine.protocol import FinishReason, TokenDelta, TokenLogprobs
+from tests.worker_engine.forward_pass import Forward
+from tests.worker_engine.readers.prompts import draw
+from worker_engine.protocol import TokenDelta, TokenLogprobs
 from worker_engine.readers.prompt_logprobs import BLOCK_ROWS, PromptLogprobs
 
-pytestmark = pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
 TOP = 3
 
 
@@ -33,40 +33,6 @@ def check(found: tuple[TokenLogprobs, ...], logits: torch.Tensor, prompt: list[i
         assert [token for token, _ in item.top] == best.indices.tolist()
         assert [value for _, value in item.top] == pytest.approx(best.values.tolist(), abs=1e-4)
         assert item.rank == int((line > line[item.token_id]).sum()) + 1
-
-
-@pytest.mark.parametrize(("budget", "overlap"), [(0, "off"), (8, "off"), (8, "on")])
-def test_as_in_transformers_and_peft(
-    budget: int,
-    overlap: str,
-    tiny_model: Path,
-    adapters: dict[str, Path],
-    make_engine: EngineFactory,
-    tmp_path: Path,
-) -> None:
-    """All in one batch, of requests that generate and that do not; tokens are those without them."""
-    engine = make_engine(tiny_model, max_num_seqs=8, max_num_batched_tokens=budget, overlap=overlap)
-    expected: dict[str, tuple[torch.Tensor, list[int]]] = {}
-    for name, folder in {"base": None, **adapters}.items():
-        reference = Forward.load(tiny_model, folder)
-        uses = None if folder is None else load(tiny_model, folder, tmp_path)
-        for seed, length in enumerate((*LENGTHS, 150)):
-            prompt = draw(length, seed)
-            logits = reference(prompt)[1]
-            for most in ("0", "6"):
-                key = f"{name} {length} {most}"
-                expected[key] = (logits, prompt)
-                engine.add_request(request(key, prompt, int(most), prompt_logprobs=TOP), uses)
-            engine.add_request(request(f"plain {name} {length}", prompt, 6), uses)
-    found = drain(engine)
-    for key, (logits, prompt) in expected.items():
-        check(told(found[key]), logits, prompt)
-        name, size, most = key.split()
-        plain = tokens(found[f"plain {name} {size}"])
-        assert tokens(found[key]) == plain[: int(most)], key
-        assert found[key][-1].finish_reason is FinishReason.LENGTH
-    assert 2 * BLOCK_ROWS < 150
-    assert engine.pool.num_used == 0
 
 
 def test_known_pages_are_computed_again(tiny_model: Path, make_engine: EngineFactory) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker_engine.test_server import TOKEN, Worker, run_worker
+from tests.worker_process import TOKEN, Worker, run_worker
 
 HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.worker_engine.conftest import adapter_ref
 from tests.worker_engine.sagemaker.conftest import Container
 from tests.worker_engine.sagemaker.test_invocations import GREEDY, completion
-from tests.worker_engine.test_server import run_worker
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_process import run_worker
 
 
 def generated(container: Container, name: str) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import os
 import subprocess
 import sys
-import time
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import free_port, stop
+from tests.waiting import wait_for
+from tests.worker_process import worker_environment
 from worker_engine.__main__ import parse_config
 from worker_engine.errors import ConfigError
 from worker_engine.sagemaker.container import expanded
@@ -53,7 +53,7 @@ def test_a_hubs_model_is_refused_since_nobody_fetches_it() -> None:
         expanded(["serve"], {"HF_MODEL_ID": "org/model"})
     command = [sys.executable, "-m", "worker_engine", "serve"]
     done = subprocess.run(
-        command, env=os.environ | {"HF_MODEL_ID": "org/model"}, capture_output=True, text=True
+        command, env=worker_environment() | {"HF_MODEL_ID": "org/model"}, capture_output=True, text=True
     )
     assert (done.returncode, "ModelDataSource" in done.stderr) == (2, True), done.stderr
 
@@ -94,7 +94,7 @@ def test_a_container_serves_as_it_is_told(tiny_model: Path, tmp_path: Path) -> N
     }  # fmt: skip
     with (tmp_path / "log").open("wb") as log:
         command = [sys.executable, "-m", "worker_engine", "serve"]
-        process = subprocess.Popen(command, env=os.environ | told | TRUST, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=worker_environment() | told | TRUST, stdout=log, stderr=log)
 
     def call(method: str, path: str, body: object = None) -> tuple[int, str]:
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
@@ -102,13 +102,13 @@ def test_a_container_serves_as_it_is_told(tiny_model: Path, tmp_path: Path) -> N
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
 
+    def answers() -> bool:
+        with suppress(OSError):
+            return call("GET", "/ping")[0] == 200
+        return False
+
     try:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and process.poll() is None:
-            with suppress(OSError):
-                if call("GET", "/ping")[0] == 200:
-                    break
-            time.sleep(0.1)
+        wait_for(lambda: process.poll() is not None or answers())
         body = {"inputs": "hello", "parameters": {"max_new_tokens": 4, "ignore_eos_token": True}}
         status, answer = call("POST", "/invocations", body)
         assert status == 200, (tmp_path / "log").read_text() + answer

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker_engine.conftest import adapter_ref
 from tests.worker_engine.sagemaker.conftest import HEADER, Container
+from tests.worker_engine.tiny_adapter import adapter_ref
 
 GREEDY: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "ignore_eos_token": True}
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import LlamaForCausalLM
 
-from tests.worker_engine.conftest import EngineFactory, drain, request, tiny_config, tokens, write_tokenizer
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.graph_case import load_adapters
 from tests.worker_engine.speculation.conftest import accepted, eager
 from tests.worker_engine.test_overlap import PAGE_GIB, assert_same, serve, workload
+from tests.worker_engine.tiny_model import write_model
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.engine import Engine
 from worker_engine.errors import ConfigError
@@ -25,12 +24,8 @@ from worker_engine.speculation.draft_model import DraftModel
 @pytest.fixture(scope="module")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One layer, another width; the same tokens."""
-    folder = tmp_path_factory.mktemp("small")
-    torch.manual_seed(11)
     changes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
-    LlamaForCausalLM(tiny_config(**changes)).save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    return write_model(tmp_path_factory.mktemp("small"), seed=11, **changes)
 
 
 def drafting(

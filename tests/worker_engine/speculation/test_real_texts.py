@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from kernels import native
-from tests.worker_engine.conftest import adapter_ref, drain, request, tokens
+from tests.worker_engine.conftest import drain, request, tokens
 from tests.worker_engine.speculation.conftest import accepted, eager
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
@@ -50,6 +51,7 @@ def engine_of(model: Path, dtype: torch.dtype, cache: Path, **changes: Any) -> E
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_the_demo_model_says_the_same(
     demo_model: Path, demo_adapters: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -85,6 +87,7 @@ def test_the_demo_model_says_the_same(
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_a_seed_gives_the_same_tokens_in_any_batch(demo_model: Path, tmp_path: Path) -> None:
     """Alone and among others, guessed and not: which rows a step has is no matter."""
     if native.LIBRARY is None:

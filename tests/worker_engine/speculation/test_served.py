@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.worker_engine.conftest import adapter_ref, request
+from tests.worker_engine.conftest import request
 from tests.worker_engine.speculation.conftest import eager
 from tests.worker_engine.test_service import Serve, serve
+from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine import health, metrics
 from worker_engine.protocol import GenerateRequest
 from worker_engine.service import Service

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Self
 
-import boto3
 from boto3.exceptions import Boto3Error
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -20,6 +19,7 @@ from controlplane.deployments.provisioners.sagemaker.errors import (
     provisioning_error,
 )
 from controlplane.deployments.provisioners.sagemaker.pace import PATIENCE, Pace
+from controlplane.deployments.provisioners.sagemaker.session import aws_session
 
 # Whoever drives a deployment backs off itself and holds a lease meanwhile: nothing is repeated behind its
 # back but what was throttled, and that within bounds (`pace`).
@@ -59,7 +59,7 @@ class Account:
         url = target.endpoint_url or None
         # Already a profile that is not there, or no region, is refused here.
         with aws_answers("session", target.name):
-            session = boto3.Session(region_name=target.region or None)
+            session = aws_session(region_name=target.region or None)
             if not target.assume_role_arn:
                 return cls(session, endpoint_url=url)
         sts = heed_time_limit(session.client("sts", endpoint_url=url, config=_CONFIG))
@@ -69,7 +69,7 @@ class Account:
         finally:
             sts.close()
         found = answer["Credentials"]
-        assumed = boto3.Session(
+        assumed = aws_session(
             aws_access_key_id=found["AccessKeyId"],
             aws_secret_access_key=found["SecretAccessKey"],
             aws_session_token=found["SessionToken"],

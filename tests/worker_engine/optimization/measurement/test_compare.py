@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
 
-from tests.worker_engine.conftest import byte_tokenizer
+from tests.waiting import wait_for
+from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.optimization.job_process import Ended, carry_out, end, events_of, start, write_order
+from tests.worker_engine.tiny_model import byte_tokenizer
 from worker_engine.optimization.measurement.rounds import JUDGED
 from worker_engine.optimization.progress import EXIT_STATUS, Code
 
@@ -82,13 +82,11 @@ def _no_worker_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     yield
     # The system ends them with their parent, but not in the same moment.
-    deadline = time.monotonic() + 60
-    while children(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not children(tmp_path)
+    wait_for(lambda: not children(tmp_path))
 
 
 @pytest.mark.usefixtures("_no_worker_is_left")
+@pytest.mark.slow
 def test_a_comparison_tells_the_same_from_the_worse(
     order: dict[str, Any], tiny_model: Path, worse_model: Path, tmp_path: Path
 ) -> None:
@@ -143,13 +141,13 @@ def _check_quality(result: dict[str, Any], tiny_model: Path, worse_model: Path) 
 
 
 def reference(original: Path, other: Path) -> tuple[float, float]:
-    """transformers' perplexity of the prompts, and the divergence over the whole vocabulary."""
-    models = [LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32) for folder in (original, other)]
+    """The perplexity of the prompts, and the divergence over the whole vocabulary."""
+    models = [Forward.load(folder, None) for folder in (original, other)]
     losses, apart = [], []
     for prompt in PROMPTS:
-        ids = torch.tensor([byte_tokenizer().encode(prompt).ids])
-        ours, theirs = (torch.log_softmax(model(ids).logits[0, :-1].double(), -1) for model in models)
-        losses += (-ours.gather(1, ids[0, 1:, None])[:, 0]).tolist()
+        ids = byte_tokenizer().encode(prompt).ids
+        ours, theirs = (torch.log_softmax(model(ids)[1][:-1].double(), -1) for model in models)
+        losses += (-ours.gather(1, torch.tensor(ids)[1:, None])[:, 0]).tolist()
         apart += (ours.exp() * (ours - theirs)).sum(-1).tolist()
     return float(torch.tensor(losses).mean().exp()), sum(apart) / len(apart)
 

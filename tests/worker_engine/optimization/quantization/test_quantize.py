@@ -11,22 +11,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import torch
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
-from tests.worker_engine.conftest import tiny_config, write_tokenizer
-from tests.worker_engine.test_families import draw, load, logits
+from tests.worker_engine.forward_pass import draw, load, logits
+from tests.worker_engine.tiny_model import (
+    family_config,
+    random_weights,
+    randomize_vectors,
+    tiny_config,
+    write_checkpoint,
+)
 from worker_engine.checkpoint import Checkpoint
 from worker_engine.errors import OptimizationError
 from worker_engine.models import load_config
@@ -38,12 +37,10 @@ SIZES: Final[dict[str, Any]] = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
     "initializer_range": 0.06, "tie_word_embeddings": False,
 }  # fmt: skip
-FAMILIES: Final[Mapping[str, Callable[[], Any]]] = {
-    "llama": lambda: LlamaForCausalLM(tiny_config(**SIZES)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES)),
-    "gemma3": lambda: Gemma3ForCausalLM(
-        Gemma3TextConfig(**(SIZES | {"query_pre_attn_scalar": 32, "sliding_window": 64}))
-    ),
+FAMILIES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "llama": tiny_config(**SIZES),
+    "qwen2": family_config("qwen2", **SIZES),
+    "gemma3": family_config("gemma3_text", **SIZES, query_pre_attn_scalar=32, sliding_window=64),
 }
 CPU: Final = torch.device("cpu")
 LENGTHS: Final = (60, 9)
@@ -51,16 +48,14 @@ LENGTHS: Final = (60, 9)
 
 def written(folder: Path, family: str = "llama") -> Path:
     """A checkpoint some of whose channels are much larger than the others, as trained models have them."""
-    torch.manual_seed(5)
-    model = FAMILIES[family]()
-    for name, value in model.named_parameters():
-        if value.dim() == 1:
-            value.data.normal_(0.0 if family == "gemma3" else 1.0, 0.2)
+    config = FAMILIES[family]
+    weights = random_weights(config, seed=5)
+    gain = 0.0 if family == "gemma3" else 1.0
+    randomize_vectors(weights, seed=6, scale=0.2, gain=gain, bias=gain)
+    for name, value in weights.items():
         if name.endswith(("input_layernorm.weight", "post_attention_layernorm.weight")):
-            value.data[::9] = 6.0
-    model.bfloat16().save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+            value[::9] = 6.0
+    return write_checkpoint(folder, config, weights, dtype="bfloat16")
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 import torch
 
+from tests.worker_engine.forward_pass import draw, load, logits
 from tests.worker_engine.optimization.quantization.test_quantize import LENGTHS, silent, whole, written
-from tests.worker_engine.test_families import draw, load, logits
 from worker_engine.optimization.quantization import Scheme, quantize
 from worker_engine.tokenizer import ChatTokenizer
 
@@ -72,6 +72,7 @@ def test_transformers_reads_past_the_section_that_is_our_workers(tmp_path: Path)
     assert torch.equal(found[0], found[1])
 
 
+@pytest.mark.slow
 def test_vllm_finds_the_same_log_probabilities(tmp_path: Path) -> None:
     """Of 4 bits, which is what vLLM multiplies packed on a CPU as well."""
     python = os.environ.get("GRAFTWORK_TEST_VLLM")

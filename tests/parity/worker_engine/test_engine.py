@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
-from tests.worker_engine import test_families as families
-from tests.worker_engine.conftest import (
-    EngineFactory,
-    Reference,
-    adapter_ref,
-    drain,
-    make_adapter,
-    request,
-    tiny_config,
-    tokens,
-    write_tokenizer,
-)
-from worker_engine.adapters.adapter import Adapter
-from worker_engine.adapters.loader import AdapterLoader
+from tests.parity.conftest import Reference
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.forward_pass import load, load_adapter, logits, prompts_for
+from tests.worker_engine.tiny_adapter import make_adapter
+from tests.worker_engine.tiny_model import random_weights, tiny_config, write_checkpoint, write_model
 from worker_engine.tokenizer import ChatTokenizer
 
 COUNT = 48
-
-
-def load(model: Path, folder: Path, cache: Path) -> Adapter:
-    loader = AdapterLoader(model, cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu"))
-    return loader.load(adapter_ref(folder))
-
-
-def prompts_for(names: list[str | None], vocab: int) -> dict[str | None, list[int]]:
-    draw = random.Random(3)
-    return {name: [draw.randrange(vocab) for _ in range(3 + 9 * i)] for i, name in enumerate(names)}
 
 
 def check(
@@ -50,7 +29,7 @@ def check(
     """Each of `prompts` (by adapter name, None for the base) alone, then all in one batch."""
     reference = Reference.load(model, adapters)
     expected = {name: reference.greedy(prompt, count, name) for name, prompt in prompts.items()}
-    loaded = {name: load(model, folder, cache) for name, folder in adapters.items()}
+    loaded = {name: load_adapter(model, folder, cache) for name, folder in adapters.items()}
     engine = make_engine(model)
     for name, prompt in prompts.items():
         engine.add_request(request("alone", prompt, count), loaded[name] if name else None)
@@ -94,28 +73,24 @@ def test_tiny_base_and_adapters(
     ],
 )
 def test_other_shapes(changes: dict[str, Any], make_engine: EngineFactory, tmp_path: Path) -> None:
-    torch.manual_seed(11)
-    LlamaForCausalLM(tiny_config(**changes)).save_pretrained(tmp_path / "m")
-    write_tokenizer(tmp_path / "m")
+    write_model(tmp_path / "m", seed=11, **changes)
     adapter = make_adapter(
         tmp_path / "m", tmp_path / "a", seed=1, r=6, target_modules=["q_proj", "v_proj", "gate_proj"]
     )
     check(tmp_path / "m", {"a": adapter}, prompts_for([None, "a"], 256), make_engine, tmp_path / "c")
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_and_sharded_files(
-    dtype: torch.dtype, make_engine: EngineFactory, tmp_path: Path
-) -> None:
-    torch.manual_seed(5)
-    model: Any = LlamaForCausalLM(tiny_config())
-    model.to(dtype).save_pretrained(tmp_path / "m", max_shard_size="100KB")
-    write_tokenizer(tmp_path / "m")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_and_sharded_files(dtype: str, make_engine: EngineFactory, tmp_path: Path) -> None:
+    config = tiny_config()
+    weights = random_weights(config, seed=5)
+    write_checkpoint(tmp_path / "m", config, weights, dtype=dtype, shard_bytes=100_000)
     assert (tmp_path / "m" / "model.safetensors.index.json").exists()
     check(tmp_path / "m", {}, prompts_for([None], 256), make_engine, tmp_path / "c")
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_demo_model_and_adapters(
     demo_model: Path, demo_adapters: dict[str, Path], make_engine: EngineFactory, tmp_path: Path
 ) -> None:
@@ -137,6 +112,7 @@ LOGIT_TEXTS = (
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_demo_model_logits_and_greedy_tokens(demo_model: Path, make_engine: EngineFactory) -> None:
     """Logits at every position within 1e-4 of the exact ones, 64 greedy tokens equal, in chunks and not.
 
@@ -151,9 +127,9 @@ def test_demo_model_logits_and_greedy_tokens(demo_model: Path, make_engine: Engi
         single = [reference.model(torch.tensor([prompt])).logits[0] for prompt in prompts]
         reference.model.double()
         exact = [reference.model(torch.tensor([prompt])).logits[0] for prompt in prompts]
-    model, kv = families.load(demo_model)
+    model, kv = load(demo_model)
     for step in (128, 13):
-        found = families.logits(model, kv, prompts, step)
+        found = logits(model, kv, prompts, step)
         for ours, theirs, wanted in zip(found, single, exact, strict=True):
             assert (ours - wanted).abs().max() <= 1e-4, f"{step} tokens at a time"
             assert (ours - theirs).abs().max() <= 2e-4

@@ -7,20 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaForCausalLM
 
-from tests.worker_engine.conftest import (
-    EngineFactory,
-    adapter_ref,
-    drain,
-    request,
-    tiny_config,
-    tokens,
-    write_tokenizer,
-)
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.tiny_adapter import adapter_ref
+from tests.worker_engine.tiny_model import random_weights, tiny_config, write_checkpoint
 from worker_engine import model_runner
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
@@ -68,12 +63,13 @@ FORMS: dict[str, dict[str, Any]] = {
 
 def write_model(folder: Path, **changes: Any) -> Path:
     """A checkpoint with biases, drawn too."""
-    torch.manual_seed(3)
-    model: Any = LlamaForCausalLM(tiny_config(attention_bias=True, **changes))
-    shake(model, lambda name: name.endswith("bias"), 0.3)
-    model.save_pretrained(folder)
-    write_tokenizer(folder)
-    return folder
+    config = tiny_config(attention_bias=True, **changes)
+    weights = random_weights(config, seed=3)
+    source = np.random.default_rng(4)
+    for name, value in weights.items():
+        if name.endswith("bias"):
+            weights[name] = source.normal(0.0, 0.3, value.shape).astype(np.float32)
+    return write_checkpoint(folder, config, weights)
 
 
 def shake(model: torch.nn.Module, chosen: Callable[[str], bool], scale: float) -> None:

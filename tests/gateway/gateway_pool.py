@@ -1,0 +1,58 @@
+"""Running gateways that tests share: one for each environment, each with a Redis database of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.gateway.conftest import GatewayProcess
+
+MOST: Final = 6
+FIRST_DATABASE: Final = 2
+"""Databases 0 and 1 belong to the tests that start a gateway themselves."""
+
+
+class GatewayPool:
+    """Start gateways on first use; end the least recently used one above `MOST`.
+
+    Args:
+        make: builds a gateway process, not started, from a Redis URL and a folder of its own.
+        server: URL of the Redis server, without a database.
+        folder: where write-ahead logs and logs of the processes go.
+    """
+
+    def __init__(
+        self, make: Callable[[str, Path, dict[str, str]], GatewayProcess], server: str, folder: Path
+    ) -> None:
+        self._make, self._server, self._folder = make, server, folder
+        self._running: dict[frozenset[tuple[str, str]], tuple[int, GatewayProcess]] = {}
+        self._started = 0
+
+    def __call__(self, environ: Mapping[str, str]) -> GatewayProcess:
+        """Return the running gateway of `environ`, the settings that differ from the default."""
+        key = frozenset(environ.items())
+        database, gateway = self._running.pop(key, None) or self._start(dict(environ))
+        self._running[key] = database, gateway
+        return gateway
+
+    def close(self) -> None:
+        for _, gateway in self._running.values():
+            gateway.stop()
+        self._running.clear()
+
+    def _start(self, environ: dict[str, str]) -> tuple[int, GatewayProcess]:
+        if len(self._running) == MOST:
+            oldest = next(iter(self._running))
+            self._running.pop(oldest)[1].stop()
+        taken = {database for database, _ in self._running.values()}
+        database = next(number for number in range(FIRST_DATABASE, 16) if number not in taken)
+        self._started += 1
+        folder = self._folder / str(self._started)
+        folder.mkdir()
+        gateway = self._make(f"{self._server}/{database}", folder, environ)
+        gateway.start(ready=False)
+        return database, gateway

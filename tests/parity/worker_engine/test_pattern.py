@@ -1,0 +1,23 @@
+"""Rank and alpha patterns select the value that PEFT selects."""
+
+from __future__ import annotations
+
+from peft.utils.other import get_pattern_key
+
+from tests.worker_engine.adapters.test_pattern import PATHS
+from worker_engine.adapters.pattern import SuffixTable
+
+
+def test_the_first_key_counts_as_in_peft() -> None:
+    keys = [
+        r"^lm_head",
+        "layers.1.self_attn.q_proj",
+        r"layers\.\d\..*\.k_proj",
+        "q_proj",
+        "k_proj",
+        r"^q_proj",
+    ]
+    table = SuffixTable(keys)
+    for path in PATHS:
+        index = table.find(path)
+        assert (path if index is None else keys[index]) == get_pattern_key(keys, path)
