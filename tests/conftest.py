@@ -11,10 +11,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import hypothesis
 import pytest
 import redis
@@ -163,6 +165,14 @@ def tables_are_emptied_at_once() -> Iterator[None]:
     """After a test with transactions; the triggers of the audit log and of the books would refuse."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: empty_tables())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trusted_authorities_are_read_once() -> Iterator[None]:
+    """Each httpx client reads 150 authorities anew, 27 ms of CPU for every request of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
         yield
 
 

@@ -34,55 +34,62 @@ def _is_clock(node: ast.AST) -> bool:
     return False
 
 
-def _reads_clock(node: ast.AST, names: set[str]) -> bool:
-    """Return True where an expression holds a clock's reading, directly or by one of `names`."""
-    return any(
-        _is_clock(each) or (isinstance(each, ast.Name) and each.id in names) for each in ast.walk(node)
+def _is_reading(node: ast.AST, readings: set[str]) -> bool:
+    """Return True for a clock's reading: a call, or one of the names `readings`."""
+    return _is_clock(node) or (isinstance(node, ast.Name) and node.id in readings)
+
+
+def _is_elapsed(node: ast.AST, readings: set[str]) -> bool:
+    """Return True for the difference of two readings."""
+    return (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Sub)
+        and _is_reading(node.left, readings)
+        and _is_reading(node.right, readings)
     )
 
 
-def _names_from_clock(function: ast.AST) -> set[str]:
-    """Return names that are assigned from a clock's reading in a function."""
-    names: set[str] = set()
+def _clock_names(function: ast.AST) -> tuple[set[str], set[str]]:
+    """Return the names that a function gives to readings of a clock, and those of elapsed times."""
+    readings: set[str] = set()
+    elapsed: set[str] = set()
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and _is_reading(node.value, names):
-            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
-    return names
-
-
-def _is_reading(value: ast.expr, names: set[str]) -> bool:
-    """Return True for a clock's reading, and for sums and differences of readings."""
-    match value:
-        case ast.BinOp(left=left, right=right):
-            return _is_reading(left, names) or _is_reading(right, names)
-        case ast.Name(id=name):
-            return name in names
-    return _is_clock(value)
+        if isinstance(node, ast.Assign):
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            if _is_reading(node.value, readings):
+                readings |= names
+            elif _is_elapsed(node.value, readings):
+                elapsed |= names
+    return readings, elapsed
 
 
 def upper_bounds(tree: ast.AST) -> Iterator[int]:
     """Yield the lines of assertions that hold elapsed time below a bound."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            names = _names_from_clock(function)
+            readings, elapsed = _clock_names(function)
             for statement in ast.walk(function):
                 if isinstance(statement, ast.Assert):
-                    compares = [node for node in ast.walk(statement.test) if isinstance(node, ast.Compare)]
-                    if any(_bounds_time(compare, names) for compare in compares):
+                    smaller = [side for node in ast.walk(statement.test) for side in _smaller_sides(node)]
+                    nodes = [node for side in smaller for node in ast.walk(side)]
+                    if any(
+                        _is_clock(node)
+                        or _is_elapsed(node, readings)
+                        or (isinstance(node, ast.Name) and node.id in elapsed)
+                        for node in nodes
+                    ):
                         yield statement.lineno
 
 
-def _bounds_time(compare: ast.Compare, names: set[str]) -> bool:
-    operands = [compare.left, *compare.comparators]
-    for left, operator, right in zip(operands, compare.ops, operands[1:], strict=False):
-        if not isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
-            continue
-        smaller, larger = (left, right) if isinstance(operator, ast.Lt | ast.LtE) else (right, left)
-        # Two readings that are compared with each other prove an order of events.
-        now = any(_is_clock(node) for node in ast.walk(smaller))
-        if _reads_clock(smaller, names) and (now or not _reads_clock(larger, names)):
-            return True
-    return False
+def _smaller_sides(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield what a comparison holds to be the smaller."""
+    if isinstance(node, ast.Compare):
+        operands = [node.left, *node.comparators]
+        for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
+            if isinstance(operator, ast.Lt | ast.LtE):
+                yield left
+            elif isinstance(operator, ast.Gt | ast.GtE):
+                yield right
 
 
 def long_sleeps(tree: ast.AST, lines: list[str]) -> Iterator[int]:
@@ -144,6 +151,7 @@ def test_no_test_bounds_elapsed_time_or_sleeps_without_a_reason() -> None:
         ("loop = asyncio.get_running_loop(); began = loop.time(); assert monotonic() - began < 2", True),
         ("began = time.monotonic(); work(); assert time.monotonic() - began >= 5", False),
         ("first = time.monotonic(); second = time.monotonic(); assert first < second", False),
+        ("began = time.time(); made = stamp(); assert began - 0.001 <= made <= time.time()", False),
         ("assert clock.now() < 5", False),
     ],
 )

@@ -10,14 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import redis
-from httpx._transports import default as httpx_transports
 
 from gateway.wire import (
     ROUTES_DELTAS,
@@ -188,14 +186,6 @@ class GatewayProcess:
             return httpx.get(self.url + path, timeout=2).status_code == 200
         except httpx.TransportError:
             return False
-
-
-@pytest.fixture(scope="session", autouse=True)
-def trusted_authorities_are_read_once() -> Iterator[None]:
-    """Each httpx client reads 150 authorities anew, 27 ms of CPU for every request of a test."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(httpx_transports, "create_ssl_context", cache(httpx.create_ssl_context))
-        yield
 
 
 @pytest.fixture

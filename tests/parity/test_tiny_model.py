@@ -9,7 +9,8 @@ from typing import Any, Final
 import pytest
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file, safe_open
+from safetensors import safe_open
+from safetensors.torch import load_file
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
@@ -73,7 +74,7 @@ ADAPTERS: Final[dict[str, dict[str, Any]]] = {
 
 def layout(folder: Path, pattern: str) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """Shape and dtype of every tensor in the files that `pattern` names; their metadata must be PyTorch's."""
-    found = {}
+    found: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
     for path in sorted(folder.glob(pattern)):
         with safe_open(path, "pt") as file:
             assert file.metadata() == {"format": "pt"}

@@ -27,10 +27,10 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory, forked_workers: dict[str, str]) -> Iterator[Stand]:
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     """Of one base and two adapters there may be components."""
     folder = tmp_path_factory.mktemp("stand")
-    with run_stand(folder, environment=forked_workers, component_quota=3) as running:
+    with run_stand(folder, component_quota=3) as running:
         location = {"LocationConstraint": REGION}
         running.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
         yield running

@@ -21,9 +21,9 @@ INSTANCE_SECONDS = 4
 
 
 @pytest.fixture(scope="module")
-def stand(tmp_path_factory: pytest.TempPathFactory, forked_workers: dict[str, str]) -> Iterator[Stand]:
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     folder, durations = tmp_path_factory.mktemp("growths"), {"instance": INSTANCE_SECONDS}
-    with run_stand(folder, environment=forked_workers, durations=durations) as running:
+    with run_stand(folder, durations=durations) as running:
         running.client("s3").create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
         )

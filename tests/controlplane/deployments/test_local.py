@@ -40,7 +40,7 @@ def workers(root: Path) -> list[Process]:
 
 
 def wait() -> None:
-    time.sleep(0.3)
+    time.sleep(0.1)
 
 
 def deploy(base: BaseModel, **values: Any) -> Deployment:

@@ -29,8 +29,8 @@ PAGE_GIB = 2 * 2 * 16 * 12 * 4 / 2**30
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sizes of which none is a power of two, those of half of the layers not even a multiple of 8."""
-    sizes = {"hidden_size": 24, "intermediate_size": 28, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes: dict[str, Any] = {"hidden_size": 24, "intermediate_size": 28, "num_hidden_layers": 2}
+    heads: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 1}
     return write_model(tmp_path_factory.mktemp("model"), seed=3, **sizes, **heads)
 
 

@@ -20,7 +20,7 @@ from tests.worker_engine.tiny_model import write_model
 from worker_engine.layers import linear as linear_layers
 from worker_engine.models import load_config, load_model
 
-SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
+SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,12 @@ from worker_engine.speculation.draft_model import DraftModel
 @pytest.fixture(scope="module")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One layer, another width; the same tokens."""
-    changes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    changes: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+    }
     return write_model(tmp_path_factory.mktemp("small"), seed=11, **changes)
 
 

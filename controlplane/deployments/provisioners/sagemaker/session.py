@@ -9,7 +9,7 @@ from botocore.loaders import Loader, create_loader
 from botocore.session import Session
 
 
-class _SharedLoader(Loader):
+class _SharedLoader(Loader):  # type: ignore[misc]
     """Reads each service's description once per process."""
 
     @property
