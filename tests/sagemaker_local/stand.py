@@ -124,7 +124,7 @@ class Stand:
             found = sagemaker.describe_inference_component(InferenceComponentName=name)
             return None if found["InferenceComponentStatus"] in ("Creating", "Updating") else dict(found)
 
-        return cast(dict[str, Any], eventually(settled, WAIT_SECONDS))
+        return cast(dict[str, Any], eventually(settled, seconds=WAIT_SECONDS))
 
     def gone(self, name: str) -> None:
         """Deletes a component and waits until there is none."""
@@ -135,7 +135,7 @@ class Stand:
             found = sagemaker.list_inference_components(NameContains=name, MaxResults=100)
             return [item["InferenceComponentName"] for item in found["InferenceComponents"]]
 
-        eventually(lambda: name not in listed(), WAIT_SECONDS)
+        eventually(lambda: name not in listed(), seconds=WAIT_SECONDS)
 
     def ask(self, endpoint: str, component: str | None = None, **body: Any) -> Any:
         """What an invocation answers: greedy, so the same each time."""
