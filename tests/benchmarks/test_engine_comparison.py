@@ -30,8 +30,6 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-pytestmark = pytest.mark.slow
-
 EVENT = 'data: {"choices": [{"text": "%s"}]}\n\n'
 USAGE = 'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}\n\n'
 SERVER = """

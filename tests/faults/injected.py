@@ -66,9 +66,7 @@ FAULTS: Final = (
         file="controlplane/tenants/services/keys.py",
         old='route_remove(path=f"keys/{api_key.pk}")\n        _record_change(',
         new="_record_change(",
-        tests=(
-            "tests/controlplane/routes/test_publisher.py::test_a_key_is_in_force_and_revoked_within_a_second",
-        ),
+        tests=("tests/controlplane/routes/test_publisher.py::test_a_key_is_in_force_and_revoked",),
     ),
     Fault(
         name="adapter's shapes not checked",

@@ -19,13 +19,6 @@ TARGET = os.environ.get("GRAFTWORK_TEST_WALK_TARGET")
 """Path of a `demo.json` of a product that runs already (such as docker compose)."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker of pytest-xdist runs all walks, so that the product starts once."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("walk"))
-
-
 @pytest.fixture(
     scope="session",
     params=["running"] if TARGET else ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)],

@@ -142,7 +142,7 @@ class Told:
     def __call__(self) -> None:
         row = Deployment.objects.get(pk=self.deployment.pk)
         self.seen.add((row.status, row.reason))
-        time.sleep(0.1)
+        time.sleep(0.2)  # The account changes meanwhile.
 
     def says_that_it_serves(self, reason: str) -> None:
         """All the while, whatever adapter was new or left: nobody is woken for one."""

@@ -56,7 +56,7 @@ def settled(component: str) -> str:
         found = sm.describe_inference_component(InferenceComponentName=component)
         if found["InferenceComponentStatus"] not in ("Creating", "Updating"):
             return str(found["InferenceComponentStatus"])
-        time.sleep(WAIT["Delay"])
+        time.sleep(WAIT["Delay"])  # as a boto3 waiter pauses
     raise SystemExit(f"{component} does not settle")
 
 
@@ -148,7 +148,7 @@ def scale(folder: Path, component: str, copies: str) -> dict[str, int]:
         if found["InferenceComponentStatus"] == "InService" and current == int(copies):
             (variant,) = sm.describe_endpoint(EndpointName=found["EndpointName"])["ProductionVariants"]
             return {"copies": current, "instances": variant["CurrentInstanceCount"]}
-        time.sleep(WAIT["Delay"])
+        time.sleep(WAIT["Delay"])  # as a boto3 waiter pauses
     raise SystemExit(f"{component} does not come to {copies} copies")
 
 
@@ -171,7 +171,7 @@ def gone(component: str) -> None:
         listed = sm.list_inference_components(NameContains=component)["InferenceComponents"]
         if component not in [item["InferenceComponentName"] for item in listed]:
             return
-        time.sleep(WAIT["Delay"])
+        time.sleep(WAIT["Delay"])  # as a boto3 waiter pauses
     raise SystemExit(f"{component} does not go")
 
 

@@ -30,6 +30,7 @@ from controlplane.routes.models import RouteEntryRow
 from gateway.wire import BaseRoute
 from tests.controlplane.deployments.conftest import TOKEN, drive, orphan, removed, serving
 from tests.controlplane.deployments.dying import KilledError, dying_after
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 ENVIRONMENT = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}
@@ -40,7 +41,7 @@ def workers(root: Path) -> list[Process]:
 
 
 def wait() -> None:
-    time.sleep(0.1)
+    time.sleep(0.3)  # A worker starts or ends meanwhile.
 
 
 def deploy(base: BaseModel, **values: Any) -> Deployment:
@@ -249,9 +250,7 @@ def test_one_that_is_ready_when_it_is_not_wanted_any_more_ends(tiny: BaseModel, 
     deployment_reconcile(deployment_id=deployment.pk)
     late = next(item for item in workers(local_root) if item.option("--adapter-cache-dir").endswith("-1"))
     url = f"http://127.0.0.1:{late.option('--port')}"
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not _answers(url):
-        time.sleep(0.1)
+    eventually(lambda: _answers(url), message="the second worker answers")
     deployment_update(deployment=deployment, min_copies=1)
     drive(deployment, lambda row: serving(row) and len(workers(local_root)) == 1, pause=wait)
     assert url not in published(tiny)

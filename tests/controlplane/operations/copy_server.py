@@ -43,7 +43,7 @@ class CopyServer:
 
     def answer(self, path: str) -> bytes:
         self.asked.append(path)
-        time.sleep(self.hangs)
+        time.sleep(self.hangs)  # as a copy that does not answer in time
         if path == "/metrics":
             return self.metrics.encode()
         if path == "/resident/disk":

@@ -201,6 +201,7 @@ def test_a_database_that_is_away_for_a_moment_ends_nothing(
     tiny_base: BaseModel, ask: Ask, speak: Speak, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "_WRITE_S", 0.0)
+    # Long enough for the two writes that fail before its last word.
     speak("time.sleep(2)\n" + FAILS.format(message='"the last word"'))
     written = away(2, monkeypatch)
     job = run(ask(tiny_base))
@@ -213,7 +214,7 @@ def test_one_that_stays_away_ends_the_attempt_and_its_process(
 ) -> None:
     monkeypatch.setattr(attempt, "_WRITE_S", 0.0)
     monkeypatch.setattr(attempt, "DatabasePatience", lambda: DatabasePatience(0.0))
-    speak("time.sleep(120)\n")
+    speak("time.sleep(120)\n")  # until it is ended
     away(10_000, monkeypatch)
     job = run(ask(tiny_base))
     assert (job.status, job.lost_attempts) == ("waiting", 1)
@@ -225,7 +226,7 @@ def test_patience_runs_out_between_two_writes(
 ) -> None:
     """Looks that write nothing, as it is not time yet, say nothing of the database."""
     monkeypatch.setattr(attempt, "DatabasePatience", lambda: DatabasePatience(0.5))
-    speak("time.sleep(60)\n")
+    speak("time.sleep(60)\n")  # until it is ended
     away(10_000, monkeypatch)
     job = run(ask(tiny_base))
     assert (job.status, job.lost_attempts) == ("waiting", 1)

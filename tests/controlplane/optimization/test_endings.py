@@ -124,6 +124,7 @@ def test_a_process_that_vanishes_is_started_again_three_times_at_most(
 
 @pytest.mark.django_db
 def test_progress_forgives_lost_attempts(tiny_base: BaseModel, ask: Ask, act: Act) -> None:
+    # It dies once its progress was written, at most a second after it was said.
     act(
         'say("progress", phase="checkpoint", percent=40.0, eta_seconds=3.0, message="")\n'
         "time.sleep(1.5)\nos.kill(os.getpid(), signal.SIGKILL)"
@@ -241,7 +242,7 @@ def test_gpus_are_chosen_by_kind_memory_and_who_is_on_them(
 
 def test_a_lock_is_held_by_whom_it_was_handed_to(act: Act, tmp_path: Path) -> None:
     """As by the process of a Celery worker that was killed."""
-    act("time.sleep(120)\n")
+    act("time.sleep(120)\n")  # until it is ended
     lock = FileLock(tmp_path / "lock")
     arguments = ["run", "order", "--output", str(tmp_path / "output")]
     optimizer = subprocesses.Optimizer.start(arguments, log=tmp_path / "said", environment={}, fds=(lock.fd,))
@@ -318,7 +319,7 @@ def test_cancel_asks_the_process_and_kills_one_that_does_not_hear(
     hears = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if deaf else (
         'signal.signal(signal.SIGTERM, lambda *a: (log("asked"), sys.exit(14)))'
     )  # fmt: skip
-    act(f"{hears}\nlog('ready')\ntime.sleep(120)\n")
+    act(f"{hears}\nlog('ready')\ntime.sleep(120)\n")  # until it is ended
     job = ask(tiny_base)
     thread = in_a_thread(job)
     wait_for(job, lambda job: job.phase == "checkpoint")
@@ -328,7 +329,7 @@ def test_cancel_asks_the_process_and_kills_one_that_does_not_hear(
     thread.join(30)
     job.refresh_from_db()
     assert (job.status, job.reason, job.lease_owner) == ("cancelled", "cancelled", "")
-    assert (time.monotonic() - began > 2.0) == deaf
+    assert not deaf or time.monotonic() - began > 2.0
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     acts = (work_folder(job) / "output" / "acts").read_text().split()
     assert acts == (["ready"] if deaf else ["ready", "asked"])
@@ -340,7 +341,7 @@ def test_while_a_dead_workers_process_lives_nobody_works_beside_it(
 ) -> None:
     """The lock went with the process: only its end lets the next attempt in."""
     # Deaf, so that on a busy machine too it is there when the next attempt looks.
-    act("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nlog('first')\ntime.sleep(120)\n")
+    act("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nlog('first')\ntime.sleep(120)\n")  # until it is ended
     job = ask(tiny_base)
     thread = in_a_thread(job)
     wait_for(job, lambda job: job.phase == "checkpoint")
