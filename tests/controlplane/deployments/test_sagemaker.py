@@ -51,9 +51,8 @@ INSTANCE = "ml.g5.12xlarge"
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory, forked_workers: dict[str, str]) -> Iterator[Stand]:
     with run_stand(tmp_path_factory.mktemp("stand"), environment=forked_workers) as running:
-        running.client("s3").create_bucket(
-            Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
-        )
+        location = {"LocationConstraint": REGION}
+        running.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
         yield running
 
 
