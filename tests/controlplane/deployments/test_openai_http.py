@@ -124,7 +124,11 @@ def test_servers_that_accept_and_hang_end_a_look_before_its_lease(tiny: BaseMode
 
         assert deployment_reconcile(deployment_id=deployment.pk, make=make)
     assert len(beats) >= 2, "each server is followed by a heartbeat that renews the lease"
+<<<<<<< HEAD
     assert 2 * sum(seconds or 0 for seconds in openai_http._LOOK.as_dict().values()) < LEASE.total_seconds()
+=======
+    assert 2 * sum(filter(None, openai_http._LOOK.as_dict().values())) < LEASE.total_seconds()
+>>>>>>> clocks
     deployment.refresh_from_db()
     assert "does not answer" in deployment.reason
     assert [copy.url for copy in deployment.copies.all()] == [served.url], "it is not gone"
@@ -188,8 +192,7 @@ def test_celery_does_it_by_itself(
     assert models(worker) == {"tiny"}
 
 
-def wait_for(deployment: Deployment, what: object) -> None:
-    assert callable(what)
+def wait_for(deployment: Deployment, what: Callable[[Deployment], bool]) -> None:
 
     def is_reached() -> bool:
         deployment.refresh_from_db()

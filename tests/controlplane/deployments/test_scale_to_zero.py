@@ -127,6 +127,7 @@ def test_a_request_wakes_it_and_it_goes_to_sleep_again(
     drive(asleep, removed, pause=wait)
 
 
+@pytest.mark.costly("starts a gateway that holds requests")
 def test_the_room_is_bounded_in_requests_and_in_time(
     asleep: Deployment, gateway: GatewayProcess, tenant: Tenant, redis_url: str
 ) -> None:
