@@ -49,17 +49,10 @@ INSTANCE = "ml.g5.12xlarge"
 
 
 @pytest.fixture(scope="module")
-<<<<<<< HEAD
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     with run_stand(tmp_path_factory.mktemp("stand")) as running:
         location = {"LocationConstraint": REGION}
         running.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
-=======
-def stand(tmp_path_factory: pytest.TempPathFactory, forked_workers: dict[str, str]) -> Iterator[Stand]:
-    with run_stand(tmp_path_factory.mktemp("stand"), environment=forked_workers) as running:
-        location = {"LocationConstraint": REGION}
-        running.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration=location)
->>>>>>> clocks
         yield running
 
 
