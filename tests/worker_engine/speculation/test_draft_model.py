@@ -30,7 +30,7 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
     }
-    return write_model(tmp_path_factory.mktemp("small"), seed=11, **sizes, **heads)
+    return write_model(tmp_path_factory.mktemp("small"), seed=11, **changes)
 
 
 def drafting(
