@@ -10,8 +10,8 @@ WORKERS ?= 2
 PIP_FLAGS := --disable-pip-version-check --no-input $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 
-# A group's tests run in one process, since they share an expensive fixture; WORKERS=0 runs all in this one.
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# tests/scheduling.py says which tests run in one process; WORKERS=0 runs all in this one.
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
 .PHONY: setup demo test test-slow coverage check faults mutate bench lint lock clients screenshots clean
 
@@ -45,7 +45,7 @@ test-slow: setup
 # Line and branch coverage of each plane, processes that tests start included; slower than `make test`.
 coverage: setup
 	@rm -rf var/coverage && mkdir -p var/coverage
-	@$(BIN)/coverage run -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not slow" $(ARGS) || true
+	@$(BIN)/coverage run -m pytest -q -n $(WORKERS) -m "not slow" $(ARGS) || true
 	@$(BIN)/coverage combine -q
 	@for plane in gateway controlplane worker_engine kernels; do \
 		echo "$$plane $$($(BIN)/coverage report --include="$$plane/*" | tail -n 1)"; done

@@ -52,36 +52,6 @@ CHROMIUM_FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
-LONG_GROUPS = ("walk", "browser")
-"""Groups that take minutes: they run first, so that no process ends long after the others."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, which sets its fixtures up once; start the longest groups first.
-
-    The walk's tests share the whole product, the clients' a gateway, the tests with a browser Chromium.
-    """
-    groups = {}
-    for item in items:
-        marker = item.get_closest_marker("xdist_group")
-        if marker is None:
-            name = _default_group(item)
-            marker = pytest.mark.xdist_group(name).mark
-            item.add_marker(pytest.mark.xdist_group(name))
-        groups[item] = marker.args[0]
-    # False sorts before True; the order within a group stays.
-    items.sort(key=lambda item: [groups[item] != name for name in LONG_GROUPS])
-
-
-def _default_group(item: pytest.Item) -> str:
-    folder = item.path.relative_to(ROOT).parts[1] if item.path.is_relative_to(ROOT) else ""
-    if folder in ("walk", "clients"):
-        return folder
-    if folder == "ui" or item.get_closest_marker("browser") is not None:
-        return "browser"
-    return item.path.stem.removeprefix("test_")
-
 
 def free_port() -> int:
     """A loopback TCP port that nobody listens on at this moment.

@@ -23,7 +23,6 @@ from tests.ui.conftest import WAIT_MS, log_in
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("ui"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

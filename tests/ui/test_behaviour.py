@@ -19,7 +19,6 @@ from tests.ui.filled import OWNER, SCRIPT
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("ui"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

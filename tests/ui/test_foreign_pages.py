@@ -10,7 +10,6 @@ from tests.ui.conftest import Visit
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("ui"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

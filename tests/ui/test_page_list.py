@@ -16,7 +16,7 @@ from tests.controlplane.staff_pages import STAFF_PAGES as STAFF_ADDRESSES
 from tests.controlplane.world import OWN, World
 from tests.ui import pages
 
-pytestmark = [pytest.mark.xdist_group("ui"), pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 UNSEEN: dict[str, str] = {}
 """Addresses of ours that do not answer a GET in this world -> why no page is missed by that."""

@@ -17,7 +17,6 @@ from tests.ui.watch import Watch
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("ui"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

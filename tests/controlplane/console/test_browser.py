@@ -19,7 +19,6 @@ from tests.controlplane.console.conftest import PASSWORD, Team, make_adapter_fil
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

@@ -18,7 +18,6 @@ from tests.controlplane.metering.event_log import logged
 __all__ = ["open_page"]
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

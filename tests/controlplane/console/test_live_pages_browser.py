@@ -16,7 +16,6 @@ from tests.controlplane.operations.copy_server import CopyServer, copy_server
 __all__ = ["open_page"]
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

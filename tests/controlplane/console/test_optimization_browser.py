@@ -28,7 +28,6 @@ from tests.controlplane.optimization.measured import preset_file, replayed, resu
 __all__ = ["open_page"]
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

@@ -20,7 +20,6 @@ from tests.controlplane.console.test_browser import Open, open_page
 __all__ = ["open_page"]
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

@@ -19,7 +19,6 @@ from tests.controlplane.console.test_browser import Open, open_page, validating
 __all__ = ["open_page", "validating"]
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.costly("renders pages in Chromium"),
     pytest.mark.django_db(transaction=True),
 ]

@@ -138,13 +138,6 @@ def walk(
     return Walk(pooled_gateway, control_plane, local, ref)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of the local SageMaker in one process of xdist: it costs ten seconds to start."""
-    for item in items:
-        if "local" in getattr(item, "fixturenames", ()) and Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("sagemaker_local"))
-
-
 def sse(text: str) -> list[Any]:
     """The data of server-sent events, `[DONE]` as itself."""
     lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
