@@ -36,7 +36,7 @@ demo: setup
 
 test: setup
 	@$(PYTEST) -m "not slow" $(ARGS)
-	@$(if $(ARGS),,$(PYTEST) --database sqlite -m sqlite)
+	@$(if $(ARGS),,$(PYTEST) --database sqlite -m "sqlite and not slow")
 
 # What is too long for every commit; before a release.
 test-slow: setup

@@ -180,7 +180,8 @@ class CostReport:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self._path:
             self._path.write_text("".join(row.to_json() + "\n" for row in self._rows))
-        if exitstatus == pytest.ExitCode.OK and self.over_budget:
+        enforced = session.config.getoption("--budget-enforced")
+        if exitstatus == pytest.ExitCode.OK and self.over_budget and enforced:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -266,5 +266,8 @@ def browser() -> Browser:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Close the browser after the last of consecutive tests with one."""
-    if nextitem is None or "browser" not in getattr(nextitem, "fixturenames", ()):
+    # Pages of tests/ui stay open between its modules.
+    if nextitem is None or not (
+        "browser" in getattr(nextitem, "fixturenames", ()) or "/ui/" in nextitem.nodeid
+    ):
         CHROMIUM.close()
