@@ -203,6 +203,7 @@ def _write_rows(terminal: pytest.TerminalReporter, title: str, rows: list[TestCo
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budget-enforced", action="store_true", help="fail where a test exceeds it")
     parser.addoption(
         "--budget-report", type=Path, metavar="FILE", help="write each test's cost as JSON lines"
     )
