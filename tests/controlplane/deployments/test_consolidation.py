@@ -139,7 +139,7 @@ def test_sagemaker_chooses_itself(staff: Client, tiny: BaseModel) -> None:
 
 @pytest.mark.costly("starts several workers")
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("forked_local_workers")
+@pytest.mark.usefixtures("forked_workers")
 def test_spare_copies_end_and_no_request_fails(
     staff: Client, tiny: BaseModel, tenant: Tenant, local_root: Path, redis_url: str, tmp_path: Path
 ) -> None:

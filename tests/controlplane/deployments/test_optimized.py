@@ -24,7 +24,7 @@ from tests.controlplane.deployments.test_placing import Load
 from tests.controlplane.deployments.test_rollouts import AT_ONCE, Status, ended
 
 __all__ = ["load", "pair"]
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("forked_local_workers")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("forked_workers")]
 POLICY = AT_ONCE | {"wait_seconds": 600, "shares": [50]}
 
 

@@ -29,7 +29,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from tests.controlplane.deployments.conftest import drive, orphan, removed, serving
 from tests.controlplane.deployments.test_local import ENVIRONMENT, deploy, published, wait, workers
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("forked_local_workers")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("forked_workers")]
 Status = DeploymentRollout.Status
 NEW = {"options": {"max_rolling_batch_size": 8}}
 BROKEN = {"environment": {**ENVIRONMENT, "GRAFTWORK_WORKER_FLAG_NO_SUCH": "1"}}

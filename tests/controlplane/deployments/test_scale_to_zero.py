@@ -30,7 +30,7 @@ from tests.controlplane.deployments.test_local import ENVIRONMENT, wait, workers
 from tests.gateway.conftest import GatewayProcess
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("forked_local_workers")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("forked_workers")]
 
 
 @pytest.fixture
