@@ -23,6 +23,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.rollouts.judgement import deployment_rollout_judge
 from controlplane.rollouts.sides import rollout_sides
 from controlplane.routes.models import RouteCounter, RouteEntryRow
+from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from gateway.routing.splits import choose_arm
@@ -52,6 +53,8 @@ def pair(tiny: BaseModel, local_root: Path) -> Iterator[Deployment]:
 def load(pair: Deployment, tenant: Tenant, redis_url: str, tmp_path: Path) -> Iterator[Load]:
     """A gateway before them."""
     _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
+    # The gateway starts with routes that have the key.
+    route_publish_now()
     environ = {"GRAFTWORK_FLEET_TOKEN": TOKEN}
     gateway = GatewayProcess(redis_url, tmp_path / "wal", tmp_path / "gateway.log", environ=environ)
     try:
