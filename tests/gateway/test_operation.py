@@ -138,6 +138,9 @@ def test_two_processes_lose_nothing(
     own_gateway.environ["GRAFTWORK_GATEWAY_PROCESSES"] = "2"
     own_gateway.start()
     wait_for(lambda: sorted(path.name for path in own_gateway.wal_dir.iterdir()) == ["000", "001"])
+    # Each connection reaches one of both at random: thirty answers come from both.
+    url = own_gateway.url + "/readyz"
+    wait_for(lambda: all(httpx.get(url).status_code == 200 for _ in range(30)))
     body = {"model": "bot", "messages": ask(tokens=1)}
     replies: list[httpx.Response] = []
 
