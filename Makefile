@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Graftwork needs Python 3.11 or newer: make setup PYTHON=python3.11"; exit 1; }
 	@echo "==> virtual environment and packages (about a minute; more where torch comes with CUDA)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
-	@# Python compiles what it imports at first use: a third of the packages' modules, and no installation waits for it.
+	@# Python compiles modules when it first imports them, so that the installation need not.
 	@$(BIN)/pip install $(PIP_FLAGS) --no-compile -c constraints.txt -e '.[$(EXTRAS)]' -e 'clients/python[cli]' | awk '\
 		/^Collecting|^Obtaining/ { printf "\r    %d packages found", ++found; fflush() } \
 		/^Installing collected/ { printf "\r    %d packages found, installing\n", found; fflush() }'

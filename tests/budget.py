@@ -34,7 +34,7 @@ _PROCESS_EVENTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a test used.
+    """CPU time, processes and elapsed time of a test.
 
     Attributes:
         cpu: CPU seconds of the test's process and of its descendants.
@@ -115,7 +115,7 @@ class CostMeter:
         """Return what this pytest process has used since it started."""
         own, reaped = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         cpu = own.ru_utime + own.ru_stime + reaped.ru_utime + reaped.ru_stime
-        # Only Linux tells of processes that still run.
+        # Systems other than Linux have no /proc: there only ended processes count.
         with suppress(OSError):
             cpu += _living_descendants_cpu(os.getpid())
         return Cost(cpu, self._processes, time.monotonic())
