@@ -87,7 +87,8 @@ class Product:
 def product(redis_server: str, upstream: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     """A tenant with two keys, a base model, and everything that runs."""
     folder = tmp_path_factory.mktemp("product")
-    redis_url = redis_server.removesuffix("/0") + "/3"  # not the one that other tests empty
+    # Other tests empty database 0; pooled gateways have the first ones after it.
+    redis_url = redis_server.removesuffix("/0") + "/15"
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
     port, gateway_port = free_port(), free_port()
