@@ -56,8 +56,8 @@ class GatewayPool:
         folder = self._folder / str(self._started)
         folder.mkdir()
         url = f"{self._server}/{database}"
-        # An ended gateway left routes there. Read before a test empties the database, they would be newer than
-        # the test's own, and gateways refuse older routes.
+        # Routes that an ended gateway left there may be read before a test empties the database. They would
+        # be newer than the test's own, and gateways refuse older routes.
         with redis.Redis.from_url(url) as client:
             client.flushdb()
         gateway = self._make(url, folder, environ)
