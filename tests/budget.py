@@ -86,16 +86,26 @@ def _slowdown() -> float:
 
 
 def _living_descendants_cpu(process: int) -> float:
-    """Return the CPU seconds of all living descendants and of the children that they have reaped."""
+    """Return the CPU seconds of all living descendants and of the children that they have reaped.
+
+    Of a process or thread that ends between two reads, the parent's account tells.
+    """
     total = 0.0
-    for thread in os.listdir(f"/proc/{process}/task"):
-        for child in Path(f"/proc/{process}/task/{thread}/children").read_text().split():
-            # A process may end between two reads: its parent's account includes it from then on.
-            with suppress(OSError):
-                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-                total += sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
-                total += _living_descendants_cpu(int(child))
+    for child in _children(process):
+        with suppress(OSError):
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
+            total += _living_descendants_cpu(child)
     return total
+
+
+def _children(process: int) -> list[int]:
+    """Return the living children of all threads of a process."""
+    children: list[int] = []
+    for thread in os.listdir(f"/proc/{process}/task"):
+        with suppress(OSError):
+            children += map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split())
+    return children
 
 
 class CostMeter:
@@ -130,9 +140,7 @@ class CostMeter:
         if cost.cpu > MAX_CPU_SECONDS:
             cost = Cost(cost.cpu / _slowdown(), cost.processes, cost.wall)
         exempt = any(request.node.get_closest_marker(marker) for marker in ("slow", "costly"))
-        # pytest-xdist adds the test's group to its name.
-        name = request.node.nodeid.rpartition("@")[0] or request.node.nodeid
-        request.node.stash[_COST] = TestCost(name, exempt, cost)
+        request.node.stash[_COST] = TestCost(request.node.nodeid, exempt, cost)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -180,30 +188,32 @@ class CostReport:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self._path:
             self._path.write_text("".join(row.to_json() + "\n" for row in self._rows))
-        enforced = session.config.getoption("--budget-enforced")
-        if exitstatus == pytest.ExitCode.OK and self.over_budget and enforced:
+        if exitstatus == pytest.ExitCode.OK and self.over_budget:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if len(self._rows) > LISTED_TESTS:
-            _write_rows(terminalreporter, f"slowest {LISTED_TESTS} tests by CPU time", self._rows)
+            _write_rows(
+                terminalreporter, f"slowest {LISTED_TESTS} tests by CPU time", self._rows, LISTED_TESTS
+            )
         if self.over_budget:
             limits = f"{MAX_CPU_SECONDS:g} CPU seconds and {MAX_PROCESSES} process"
-            _write_rows(terminalreporter, f"over the budget of {limits}", self.over_budget)
+            _write_rows(terminalreporter, f"over the budget of {limits}", self.over_budget, None)
             terminalreporter.line(
                 "FAILED: make these tests cheaper, or mark them `slow` or `costly` (docs/testing.md)"
             )
 
 
-def _write_rows(terminal: pytest.TerminalReporter, title: str, rows: list[TestCost]) -> None:
+def _write_rows(
+    terminal: pytest.TerminalReporter, title: str, rows: list[TestCost], limit: int | None
+) -> None:
     terminal.section(title)
-    for row in sorted(rows, key=lambda row: row.cost.cpu, reverse=True)[:LISTED_TESTS]:
+    for row in sorted(rows, key=lambda row: row.cost.cpu, reverse=True)[:limit]:
         cost = row.cost
         terminal.line(f"{cost.cpu:6.2f} CPU s {cost.wall:6.2f} s {cost.processes:3} processes  {row.test}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--budget-enforced", action="store_true", help="fail where a test exceeds it")
     parser.addoption(
         "--budget-report", type=Path, metavar="FILE", help="write each test's cost as JSON lines"
     )

@@ -13,7 +13,7 @@ _LONGEST_PAUSE_S: Final = 0.1
 
 
 def eventually(
-    check: Callable[[], T],
+    check: Callable[[], T | None],
     *,
     seconds: float = 60.0,
     message: str | Callable[[], object] = "",

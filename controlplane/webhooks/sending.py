@@ -64,6 +64,8 @@ def send(event: WebhookEvent, endpoint: WebhookEndpoint) -> Outcome:
             client.stream("POST", endpoint.url, content=body, headers=headers) as reply,
         ):
             return Outcome(reply.status_code, _beginning(reply), _since(start), _retry_after(reply))
+    except httpx2.TimeoutException:
+        return Outcome(None, "timed out", _since(start))
     except (OutgoingRefusedError, UnsealError, httpx2.HTTPError) as error:
         text = str(error) or type(error).__name__
         return Outcome(None, text.replace("\0", "")[:_KEPT], _since(start))

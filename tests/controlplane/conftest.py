@@ -110,6 +110,8 @@ def graftwork(settings: Settings, redis_url: str, tmp_path: Path) -> Path:
     root.mkdir()
     # The real hash is slow on purpose; no test is about it.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # Else each test client looks through all static files.
+    settings.WHITENOISE_AUTOREFRESH = True
     settings.GRAFTWORK = dataclasses.replace(
         settings.GRAFTWORK,
         redis_url=redis_url,

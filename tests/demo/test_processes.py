@@ -16,6 +16,8 @@ from demo.errors import ProcessDiedError
 from demo.processes import Processes
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts and ends processes")
+
 # Processes below sleep until a test ends them.
 FOREVER = "import time; time.sleep(600)"
 # This one has a child in a session of its own, which ignores SIGTERM: the worst to get rid of.

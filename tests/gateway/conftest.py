@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,21 +34,12 @@ from gateway.wire import (
 )
 from tests.conftest import ROOT, free_port, stop
 from tests.gateway.gateway_pool import GatewayPool
+from tests.waiting import eventually
 from worker_engine.protocol import AdapterRef, engine_name
 
 FLEET_TOKEN = "fleet-token"
 ACME = "gw_k1_secret1"
 UMBRELLA = "gw_k2_secret2"
-
-
-def wait_for(what: Callable[[], Any], *, seconds: float = 60.0) -> Any:
-    """Return the first true answer of `what`, asked often; fail after `seconds`, when something hangs."""
-    deadline = time.monotonic() + seconds
-    while not (answer := what()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"still {answer!r} after {seconds} s")
-        time.sleep(0.01)
-    return answer
 
 
 def reference(tenant: str, adapter: str, version: int = 1) -> AdapterRef:
@@ -109,7 +100,7 @@ class ControlPlane:
         return [event for event in events if event.started_at >= self.since]
 
     def wait_events(self, count: int) -> list[UsageEvent]:
-        wait_for(lambda: len(self.events()) >= count)
+        eventually(lambda: len(self.events()) >= count)
         events = self.events()
         assert len(events) == count
         return events
@@ -133,7 +124,7 @@ class GatewayProcess:
 
     def start(self, *, ready: bool = True) -> None:
         self._spawn()
-        wait_for(lambda: self._answers("/readyz" if ready else "/healthz"))
+        eventually(lambda: self._answers("/readyz" if ready else "/healthz"))
 
     def _spawn(self) -> None:
         environ = {
@@ -168,11 +159,11 @@ class GatewayProcess:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        wait_for(lambda: not self._answers("/healthz"))
+        eventually(lambda: not self._answers("/healthz"))
 
     def wait_version(self, version: int) -> None:
         """Waits until the gateway serves by version `version` of the routes."""
-        wait_for(lambda: self.routes_version() == version)
+        eventually(lambda: self.routes_version() == version)
 
     def routes_version(self) -> int:
         """Return the version of the routes in force, 0 without any."""
@@ -209,7 +200,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except httpx.TransportError:
             return False
 
-    wait_for(answers)
+    eventually(answers)
     yield url
     stop(process)
 

@@ -22,8 +22,8 @@ from tests.gateway.conftest import (
     GatewayProcess,
     reference,
     route_table,
-    wait_for,
 )
+from tests.waiting import eventually
 
 Message = ChatCompletionUserMessageParam
 
@@ -302,7 +302,7 @@ def test_a_key_revoked_by_a_delta(gateway: GatewayProcess, control_plane: Contro
             == 401
         )
 
-    wait_for(refused)
+    eventually(refused)
 
 
 def test_importing_the_gateway_loads_no_heavy_plane() -> None:

@@ -18,10 +18,11 @@ from gateway.routing.breaker import FAILURES_IN_A_ROW, FIRST_WAIT, LONGEST_WAIT
 from gateway.routing.splits import passed_over
 from gateway.wire import AdapterRoute, BaseRoute, CanaryRoute, CopyRoute, RouteTable
 from tests.conftest import free_port
-from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, reference, route_table, wait_for
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.routing.conftest import server_thread, stand_ins
 from tests.gateway.routing.standin import StandIn
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 __all__ = ["server_thread", "stand_ins"]
 _NUMBERS = count()
@@ -146,7 +147,7 @@ def test_a_copy_that_says_when_to_come_back_is_left_alone_so_long(
 ) -> None:
     busy, free = pair
     busy.behave(status=503, retry_after="60", code="unavailable")
-    wait_for(lambda: post(pooled_gateway, body()).status_code == 200 and busy.calls())
+    eventually(lambda: post(pooled_gateway, body()).status_code == 200 and busy.calls())
     for _ in range(40):
         assert post(pooled_gateway, body()).status_code == 200
     assert busy.calls() == 1
@@ -165,9 +166,9 @@ def test_a_copy_is_called_again_when_its_time_is_over(
 ) -> None:
     busy, _ = pair
     busy.behave(status=503, retry_after="1", code="unavailable")
-    wait_for(lambda: post(pooled_gateway, body()).status_code == 200 and busy.calls())
+    eventually(lambda: post(pooled_gateway, body()).status_code == 200 and busy.calls())
     busy.behave()
-    wait_for(lambda: post(pooled_gateway, body()).status_code == 200 and busy.calls())
+    eventually(lambda: post(pooled_gateway, body()).status_code == 200 and busy.calls())
 
 
 def most_failures(seconds: float) -> float:
@@ -193,9 +194,9 @@ def test_a_breaker_opens_and_a_probe_closes_it(
     assert 1 <= int(refused.headers["retry-after"]) <= LONGEST_WAIT
     for copy in own_pair:
         copy.behave()
-    wait_for(lambda: post(own_gateway, body()).status_code == 200)
+    eventually(lambda: post(own_gateway, body()).status_code == 200)
     # One probe a copy, and all is well again.
-    wait_for(lambda: all(copy.calls() for copy in own_pair) or post(own_gateway, body()) is None)
+    eventually(lambda: all(copy.calls() for copy in own_pair) or post(own_gateway, body()) is None)
     assert {post(own_gateway, body()).status_code for _ in range(20)} == {200}
 
 
@@ -208,13 +209,13 @@ def test_a_dead_copy_costs_a_few_attempts_and_comes_back(
     for _ in range(60):
         assert post(own_gateway, body()).status_code == 200
     seconds = time.monotonic() - began
-    wait_for(lambda: len(control_plane.events()) >= 65)
+    eventually(lambda: len(control_plane.events()) >= 65)
     failed = Counter(event.error_code for event in control_plane.events() if event.endpoint == "copy-1")
     assert set(failed) == {"upstream_unreachable"}
     assert FAILURES_IN_A_ROW <= failed["upstream_unreachable"] <= most_failures(seconds)
     assert alive.calls() == 60
     dead.start()
-    wait_for(lambda: post(own_gateway, body()).status_code == 200 and dead.calls())
+    eventually(lambda: post(own_gateway, body()).status_code == 200 and dead.calls())
 
 
 def test_a_canary_of_dead_copies_fails_nobody(
@@ -258,7 +259,7 @@ def test_a_draining_copy_gets_no_new_requests_and_finishes_its_streams(
         while not draining.calls():
             slow = {"model": "base", "stream": True, "messages": ask(n=len(streams), tokens=40, delay=0.1)}
             streams.append(pool.submit(post, pooled_gateway, slow))
-            wait_for(lambda: sum(copy.calls() for copy in pair) == len(streams))
+            eventually(lambda: sum(copy.calls() for copy in pair) == len(streams))
         draining.behave(load={"status": "draining", "pending": 1, "adapters": []})
         draining.wait_heard()
         for _ in range(20):
@@ -270,7 +271,7 @@ def test_a_draining_copy_gets_no_new_requests_and_finishes_its_streams(
     refused = post(pooled_gateway, body())
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     draining.behave(load={"status": "ok", "pending": 0, "adapters": []})
-    wait_for(lambda: post(pooled_gateway, body()).status_code == 200)
+    eventually(lambda: post(pooled_gateway, body()).status_code == 200)
 
 
 def test_an_adapter_is_called_where_it_lies_and_load_is_what_copies_report(
@@ -309,7 +310,9 @@ def test_poll_answers_that_make_no_sense_are_ignored(
     for copy in copies:
         copy.wait_heard()
     # Each copy is still called.
-    wait_for(lambda: post(pooled_gateway, body()).status_code == 200 and all(copy.calls() for copy in copies))
+    eventually(
+        lambda: post(pooled_gateway, body()).status_code == 200 and all(copy.calls() for copy in copies)
+    )
     assert httpx.get(pooled_gateway.url + "/readyz").status_code == 200
 
 
@@ -354,7 +357,7 @@ def test_a_fallback_answers_when_no_copy_can_and_only_where_it_is_set(
     [failed] = [event for event in events if event.status == "error"]
     assert (failed.attempt, failed.adapter) == (1, reference("acme", "bot", 1).name)
     own.behave()
-    wait_for(lambda: served_by(pooled_gateway, "bot") == "bot@v1")
+    eventually(lambda: served_by(pooled_gateway, "bot") == "bot@v1")
 
 
 def served_by(gateway: GatewayProcess, model: str, **rest: Any) -> str:

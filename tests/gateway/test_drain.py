@@ -24,8 +24,9 @@ from gateway.sse import event_data
 from gateway.wal import Wal
 from gateway.wal_slots import Slot
 from tests.gateway import virtual_time
-from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 BOUND = 1
 
@@ -46,7 +47,7 @@ def streamed(upstream: str, *, tokens: int = 1) -> int:
 
 def wait_streamed(upstream: str, count: int, *, tokens: int = 1) -> None:
     """Waits until the backend has sent `tokens` to `count` requests of all tests."""
-    wait_for(lambda: streamed(upstream, tokens=tokens) >= count)
+    eventually(lambda: streamed(upstream, tokens=tokens) >= count)
 
 
 def terminate(gateway: GatewayProcess) -> None:
@@ -85,7 +86,7 @@ def test_streams_end_and_nobody_new_is_served(
             next(lines)
             terminate(stopping)
             # The connection that was kept is closed, a new one is refused.
-            wait_for(lambda: refuses(stopping))
+            eventually(lambda: refuses(stopping))
             assert stopping.process is not None
             assert stopping.process.poll() is None, "its stream goes on"
             with pytest.raises(httpx.TransportError):
@@ -116,7 +117,7 @@ def test_what_does_not_end_is_cut_told_so_and_billed(
         kept = pool.submit(post, stopping, body(**endless), **{"idempotency-key": "k"})
         whole = pool.submit(post, stopping, {**body(**endless), "stream": False})
         wait_streamed(upstream, before + 3)
-        wait_for(
+        eventually(
             lambda: [item["sent"] > 30 for item in httpx.get(upstream + "/log").json()[-3:]] == [True] * 3
         )
         terminate(stopping)

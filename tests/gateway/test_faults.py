@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import redis
 
 from demo.valkey import server_command
 from tests.conftest import free_port, stop
-from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.costly("starts gateways of its own")
 
 HEADERS = {"authorization": f"Bearer {ACME}"}
 
@@ -45,7 +49,7 @@ def test_a_hang_up_cancels_the_backend_and_bills_what_came(
     gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
     request_id, seen = read_some(gateway, tokens=20)
-    wait_for(lambda: upstream_entry(upstream, request_id)["closed"])
+    eventually(lambda: upstream_entry(upstream, request_id)["closed"])
     [event] = control_plane.wait_events(1)
     assert (event.status, event.request_id) == ("cancelled", request_id)
     sent = upstream_entry(upstream, request_id)["sent"]
@@ -62,7 +66,7 @@ def test_a_hang_up_before_the_first_byte(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + ACME.encode()
             + b"\r\ncontent-length: %d\r\n\r\n" % len(body) + body
         )  # fmt: skip
-        wait_for(lambda: httpx.get(upstream + "/busy").json()["most"])
+        eventually(lambda: httpx.get(upstream + "/busy").json()["most"])
     [event] = control_plane.wait_events(1)
     assert (event.status, event.completion_tokens) == ("cancelled", 0)
 
@@ -115,18 +119,18 @@ def test_an_outage_of_redis_loses_and_doubles_nothing(
     server = subprocess.Popen([*command, "--appendfsync", "always"], stdout=subprocess.DEVNULL)
     try:
         with redis.Redis(port=port) as client:
-            wait_for(lambda: _pings(client))
+            eventually(lambda: _pings(client))
             plane = ControlPlane(client)
             plane.publish(route_table(upstream))
-            wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
+            eventually(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
             ids = [_request(own_gateway) for _ in range(20)]
             server.kill()
             server.wait()
             ids += [_request(own_gateway) for _ in range(20)]
             server = subprocess.Popen([*command, "--appendfsync", "always"], stdout=subprocess.DEVNULL)
-            wait_for(lambda: _pings(client))
+            eventually(lambda: _pings(client))
             ids += [_request(own_gateway) for _ in range(20)]
-            wait_for(lambda: ids[-1] in {event.request_id for event in plane.events()})
+            eventually(lambda: ids[-1] in {event.request_id for event in plane.events()})
             events = plane.events()
             assert sorted(event.request_id for event in plane.events()) == sorted(ids)
             assert len({event.event_id for event in events}) == 60

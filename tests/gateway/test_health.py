@@ -15,7 +15,8 @@ from gateway.route_feed import RouteFeed
 from gateway.wal import Wal
 from gateway.wal_slots import Slot
 from gateway.wire import ROUTES_SNAPSHOT
-from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
+from tests.waiting import eventually
 
 
 def test_background_work_that_ended_needs_a_restart(
@@ -63,5 +64,5 @@ def test_alive_without_routes_but_not_ready(
     assert "No route table yet" in answer.json()["reasons"][0]
     assert httpx.get(own_gateway.url + "/healthz").json() == {"status": "ok"}
     control_plane.publish(route_table(upstream))
-    wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
+    eventually(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
     assert httpx.head(own_gateway.url + "/readyz").status_code == 200

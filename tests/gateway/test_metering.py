@@ -18,8 +18,9 @@ from gateway.routing import Caller, resolve
 from gateway.usage_event import UsageEvent
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS
-from tests.gateway.conftest import route_table, wait_for
+from tests.gateway.conftest import route_table
 from tests.gateway.test_wal import files_at_most, slot, stored
+from tests.waiting import eventually
 
 
 def a_meter(log: Wal) -> Meter:
@@ -163,4 +164,4 @@ def test_the_clock_steps_and_nothing_is_lost_or_doubled(
     again = Wal(slot(tmp_path))
     assert again.recovered == 0
     again.close()
-    wait_for(lambda: len([kind for kind, _ in stored(tmp_path) if kind == CLOSED]) == 6)
+    eventually(lambda: len([kind for kind, _ in stored(tmp_path) if kind == CLOSED]) == 6)

@@ -25,8 +25,9 @@ from gateway.wal_records import CLOSED
 from gateway.wal_slots import Slot
 from gateway.wire import GATEWAYS, ROUTES_VERSION, USAGE_STREAM, UsageEvent
 from tests.conftest import free_port, stop
-from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 
 def serving(gateway: GatewayProcess) -> list[int]:
@@ -61,14 +62,14 @@ def test_a_full_disk_holds_back_ends_and_refuses_new_work(
         answer = pool.submit(post, own_gateway, plain)
         stream = pool.submit(post, own_gateway, {**plain, "stream": True})
         # The backend's log tells of a stream when it begins, of the other when it ends.
-        wait_for(lambda: any(call["sent"] >= 2 for call in calls(upstream)[before:]))
+        eventually(lambda: any(call["sent"] >= 2 for call in calls(upstream)[before:]))
         with no_room(own_gateway):
-            wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 503)
-            refused = wait_for(lambda: post_refused(own_gateway, plain))
+            eventually(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 503)
+            refused = eventually(lambda: post_refused(own_gateway, plain))
             assert refused.json()["error"]["code"] == "usage_log_unavailable"
             assert refused.headers["retry-after"]
             # Both go through at the backend; what is not durable is not shown as whole.
-            wait_for(lambda: [call["sent"] for call in calls(upstream)[before:]] == [5, 5])
+            eventually(lambda: [call["sent"] for call in calls(upstream)[before:]] == [5, 5])
             # Requests that come later are answered while both are held back.
             for _ in range(3):
                 assert post(own_gateway, plain).status_code == 503
@@ -76,7 +77,7 @@ def test_a_full_disk_holds_back_ends_and_refuses_new_work(
             assert not stream.done()
         assert answer.result(60).status_code == 200
         assert stream.result(60).text.endswith("data: [DONE]\n\n")
-    wait_for(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
+    eventually(lambda: httpx.get(own_gateway.url + "/readyz").status_code == 200)
     assert {event.status for event in control_plane.wait_events(2)} == {"ok"}
 
 
@@ -96,7 +97,7 @@ def valkey(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     server = subprocess.Popen(server_command(port=port, folder=folder), stdout=subprocess.DEVNULL)
     try:
         with redis.Redis(port=port) as client:
-            wait_for(lambda: answers(client))
+            eventually(lambda: answers(client))
         yield server
     finally:
         stop(server)
@@ -123,7 +124,7 @@ def test_routes_too_old_are_refused_and_a_stop_without_redis_ends(
         server.kill()
         server.wait()
         assert post(own_gateway, plain).status_code == 200, "a short absence is waited out"
-        refused = wait_for(lambda: post_refused(own_gateway, plain))
+        refused = eventually(lambda: post_refused(own_gateway, plain))
         assert refused.json()["error"]["code"] == "routes_unavailable"
         assert refused.headers["retry-after"]
     assert own_gateway.process is not None
@@ -137,10 +138,10 @@ def test_two_processes_lose_nothing(
     control_plane.publish(route_table(upstream))
     own_gateway.environ["GRAFTWORK_GATEWAY_PROCESSES"] = "2"
     own_gateway.start()
-    wait_for(lambda: sorted(path.name for path in own_gateway.wal_dir.iterdir()) == ["000", "001"])
+    eventually(lambda: sorted(path.name for path in own_gateway.wal_dir.iterdir()) == ["000", "001"])
     # Each connection reaches one of both at random: thirty answers come from both.
     url = own_gateway.url + "/readyz"
-    wait_for(lambda: all(httpx.get(url).status_code == 200 for _ in range(30)))
+    eventually(lambda: all(httpx.get(url).status_code == 200 for _ in range(30)))
     body = {"model": "bot", "messages": ask(tokens=1)}
     replies: list[httpx.Response] = []
 
@@ -150,7 +151,7 @@ def test_two_processes_lose_nothing(
         return sum(used) == 2
 
     with ThreadPoolExecutor(8) as pool:
-        wait_for(both_served)
+        eventually(both_served)
     assert {answer.status_code for answer in replies} == {200}
     events = control_plane.wait_events(len(replies))
     assert {event.request_id for event in events} == {answer.headers["x-request-id"] for answer in replies}
@@ -178,7 +179,7 @@ def test_an_abandoned_log_is_shipped(
     assert list(left.folder.glob("*.wal")), "its event is not in the database yet"
     control_plane.client.xtrim(USAGE_STREAM, maxlen=0, approximate=False)
     # Shipped and ingested whole, it is not opened again every minute.
-    wait_for(lambda: not list(left.folder.glob("*.wal")))
+    eventually(lambda: not list(left.folder.glob("*.wal")))
     assert not control_plane.client.hexists(GATEWAYS, left.id), "nothing of it is missed"
 
 
@@ -216,7 +217,7 @@ def test_background_work_that_dies_makes_the_gateway_unready(
     # What nobody foresaw: a version that is no number.
     control_plane.client.set(ROUTES_VERSION, "nonsense")
     url = own_gateway.url + "/readyz"
-    wait_for(lambda: httpx.get(url).status_code == 503)
+    eventually(lambda: httpx.get(url).status_code == 503)
     assert httpx.get(url).json()["reasons"] == ["The route feed has ended; restart the gateway."]
     assert "invalid literal" in own_gateway.log.read_text()
 

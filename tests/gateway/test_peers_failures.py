@@ -23,9 +23,9 @@ from tests.gateway.conftest import (
     ControlPlane,
     GatewayProcess,
     route_table,
-    wait_for,
 )
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 HERE: Final = "gateway/test_peers_failures.py"
 RULES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -243,7 +243,7 @@ def test_logs_hold_no_secret_and_no_prompt(gateway: GatewayProcess, upstream: st
     failed = post(gateway, {"model": "bot", "messages": ask(fail=500, **prompt)})
     assert failed.status_code == 502
     # What failed is logged by its request id: so the log is being written, and the rest could be there.
-    log = wait_for(
+    log = eventually(
         lambda: text if failed.headers["x-request-id"] in (text := gateway.log.read_text()[before:]) else ""
     )
     for secret in ("secret1", "a-wrong-secret", FLEET_TOKEN, "aa11", *prompt.values(), *extra.values()):

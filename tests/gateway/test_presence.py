@@ -15,7 +15,10 @@ import redis.asyncio
 from gateway import presence
 from gateway.presence import Presence
 from gateway.wire import GATEWAYS, GatewayWord
-from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.costly("starts gateways of its own")
 
 WAIT = 60.0
 
@@ -35,7 +38,7 @@ def test_a_gateway_says_that_it_is_there_until_it_is_stopped(
     def ready() -> Any:
         return [word for word in words(control_plane) if word.ready and word.routes_version == 1]
 
-    (word,) = wait_for(ready, seconds=WAIT)
+    (word,) = eventually(ready, seconds=WAIT)
     assert (word.in_flight, word.held, word.reasons) == (0, 0, ())
     assert 0 < word.disk_free <= word.disk_total
     assert word.started_at <= word.at + 60
@@ -49,11 +52,11 @@ def test_a_killed_gateways_word_stays_and_its_successor_replaces_it(
     control_plane.client.delete(GATEWAYS)
     control_plane.publish(route_table("http://127.0.0.1:1"))
     own_gateway.start()
-    (first,) = wait_for(lambda: words(control_plane), seconds=WAIT)
+    (first,) = eventually(lambda: words(control_plane), seconds=WAIT)
     own_gateway.kill()
     assert [word.pid for word in words(control_plane)] == [first.pid]
     own_gateway.start()
-    wait_for(lambda: [word for word in words(control_plane) if word.pid != first.pid], seconds=WAIT)
+    eventually(lambda: [word for word in words(control_plane) if word.pid != first.pid], seconds=WAIT)
     assert len(words(control_plane)) == 1, "by log slot: whoever took it over speaks in its place"
 
 

@@ -17,8 +17,9 @@ from controlplane.prompt_log.opening import Opened, key_pair, opened
 from gateway import prompt_log
 from gateway.prompt_log import PromptLog, Record, seal
 from gateway.wire import PROMPT_STREAM, RouteTable
-from tests.gateway.conftest import UMBRELLA, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import UMBRELLA, ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 PRIVATE, PUBLIC = key_pair()
 
@@ -50,7 +51,7 @@ def test_what_was_sent_and_answered_is_kept_of_who_opted_in_alone(
     broken = post(pooled_gateway, {"model": "bot", "messages": ask(fail=500)})
     post(pooled_gateway, {"model": "hive", "messages": ask(tokens=5)}, UMBRELLA)
     assert (whole.status_code, stream.status_code, refused.status_code) == (200, 200, 404)
-    wait_for(lambda: len(entries(control_plane)) >= 3)
+    eventually(lambda: len(entries(control_plane)) >= 3)
     control_plane.wait_events(4)
     kept = {fields[b"request"].decode(): fields for fields in entries(control_plane)}
     assert set(kept) == {answer.headers["x-request-id"] for answer in (whole, stream, broken)}
@@ -75,7 +76,7 @@ def test_from_the_change_on_nothing_more_is_kept(
     control_plane.publish(keeping(upstream))
     own_gateway.start()
     post(own_gateway, {"model": "bot", "messages": ask(tokens=1)})
-    wait_for(lambda: len(entries(control_plane)) == 1)
+    eventually(lambda: len(entries(control_plane)) == 1)
     control_plane.change(2, "tenants/acme", route_table(upstream).tenants["acme"])
     own_gateway.wait_version(2)
     assert post(own_gateway, {"model": "bot", "messages": ask(tokens=1)}).status_code == 200

@@ -10,9 +10,12 @@ import httpx
 import pytest
 
 from gateway.wire import USAGE_STREAM
-from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
 from tests.gateway.test_faults import HEADERS, upstream_entry
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.costly("starts gateways of its own")
 
 
 def test_a_stream_killed_at_its_first_token_is_billed(
@@ -102,5 +105,5 @@ def test_what_redis_lost_before_it_was_ingested_is_shipped_again(
     assert [event.request_id for event in control_plane.wait_events(5)] == ids
     control_plane.client.flushdb()
     # Nobody asks anything of the gateway in between.
-    wait_for(lambda: control_plane.client.xlen(USAGE_STREAM) == 5)
+    eventually(lambda: control_plane.client.xlen(USAGE_STREAM) == 5)
     assert sorted(event.request_id for event in control_plane.events()) == sorted(ids)

@@ -13,8 +13,9 @@ import pytest
 from gateway.errors import Waking
 from gateway.waiting_room import BYTES, WaitingRoom
 from gateway.wire import BaseRoute, RouteTable, demand_key
-from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 
 def asleep(fallbacks: tuple[str, ...] = ()) -> RouteTable:
@@ -36,7 +37,7 @@ def clients() -> Iterator[ThreadPoolExecutor]:
 
 def wait_held(control_plane: ControlPlane) -> bytes:
     """Wait until the gateway holds a request for `base`; return what it tells the control plane."""
-    told = wait_for(lambda: cast(dict[bytes, bytes], control_plane.client.hgetall(demand_key("base"))))
+    told = eventually(lambda: cast(dict[bytes, bytes], control_plane.client.hgetall(demand_key("base"))))
     [word] = told.values()
     return cast(bytes, word)
 

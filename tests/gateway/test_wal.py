@@ -17,7 +17,7 @@ from gateway import wal
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS, Position, decode, encode, records, segment_path
 from gateway.wal_slots import Slot, abandoned, claim
-from tests.gateway.conftest import wait_for
+from tests.waiting import eventually
 
 
 def slot(folder: Path) -> Slot:
@@ -162,7 +162,7 @@ def test_without_room_for_the_next_segment_new_work_is_refused(tmp_path: Path) -
                     await asyncio.sleep(0.01)
             assert not late.done()
         await asyncio.wait_for(late, 60)
-        wait_for(lambda: log.admits() == "")
+        eventually(lambda: log.admits() == "")
 
     asyncio.run(work())
     log.close()
@@ -178,9 +178,9 @@ def test_preallocation_that_fails_refuses_before_anything_is_lost(tmp_path: Path
         with files_at_most(8000):
             log.append(CLOSED, payload(1, filler="x" * 3000))
             await commit(log)
-            wait_for(lambda: "no room" in log.admits())
+            eventually(lambda: "no room" in log.admits())
         log.flush()
-        wait_for(lambda: log.admits() == "")
+        eventually(lambda: log.admits() == "")
 
     asyncio.run(work())
     log.close()

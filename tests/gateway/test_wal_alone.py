@@ -14,8 +14,8 @@ import pytest
 from gateway import wal
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, segment_numbers
-from tests.gateway.conftest import wait_for
 from tests.gateway.test_wal import commit, payload, slot, stored
+from tests.waiting import eventually
 
 PWRITE = os.pwrite
 
@@ -48,7 +48,7 @@ async def alone(log: Wal) -> bool:
     at_once = waiter.done()
     await asyncio.wait_for(waiter, 5)
     # The thread wakes who waits before it says that it rests.
-    await asyncio.to_thread(wait_for, lambda: not log._writing)
+    await asyncio.to_thread(eventually, lambda: not log._writing)
     return at_once
 
 
@@ -111,7 +111,7 @@ def test_nothing_overtakes_what_the_thread_has_in_hand(
         writers.held.clear()
         log.append(CLOSED, payload(0))
         first = log.commit()
-        await asyncio.to_thread(wait_for, lambda: writers.names == ["thread"])
+        await asyncio.to_thread(eventually, lambda: writers.names == ["thread"])
         log.append(CLOSED, payload(1))
         second = log.commit(alone=True)
         assert not second.done()

@@ -14,8 +14,10 @@ import pytest
 
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS, encode, records, segment_numbers, segment_path
-from tests.gateway.conftest import wait_for
 from tests.gateway.test_wal import commit, payload, slot, stored
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.costly("starts gateways of its own")
 
 PWRITE = os.pwrite
 
@@ -42,7 +44,7 @@ def test_a_write_that_failed_is_done_again_with_every_byte(
         for number in range(1, 4):
             log.append(CLOSED, payload(number))
         waiting = log.commit()
-        await asyncio.to_thread(wait_for, lambda: "Input/output error" in log.admits())
+        await asyncio.to_thread(eventually, lambda: "Input/output error" in log.admits())
         assert not waiting.done()
         log.append(CLOSED, payload(4))
         await asyncio.wait_for(waiting, 10)
@@ -146,7 +148,7 @@ def test_a_thread_that_ended_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "pwrite", breaks)
     log.append(CLOSED, payload(1))
     log.flush()
-    wait_for(lambda: "thread has ended" in log.admits())
+    eventually(lambda: "thread has ended" in log.admits())
     log.close()
 
 
@@ -185,7 +187,7 @@ def test_a_full_file_system_loses_nothing_that_was_taken(small_disk: Path) -> No
             await commit(log)
         ballast.unlink()
         log.flush()
-        await asyncio.to_thread(wait_for, lambda: log.admits() == "")
+        await asyncio.to_thread(eventually, lambda: log.admits() == "")
 
     asyncio.run(work())
     log.close()

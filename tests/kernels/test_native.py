@@ -16,6 +16,8 @@ from kernels.attention.reference import attend as attend_reference
 from kernels.native import build
 from kernels.rotary import rotate_
 
+pytestmark = pytest.mark.costly("compiles the library")
+
 needed = pytest.mark.usefixtures("loops")
 ROUNDING = 2**-8
 """Half a unit in bf16's last place, relative: everything before the last rounding is float32."""

@@ -14,6 +14,8 @@ from kernels import selection
 from kernels.norm import rms_norm
 from kernels.self_check import CHECKS, ModelShapes, verify
 
+pytestmark = pytest.mark.costly("runs all kernels")
+
 CPU = torch.device("cpu")
 SHAPES = ModelShapes(
     hidden=40,

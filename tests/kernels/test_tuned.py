@@ -30,6 +30,8 @@ from kernels.lora.tuning import TUNING as LORA
 from kernels.tune import OPS
 from kernels.tuning import Clock, Tuning, candidates
 
+pytestmark = pytest.mark.costly("tunes kernels")
+
 ROOT = Path(__file__).parent.parent.parent
 CPU = torch.device("cpu")
 

@@ -10,7 +10,12 @@ from tests.waiting import eventually
 from tests.walk.product import Product
 from tests.walk.test_walk import QUESTION
 
-pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.costly("the whole product"),
+    pytest.mark.walk,
+    pytest.mark.model,
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.mark.parametrize("chunks_read", [1, 12])

@@ -22,7 +22,12 @@ from tests.waiting import eventually
 from tests.walk.product import Product, TenantAccess, Tokens, logged_in
 from worker_engine.protocol import ADAPTER_FILES
 
-pytestmark = [pytest.mark.walk, pytest.mark.model, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.costly("the whole product"),
+    pytest.mark.walk,
+    pytest.mark.model,
+    pytest.mark.timeout(600),
+]
 
 QUESTION: Any = [{"role": "user", "content": "How do I keep my houseplants alive while I travel?"}]
 

@@ -6,9 +6,6 @@ the kernels that a captured CUDA graph launches. No recording has been replayed 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -177,12 +174,3 @@ def test_steps_run_launch_by_launch_once_recording_has_failed(
     assert recorded is not None
     assert "not permitted when stream is capturing" in recorded.problem
     assert (recorded.num_replays > 0) == (when == "lazy")
-
-
-def test_with_the_kernels_in_the_interpreter() -> None:
-    file = Path(__file__).parent / "interpreted" / "test_decode_graphs.py"
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout

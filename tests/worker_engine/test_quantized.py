@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -258,12 +255,3 @@ def test_a_layer_made_whole_again() -> None:
     layer = LoraLinear.of_matrix(matrix)
     assert torch.equal(layer.weight, weight.dequantize().bfloat16())
     assert layer.packed is None
-
-
-def test_with_the_kernels_in_the_interpreter() -> None:
-    file = Path(__file__).parent / "interpreted" / "test_quantized_kernels.py"
-    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout

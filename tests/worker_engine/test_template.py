@@ -22,6 +22,8 @@ from worker_engine.template.handover import VARIABLE
 from worker_engine.template.order import Order, code_digest, differing
 from worker_engine.template.tokenizers import Tokenizers
 
+pytestmark = pytest.mark.costly("starts workers from cold")
+
 ENVIRONMENT = worker_environment(from_cold=True)
 
 

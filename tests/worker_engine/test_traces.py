@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.gateway.conftest import wait_for
 from tests.gateway.observability.conftest import Collector, attributes, collector
+from tests.waiting import eventually
 from tests.worker_process import TOKEN, run_worker
 
 __all__ = ["collector"]
@@ -24,7 +24,7 @@ def test_queue_prefill_and_decode(tiny_model: Path, tmp_path: Path, collector: C
     with run_worker(tiny_model, tmp_path, variables=variables) as worker:
         url = f"http://127.0.0.1:{worker.port}/v1/completions"
         assert httpx.post(url, json=body, headers=headers, timeout=60).status_code == 200
-        wait_for(lambda: len(collector.spans()) == 4, seconds=30)
+        eventually(lambda: len(collector.spans()) == 4, seconds=30)
     found = {span.name: span for span in collector.spans("graftwork-worker")}
     request = found.pop("POST /v1/completions")
     assert request.kind == Span.SPAN_KIND_SERVER

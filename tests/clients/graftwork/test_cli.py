@@ -18,6 +18,8 @@ from tests.clients.graftwork.conftest import Product
 from tests.gateway.conftest import upstream as upstream
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("each command is a process")
+
 
 def test_login_keeps_the_key_for_its_owner_alone(product: Product, tmp_path: Path) -> None:
     cli = Product(product.url, product.gateway_url, product.key, product.inference_key, tmp_path)

@@ -14,7 +14,7 @@ from controlplane.billing.ledger import append_only
 from controlplane.billing.migrations import _triggers_0003, _triggers_0004, _triggers_0009, _triggers_0010
 from controlplane.billing.models import Invoice, JournalEntry
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.costly("migrates back and forth")]
 _THIRD, _FOURTH = "0003_terms_and_triggers", "0004_credit_notes_and_taxes"
 _NINTH = "0009_voided_credit_notes"
 

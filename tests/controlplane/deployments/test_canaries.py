@@ -35,7 +35,7 @@ from tests.controlplane.deployments.test_rollouts import AT_ONCE, NEW, ended, is
 from tests.controlplane.metering.test_ingest import drain
 from tests.gateway.conftest import ControlPlane, GatewayProcess, control_plane  # noqa: F401
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.costly("starts gateways and workers")]
 Status = DeploymentRollout.Status
 USERS = [f"user-{number}" for number in range(60)]
 

@@ -32,7 +32,7 @@ from tests.controlplane.deployments.conftest import TOKEN, drive, orphan, remove
 from tests.controlplane.deployments.dying import KilledError, dying_after
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.costly("starts workers")]
 ENVIRONMENT = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}
 
 

@@ -37,7 +37,8 @@ from tests.controlplane.deployments.conftest import drive, removed, serving, unr
 from tests.controlplane.deployments.test_local import wait
 from tests.controlplane.deployments.test_placing import Load, homes, no_rule, rule_is
 from tests.controlplane.deployments.test_rollouts import AT_ONCE, ended
-from tests.gateway.conftest import GatewayProcess, wait_for
+from tests.gateway.conftest import GatewayProcess
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ADAPTERS = ROOT / "demo" / "adapters"
@@ -132,7 +133,7 @@ def test_placed_moved_and_evicted_under_load_no_request_fails(
         drive(deployment, lambda _: homes(smol, name).at == (second,), pause=wait)
         drive(deployment, rule_is(name, "ready"), pause=wait)
         assert [name in models(url) for url in urls] == [False, True]
-        wait_for(lambda: load.count > 40, seconds=120)
+        eventually(lambda: load.count > 40, seconds=120)
         assert [name in models(url) for url in urls] == [False, True], "new requests go to the second alone"
 
         adapter_unpin(deployment=deployment, engine_name=name)
@@ -140,7 +141,7 @@ def test_placed_moved_and_evicted_under_load_no_request_fails(
         assert name in models(urls[1]), "what it took back it does not drop"
         adapter_evict(deployment=deployment, engine_name=name, copies=[second], keep_away=True)
         drive(deployment, rule_is(name, "ready"), pause=wait)
-        wait_for(lambda: name in models(urls[0]), seconds=60)
+        eventually(lambda: name in models(urls[0]), seconds=60)
         assert name not in models(urls[1]), "the gateway had it loaded where it may go"
         adapter_unpin(deployment=deployment, engine_name=name)
         drive(deployment, no_rule, pause=wait)

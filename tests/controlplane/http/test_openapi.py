@@ -28,8 +28,6 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create
 from tests.controlplane.world import OWN, World, world_make
 
-EXAMPLES = 3
-"""Requests of each kind (fitting, not fitting) that every operation gets."""
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
     response_schema_conformance,
@@ -97,12 +95,18 @@ def one_connection(db: None) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", operations())
 def test_answers_are_as_the_document_says(name: str, world: World, one_connection: None) -> None:
-    statuses = send(operations()[name], world)
+    statuses = send(operations()[name], world, requests=2)
     # The door is open to this caller, so it is the route itself that answers.
     assert not statuses & {401, 403, 429}
 
 
-def send(operation: Any, world: World) -> set[int]:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", operations())
+def test_many_answers_are_as_the_document_says(name: str, world: World, one_connection: None) -> None:
+    send(operations()[name], world, requests=12)
+
+
+def send(operation: Any, world: World, *, requests: int) -> set[int]:
     """Sends requests that fit the operation and ones that do not, some about things that there are."""
     statuses = set()
     cases = st.one_of(
@@ -112,7 +116,7 @@ def send(operation: Any, world: World) -> set[int]:
 
     @seed(1)
     @settings(
-        max_examples=2 * EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=requests, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=cases, known=st.booleans())

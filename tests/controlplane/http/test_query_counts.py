@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from pytest_django.plugin import DjangoDbBlocker
 from rest_framework import generics
 
 from controlplane import api_urls
@@ -36,9 +39,17 @@ FILLED: Final = {
 """Lists that this test fills; the others are compared with what there is."""
 
 
-@pytest.fixture
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    made = world_make(tmp_path_factory.mktemp("world"))
+@pytest.fixture(scope="module")
+def world(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield _filled(tmp_path_factory.mktemp("world"))
+        transaction.set_rollback(True)
+
+
+def _filled(folder: Path) -> World:
+    made = world_make(folder)
     tenant, base = Tenant.objects.get(pk=OWN), BaseModel.objects.get()
     Membership.objects.create(user=User.objects.get(is_staff=True), tenant=tenant, role=Role.OWNER)
     for number in range(4):

@@ -27,7 +27,8 @@ import redis
 
 from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 from tests.gateway.admission.conftest import Valkey
-from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 GATEWAYS = 4
@@ -114,7 +115,7 @@ class Plant:
             )
         )  # fmt: skip
         for gateway in self.gateways:
-            wait_for(functools.partial(self._serves, gateway.url))
+            eventually(functools.partial(self._serves, gateway.url))
 
     def crowd(self, work: Callable[[Crowd], Awaitable[object]], *, hold: float = 0.0) -> list[Answer]:
         """What is answered to those that `work` sends."""

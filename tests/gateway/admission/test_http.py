@@ -23,7 +23,8 @@ from gateway.wire_limits import (
     budget_key,
     budget_period,
 )
-from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, route_table
+from tests.waiting import eventually
 
 RATES = {"base": RateRoute(10, 1, 20), "base/acme/bot": RateRoute(100, 100, 100)}
 
@@ -53,7 +54,7 @@ def limited(gateway: GatewayProcess, control_plane: ControlPlane, upstream: str)
 
 def warm(gateway: GatewayProcess, key: str = ACME) -> None:
     """Waits out the quarantine of the emptied server: whoever is asked for a place waits for its end."""
-    wait_for(lambda: ask(gateway, key).status_code == 200)
+    eventually(lambda: ask(gateway, key).status_code == 200)
 
 
 def test_requests_are_refused_as_openai_refuses_them(limited: Any) -> None:
@@ -152,7 +153,7 @@ def test_a_queue_has_a_deadline(
     before = len(httpx.get(upstream + "/log").json())
     with ThreadPoolExecutor(4) as pool:
         running = pool.submit(ask, own_gateway, stream=True, tokens=100, delay=0.05)
-        wait_for(lambda: len(httpx.get(upstream + "/log").json()) > before)
+        eventually(lambda: len(httpx.get(upstream + "/log").json()) > before)
         # One of them waits; for the other the queue is full.
         others = [pool.submit(ask, own_gateway) for _ in range(2)]
         done, waiting = wait(others, return_when=FIRST_COMPLETED)
@@ -180,7 +181,7 @@ def test_a_budget_stops_and_says_so(limited: Any, control_plane: ControlPlane) -
     # 11 prompt tokens (5 of them cached) and 4 more: 6*10 + 5*1 + 4*20 = 145 nano-units each.
     assert ask(gateway).status_code == 200
     budget_base(control_plane, "key:k1", 9_990)
-    wait_for(lambda: ask(gateway).status_code == 429)
+    eventually(lambda: ask(gateway).status_code == 429)
     spent = ask(gateway)
     assert spent.json()["error"]["code"] == spent.json()["error"]["type"] == "insufficient_quota"
     assert spent.headers["x-should-retry"] == "false"
@@ -194,15 +195,15 @@ def test_calls_stop_when_nothing_prepaid_is_left_and_go_on_after_a_top_up(
     gateway = limited(tenant__acme=LimitsRoute(limits))
     budget_base(control_plane, "tenant:acme", 0)
     prepaid_left(control_plane, "tenant:acme", 1000)
-    wait_for(lambda: ask(gateway).status_code == 200)
+    eventually(lambda: ask(gateway).status_code == 200)
     prepaid_left(control_plane, "tenant:acme", 100)
-    wait_for(lambda: ask(gateway).status_code == 429)
+    eventually(lambda: ask(gateway).status_code == 429)
     refused = ask(gateway)
     assert refused.json()["error"]["code"] == "insufficient_quota"
     assert "paid in advance" in refused.json()["error"]["message"]
     assert (refused.headers["x-should-retry"], refused.headers["retry-after"]) == ("false", "60")
     prepaid_left(control_plane, "tenant:acme", 100_000)
-    wait_for(lambda: ask(gateway).status_code == 200)
+    eventually(lambda: ask(gateway).status_code == 200)
 
 
 def prepaid_left(control_plane: ControlPlane, scope: str, left: int) -> None:
@@ -256,10 +257,10 @@ def test_two_gateways_and_a_kill(
         with ThreadPoolExecutor(4) as pool:
             for _ in range(2):
                 pool.submit(httpx_ignoring, gateways[0])
-            wait_for(lambda: ask(gateways[1], UMBRELLA).status_code == 429)
+            eventually(lambda: ask(gateways[1], UMBRELLA).status_code == 429)
             gateways[0].kill()
             # The dead gateway's places are free once it has not been heard of for ten seconds.
-            wait_for(lambda: ask(gateways[1], UMBRELLA).status_code == 200)
+            eventually(lambda: ask(gateways[1], UMBRELLA).status_code == 200)
     finally:
         for gateway in gateways:
             gateway.stop()

@@ -17,6 +17,8 @@ from gateway.errors import LimitsUnavailable, QuotaExceeded, RateLimited
 from gateway.wire_limits import budget_key, budget_period
 from tests.gateway.admission.conftest import Gate, Valkey, gate, until
 
+pytestmark = pytest.mark.costly("starts Valkey and gateways of its own")
+
 REQUESTS = {"kind": "requests", "amount": 100}
 TOKENS = {"kind": "tokens", "amount": 1000}
 PLACES = {"kind": "concurrency", "amount": 9}

@@ -24,7 +24,7 @@ from gateway.wire import (
     UsageEvent,
     adapter_component,
 )
-from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, wait_for
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess
 from tests.sagemaker_local.processes import REGION, TEMPORARY, LocalSageMaker, run_local
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.protocol import AdapterRef
@@ -144,4 +144,4 @@ def sse(text: str) -> list[Any]:
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
 
-__all__ = ["Walk", "sse", "wait_for"]
+__all__ = ["Walk", "sse"]

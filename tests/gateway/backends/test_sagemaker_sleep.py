@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from gateway.wire import KeyRoute
-from tests.gateway.backends.conftest import Walk, wait_for
+from tests.gateway.backends.conftest import Walk
+from tests.waiting import eventually
 
 
 def sleep(walk: Walk, *, copies: int = 0) -> None:
@@ -41,7 +42,7 @@ def test_of_many_that_wait_one_asks_and_a_throttle_ends_nothing(
 ) -> None:
     sleep(walk)
     first = clients.submit(walk.post, model="sleepy", max_tokens=1)
-    before = wait_for(lambda: called(walk))
+    before = eventually(lambda: called(walk))
     asked = [clients.submit(walk.post, model="sleepy", max_tokens=1, stream=True) for _ in range(11)]
     # Waiting requests retry every few seconds: only one of them may call the endpoint.
     time.sleep(6)
@@ -70,7 +71,7 @@ def test_what_falls_back_to_the_same_sleeping_base_is_held(walk: Walk, clients: 
     sleep(walk)
     before = called(walk)
     asked = clients.submit(walk.post, model="bot-sleepy", max_tokens=1)
-    wait_for(lambda: called(walk) >= before + 2)
+    eventually(lambda: called(walk) >= before + 2)
     assert not asked.done()
     sleep(walk, copies=1)
     assert asked.result().status_code == 200
@@ -86,7 +87,7 @@ def test_who_waits_is_looked_up_again(
     sleep(walk)
     before = called(walk)
     asked: Future[httpx.Response] = clients.submit(walk.post, model="sleepy", max_tokens=1)
-    wait_for(lambda: called(walk) > before)
+    eventually(lambda: called(walk) > before)
     assert not asked.done()
     walk.control_plane.change(version(walk) + 1, path, entry)
     assert asked.result().status_code == status

@@ -7,7 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.gateway.backends.conftest import BASES, Walk, sse, wait_for
+from tests.gateway.backends.conftest import BASES, Walk, sse
+from tests.waiting import eventually
 
 ASK: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Hé"}],
@@ -95,9 +96,9 @@ def test_a_hang_up_ends_the_containers_work_at_once(walk: Walk) -> None:
         if seen == 3:
             break
     stream.close()
-    invocation = wait_for(lambda: (last := walk.local.last())["ended"] and last)
+    invocation = eventually(lambda: (last := walk.local.last())["ended"] and last)
     assert invocation["ended"] == "gone"
-    wait_for(lambda: walk.local.worker.metric("requests_running") == 0)
+    eventually(lambda: walk.local.worker.metric("requests_running") == 0)
     event = walk.event()
     assert event.status == "cancelled"
     assert 3 <= event.completion_tokens < 400

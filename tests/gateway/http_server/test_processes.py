@@ -16,7 +16,7 @@ import pytest
 
 from gateway.http_server import bind
 from tests.conftest import ROOT
-from tests.gateway.conftest import wait_for
+from tests.waiting import eventually
 
 PROGRAM = """
 import os, signal, sys
@@ -94,7 +94,7 @@ def test_a_killed_parent_leaves_nobody_behind() -> None:
     with parent(2) as (process, children):
         process.kill()
         process.wait(60)
-        wait_for(lambda: not any(map(alive, children)))
+        eventually(lambda: not any(map(alive, children)))
 
 
 @pytest.mark.parametrize("count", [1, 2])

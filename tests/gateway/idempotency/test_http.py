@@ -22,9 +22,9 @@ from tests.gateway.conftest import (
     ControlPlane,
     GatewayProcess,
     route_table,
-    wait_for,
 )
 from tests.gateway.test_app import ask
+from tests.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 PREFIX = b"graftwork:idempotency:"
@@ -89,7 +89,7 @@ def test_another_body_and_a_request_under_way_are_conflicts(
 ) -> None:
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(post, gateway, "k", messages=ask(tokens=4, delay=0.3))
-        wait_for(lambda: entries(control_plane))
+        eventually(lambda: entries(control_plane))
         busy = post(gateway, "k", messages=ask(tokens=4, delay=0.3))
         other = post(gateway, "k", messages=ask(tokens=5))
         assert slow.result().status_code == 200
@@ -154,7 +154,7 @@ def test_a_hang_up_frees_the_key(gateway: GatewayProcess, control_plane: Control
         next(lines)
         [name] = entries(control_plane)
         assert 0 < int(control_plane.client.ttl(name)) <= LEASE_SECONDS
-    wait_for(lambda: entries(control_plane) == [])
+    eventually(lambda: entries(control_plane) == [])
     [event] = control_plane.wait_events(1)
     assert event.status == "cancelled"
 
@@ -202,7 +202,7 @@ def test_without_redis_it_is_refused_and_others_are_served(tmp_path: Path, upstr
     gateway = GatewayProcess(f"redis://127.0.0.1:{port}/0", tmp_path / "wal", tmp_path / "log")
     try:
         client = redis.Redis(port=port)
-        wait_for(lambda: _answers(client))
+        eventually(lambda: _answers(client))
         ControlPlane(client).publish(route_table(upstream))
         gateway.start()
         assert post(gateway, "k").status_code == 200

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from gateway.logs import choose_format
-from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 BODY = {"model": "bot@prod", "messages": ask(tokens=4), "stream": True}
 
@@ -24,7 +25,7 @@ def test_every_line_is_an_object_and_a_request_is_one(
 ) -> None:
     start(own_gateway, control_plane, upstream, access_log="on")
     request_id = post(own_gateway, BODY).headers["x-request-id"]
-    wait_for(lambda: request_id in own_gateway.log.read_text())
+    eventually(lambda: request_id in own_gateway.log.read_text())
     own_gateway.stop()
     lines = [json.loads(line) for line in own_gateway.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)

@@ -14,10 +14,11 @@ import pytest
 from gateway.wire import BaseRoute, RouteTable
 from gateway.wire_limits import Limit, LimitsRoute
 from tests.conftest import free_port
-from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.observability.conftest import TOKEN, scrape
 from tests.gateway.test_app import ask, post
 from tests.gateway.test_operation import serving
+from tests.waiting import eventually
 
 BOT = {"model": "bot@prod", "messages": ask(tokens=5)}
 
@@ -87,8 +88,8 @@ def test_requests_tokens_and_times(gateway: GatewayProcess) -> None:
     assert found.sum("itl_seconds_sum", model="base") >= 3 * 4 * 0.02
     assert current.sum("requests_in_flight") == 0
     assert found.sum("attempts_total") == 6
-    wait_for(lambda: scrape(gateway).since(before).sum("usage_shipped_total") == 6)
-    wait_for(lambda: scrape(gateway).sum("usage_log_backlog_bytes") == 0)
+    eventually(lambda: scrape(gateway).since(before).sum("usage_shipped_total") == 6)
+    eventually(lambda: scrape(gateway).sum("usage_log_backlog_bytes") == 0)
     assert current.sum("usage_log_writable") == 1
     assert current.sum("redis_away") == 0
     assert current.sum("routes_version") == gateway.routes_version()
@@ -114,7 +115,7 @@ def test_what_is_under_way_and_who_left(gateway: GatewayProcess) -> None:
         found = scrape(gateway)
         assert found.sum("requests_in_flight") == 1
         assert found.sum("copy_requests_in_flight", copy="copy-1") == 1
-    wait_for(lambda: scrape(gateway).sum("requests_in_flight") == 0)
+    eventually(lambda: scrape(gateway).sum("requests_in_flight") == 0)
     gone = {"outcome": "cancelled", "status": "499"}
     assert scrape(gateway).since(before).sum("requests_total", **gone) == 1
 
@@ -122,7 +123,7 @@ def test_what_is_under_way_and_who_left(gateway: GatewayProcess) -> None:
 def test_any_process_tells_of_all_and_nothing_is_lost_with_one(observed: GatewayProcess) -> None:
     observed.environ["GRAFTWORK_GATEWAY_PROCESSES"] = "2"
     observed.start()
-    wait_for(lambda: scrape(observed).values("start_time_seconds", "process") == {"000", "001"})
+    eventually(lambda: scrape(observed).values("start_time_seconds", "process") == {"000", "001"})
     with ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: post(observed, BOT), range(60)))
     assert {answer.status_code for answer in replies} == {200}
@@ -158,7 +159,7 @@ def test_refusals_by_the_kind_of_limit(
         RouteTable(2, table.keys, table.tenants, table.bases, table.adapters, limits=limits)
     )
     observed.start()
-    wait_for(lambda: post(observed, BOT).status_code == 200)
+    eventually(lambda: post(observed, BOT).status_code == 200)
     assert post(observed, BOT).status_code == 429
     assert post(observed, {**BOT, "model": "hive"}, key="gw_k2_secret2").status_code == 429
     found = scrape(observed)
@@ -179,7 +180,7 @@ def test_retries_and_an_open_breaker(
         assert post(gateway, body).status_code == 200
         return scrape(gateway).sum("breaker_openings_total", copy="broken-2")
 
-    wait_for(opened)
+    eventually(opened)
     found = scrape(gateway)
     assert found.since(before).sum("retries_total") >= 5
     assert found.sum("breaker_state", copy="broken-1") == 0

@@ -13,9 +13,10 @@ import pytest
 
 from gateway.wire import RouteTable
 from tests.conftest import ROOT, free_port
-from tests.gateway.conftest import FLEET_TOKEN, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import FLEET_TOKEN, ControlPlane, GatewayProcess, route_table
 from tests.gateway.observability.conftest import TOKEN, Collector, scrape
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 PROMPT = "PROMPTprompt4711"
 SECRET = "SECRETsecret4712"
@@ -76,7 +77,7 @@ def test_through_success_and_errors(told: GatewayProcess) -> None:
     ) as answer:  # fmt: skip
         chunks = answer.iter_bytes()
         next(chunks)
-    wait_for(lambda: '"status":499' in told.log.read_text())
+    eventually(lambda: '"status":499' in told.log.read_text())
 
 
 @pytest.mark.parametrize("moment", ["before", "within", "later"])

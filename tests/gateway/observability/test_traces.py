@@ -12,9 +12,10 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tests.conftest import ROOT, free_port
-from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table, wait_for
+from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.observability.conftest import Collector, attributes
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 BOT = {"model": "bot@prod", "messages": ask(tokens=4)}
@@ -42,7 +43,7 @@ def spans(collector: Collector, *answers: httpx.Response, count: int) -> list[Sp
         traces = {span.trace_id for span in known if attributes(span).get("graftwork.request_id") in ids}
         return [span for span in known if span.trace_id in traces]
 
-    wait_for(lambda: len(received()) >= count)
+    eventually(lambda: len(received()) >= count)
     return received()
 
 
@@ -125,7 +126,7 @@ def test_requests_do_not_notice_a_broken_collector(
         replies = list(pool.map(lambda _: post(own_gateway, BOT), range(40)))
     assert {answer.status_code for answer in replies} == {200}
     if isinstance(broken, int):
-        wait_for(lambda: collector.posts > 0)
+        eventually(lambda: collector.posts > 0)
     assert own_gateway.process is not None
     own_gateway.process.terminate()
     assert own_gateway.process.wait(60) == 0

@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from benchmarks.canned_upstream import create_app
 from tests.conftest import free_port
-from tests.gateway.conftest import wait_for
+from tests.waiting import eventually
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class StandIn:
 
     def wait_heard(self) -> None:
         """Wait until the gateway knows the `load` of `behave`: it has then polled once more."""
-        wait_for(lambda: self._num_polls >= 2)
+        eventually(lambda: self._num_polls >= 2)
 
     async def _start(self) -> None:
         app = create_app()

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from gateway.wire import AdapterRoute, BaseRoute, CopyRoute
-from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
+from tests.waiting import eventually
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker
 
@@ -66,7 +67,7 @@ def test_adapters_stay_on_one_worker_and_follow_when_it_drains(
             leaving, staying = (one, two) if held[0] else (two, one)
             [name, *_] = [name for name, ref in refs.items() if ref.sha256[:12] in load(leaving)["adapters"]]
             stream = pool.submit(complete, own_gateway, name, max_tokens=200, stream=True)
-            wait_for(lambda: load(leaving)["pending"] == 1)
+            eventually(lambda: load(leaving)["pending"] == 1)
             leaving.process.terminate()
             # From the first moment on: what a worker refuses because it drains, the other takes.
             for _ in range(10):

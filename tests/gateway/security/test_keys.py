@@ -13,9 +13,10 @@ import pytest
 
 from gateway.wire import KeyRoute
 from gateway.wire_keys import OldSecret
-from tests.gateway.conftest import ACME, FLEET_TOKEN, ControlPlane, GatewayProcess, wait_for
+from tests.gateway.conftest import ACME, FLEET_TOKEN, ControlPlane, GatewayProcess
 from tests.gateway.security.conftest import held
 from tests.gateway.test_app import ask, client, post
+from tests.waiting import eventually
 
 BODY: dict[str, Any] = {"model": "bot@prod", "messages": ask(tokens=1)}
 
@@ -86,14 +87,14 @@ def test_both_secrets_of_a_rotation(strict: GatewayProcess, control_plane: Contr
     strict.wait_version(version + 2)
     assert [post(strict, BODY, key).status_code for key in (ACME, "gw_k1_fresh")] == [401, 200]
     control_plane.change(version + 3, "keys/k1", None)
-    wait_for(lambda: post(strict, BODY, "gw_k1_fresh").status_code == 401)
+    eventually(lambda: post(strict, BODY, "gw_k1_fresh").status_code == 401)
 
 
 def test_a_scope_narrowed_by_a_delta(strict: GatewayProcess, control_plane: ControlPlane) -> None:
     version = httpx.get(strict.url + "/readyz").json()["routes_version"]
     assert post(strict, {**BODY, "model": "base"}, "gw_local_l").status_code == 200
     control_plane.change(version + 1, "keys/local", held("l", models=("bot",)))
-    wait_for(lambda: post(strict, {**BODY, "model": "base"}, "gw_local_l").status_code == 404)
+    eventually(lambda: post(strict, {**BODY, "model": "base"}, "gw_local_l").status_code == 404)
 
 
 def test_a_clients_cache_salt_reaches_no_backend(strict: GatewayProcess, upstream: str) -> None:

@@ -12,9 +12,10 @@ import socket
 import httpx
 import pytest
 
-from tests.gateway.conftest import GatewayProcess, wait_for
+from tests.gateway.conftest import GatewayProcess
 from tests.gateway.security.conftest import CHAT, connect, exchange, read_all
 from tests.gateway.test_app import ask
+from tests.waiting import eventually
 
 SMUGGLED = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 BODY = json.dumps({"model": "bot", "messages": ask(tokens=1)}).encode()
@@ -136,5 +137,5 @@ def test_a_body_that_ends_early_reaches_no_backend(steady: GatewayProcess, upstr
         connection.sendall(CHAT + b"content-length: 4000\r\n\r\n" + BODY)
         connection.shutdown(socket.SHUT_WR)
         assert 200 not in statuses(read_all(connection))
-    wait_for(lambda: httpx.get(steady.url + "/healthz").status_code == 200)
+    eventually(lambda: httpx.get(steady.url + "/healthz").status_code == 200)
     assert len(httpx.get(upstream + "/log").json()) == before

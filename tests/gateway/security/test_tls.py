@@ -12,9 +12,10 @@ import httpx
 import pytest
 
 from tests.conftest import ROOT, free_port, stop
-from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table, wait_for
+from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 from tests.gateway.security.certificates import Authority
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 KEY = {"authorization": f"Bearer {ACME}"}
 
@@ -54,7 +55,7 @@ def test_clients_see_the_certificate(
     own = authority.issue("gateway")
     url = start(own_gateway, TLS_CERT=own.certificate, TLS_KEY=own.key, TLS_MIN_VERSION="1.3")
     trusting = ssl.create_default_context(cafile=authority.certificate)
-    wait_for(answers(url + "/readyz", trusting))
+    eventually(answers(url + "/readyz", trusting))
     body = {"model": "bot", "messages": ask(tokens=1)}
     answer = httpx.post(url + "/v1/chat/completions", json=body, headers=KEY, verify=trusting)
     assert answer.status_code == 200
@@ -81,7 +82,7 @@ def test_clients_show_a_certificate(
     trusting = ssl.create_default_context(cafile=authority.certificate)
     trusting.load_cert_chain(client.certificate, client.key)
     trusting.maximum_version = ssl.TLSVersion.TLSv1_2
-    wait_for(answers(url + "/readyz", trusting))
+    eventually(answers(url + "/readyz", trusting))
     nobody = ssl.create_default_context(cafile=authority.certificate)
     stranger = ssl.create_default_context(cafile=authority.certificate)
     (tmp_path / "other").mkdir()
@@ -124,7 +125,7 @@ def tls_upstream(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
                 )
             )
         url = f"https://127.0.0.1:{port}"
-        wait_for(answers(url + "/log"))
+        eventually(answers(url + "/log"))
         return url
 
     yield serve

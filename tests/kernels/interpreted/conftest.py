@@ -1,4 +1,4 @@
-"""These run in a process of their own, with Triton's interpreter: `test_interpreted.py` starts it.
+"""These run in a process of their own, with Triton's interpreter: `tests/test_interpreted.py` starts it.
 
 Of a grid of parameters the unmarked tests cover every pair of values; the rest of the grid is `slow`.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
 collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["test_*.py"]
 
+HERE = Path(__file__).parent
 Pair = tuple[tuple[str, str], tuple[str, str]]
 
 
@@ -38,6 +40,9 @@ def beyond_pairs(grid: list[pytest.Function]) -> list[pytest.Function]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     grids = defaultdict[str, list[pytest.Function]](list)
     for item in items:
+        if HERE not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.costly("Triton's interpreter"))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             grids[item.nodeid.partition("[")[0]].append(item)
     for grid in grids.values():

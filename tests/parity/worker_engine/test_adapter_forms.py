@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Adapter 'default'.*invalid shape"),
     pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning"),
 ]
-COUNT = 24
+COUNT = 12
 ATTENTION = ["q_proj", "v_proj"]
 
 FORMS: dict[str, dict[str, Any]] = {

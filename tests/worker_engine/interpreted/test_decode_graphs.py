@@ -16,6 +16,7 @@ from tests.worker_engine.tiny_adapter import make_adapter
 from tests.worker_engine.tiny_model import write_model
 from worker_engine import model_runner
 
+pytestmark = pytest.mark.costly("Triton's interpreter")
 ADAPTERS: dict[str, dict[str, Any]] = {
     "small": {"r": 2, "target_modules": ["q_proj", "v_proj"]},
     "wide": {"r": 20, "target_modules": ["k_proj", "o_proj", "up_proj"]},
@@ -40,7 +41,9 @@ def kernels() -> Iterator[None]:
     selection.select([], CPU)
 
 
-@pytest.mark.parametrize("every", [False, True], ids=["graphs", "every-op"])
+@pytest.mark.parametrize(
+    "every", [pytest.param(False, id="graphs"), pytest.param(True, id="every-op", marks=pytest.mark.slow)]
+)
 @pytest.mark.usefixtures("kernels")
 def test_adapters_that_come_and_go(model: Path, tmp_path: Path, every: bool) -> None:
     """The eager engine computes with PyTorch's operations throughout."""

@@ -20,6 +20,8 @@ from tests.worker_engine.tiny_model import write_model
 from worker_engine.layers import linear as linear_layers
 from worker_engine.models import load_config, load_model
 
+pytestmark = pytest.mark.costly("Triton's interpreter")
+
 SIZES: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
 
 

@@ -28,6 +28,8 @@ from tests.worker_engine.optimization.job_process import (
 from worker_engine.models import load_config
 from worker_engine.optimization.progress import EXIT_STATUS, Code
 
+pytestmark = pytest.mark.costly("starts optimizers")
+
 
 @pytest.fixture
 def model(tiny_model: Path, tmp_path: Path) -> Path:
