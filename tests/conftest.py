@@ -212,6 +212,8 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     from worker_engine.template.handover import VARIABLE
 
     environment = worker_environment()
+    for name in set(os.environ) - set(environment):
+        monkeypatch.delenv(name)
     for name in (VARIABLE, "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, environment[name])
 

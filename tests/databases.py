@@ -38,20 +38,6 @@ SQLITE: Final = frozenset(
     )
 )
 """Test modules about what the databases do differently: schema changes, triggers, locks, backups."""
-ON_POSTGRESQL: Final = tuple(
-    _CONTROLPLANE / name
-    for name in (
-        "adapters", "audit", "billing", "catalog", "console", "http", "limits", "members", "metering",
-        "operations", "prompt_log", "reports", "rollouts", "routes", "row_security", "sign_up", "tenants",
-        "webhooks", "uploads/test_uploads.py", "test_admin.py", "test_isolation.py",
-        "deployments/test_autoscaling.py", "deployments/test_consolidation.py",
-        "deployments/test_controller.py", "deployments/test_phases.py", "deployments/test_rollout_pages.py",
-        "deployments/test_scale_to_zero.py", "deployments/test_scaling_api.py", "optimization/test_api.py",
-        "optimization/test_artifacts.py", "optimization/test_endings.py", "optimization/test_metered.py",
-        "optimization/test_pages.py",
-    )
-)  # fmt: skip
-"""What runs on PostgreSQL. The other modules of the control plane, and pages in a browser, run on SQLite."""
 _HELP: Final = "start one there, or set GRAFTWORK_TEST_POSTGRES_URL"
 _chosen = pytest.StashKey[str]()
 _absent = pytest.StashKey[str]()
@@ -89,29 +75,16 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def on_sqlite_alone(path: Path) -> bool:
-    """Return True for modules of the control plane that have not been brought to PostgreSQL yet."""
-    if path.parent == _CONTROLPLANE.parent / "ui" or "browser" in path.name:
-        return True
-    if not path.is_relative_to(_CONTROLPLANE) or path in SQLITE:
-        return False
-    return not any(path.is_relative_to(each) for each in ON_POSTGRESQL)
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip the import of test modules that do not run on this database."""
-    if not collection_path.match("test_*.py"):
-        return None
-    alone = on_sqlite_alone(collection_path)
-    if config.option.markexpr.startswith("sqlite"):
-        return None if alone or collection_path in SQLITE else True
-    return True if alone and config.option.markexpr and config.stash[_chosen] == "postgresql" else None
+    """Skip the import of test modules that the short run on SQLite leaves out."""
+    short = config.option.markexpr.startswith("sqlite")
+    return True if short and collection_path.match("test_*.py") and collection_path not in SQLITE else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path in SQLITE or on_sqlite_alone(item.path):
+        if item.path in SQLITE:
             item.add_marker("sqlite")
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 SUITE = """
@@ -48,6 +50,7 @@ def test_marked_tests_may(_):
 """
 
 
+@pytest.mark.costly("runs a suite of its own")
 def test_the_run_fails_and_names_the_tests_over_their_budget(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n slow\n costly\n")

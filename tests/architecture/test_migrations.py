@@ -27,6 +27,7 @@ def test_the_baseline_names_migrations_that_there_are() -> None:
     assert set(BASELINE) <= set(own_migrations())
 
 
+@pytest.mark.costly("runs the lint as a process")
 def test_the_sql_for_postgresql_is_linted() -> None:
     try:
         psycopg.connect(URL, connect_timeout=2).close()

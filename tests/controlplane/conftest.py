@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import struct
@@ -122,6 +123,12 @@ def graftwork(settings: Settings, redis_url: str, tmp_path: Path) -> Path:
     settings.CACHES = {"default": settings.CACHES["default"] | {"LOCATION": redis_url}}
     celery.conf.broker_url = redis_url
     return root
+
+
+@pytest.fixture(scope="session")
+def weasyprint() -> None:
+    """Loads WeasyPrint before a test that renders a PDF: it starts many processes to find its libraries."""
+    importlib.import_module("weasyprint")
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from django.core.management import call_command
 from django.test import Client
 
 
+@pytest.mark.costly("generates and validates the whole schema")
 def test_the_schema_generates_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("spectacular", "--validate", "--fail-on-warn")
     text = capsys.readouterr().out

@@ -48,6 +48,7 @@ def test_an_image_copies_each_module_that_its_plane_may_import(plane: str, image
         ("worker-gpu", "", ("worker_engine",)),
     ],
 )
+@pytest.mark.costly("imports each program in a process")
 def test_an_image_holds_all_that_its_program_imports(file: str, stage: str, roots: tuple[str, ...]) -> None:
     """By the files' text: an interpreter that has the project installed would find what is not there."""
     held = copied(DOCKER / f"{file}.Dockerfile", stage)
@@ -136,6 +137,7 @@ def test_what_an_image_runs_is_not_root(path: Path) -> None:
             assert user == "graftwork"
 
 
+@pytest.mark.costly("runs the script twice")
 def test_secrets_are_made_once_and_for_their_owner(tmp_path: Path) -> None:
     tree = tmp_path
     (tree / "deploy" / "docker").mkdir(parents=True)

@@ -77,6 +77,7 @@ FAULTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.costly("hundreds of requests over failing copies")
 def test_another_copy_answers_and_each_attempt_is_metered(
     own_gateway: GatewayProcess, control_plane: ControlPlane, own_pair: tuple[StandIn, StandIn]
 ) -> None:

@@ -51,6 +51,7 @@ def no_room(gateway: GatewayProcess) -> Iterator[None]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits another process by prlimit(2)")
+@pytest.mark.costly("fills a file system")
 def test_a_full_disk_holds_back_ends_and_refuses_new_work(
     own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
@@ -110,6 +111,7 @@ def answers(client: redis.Redis) -> bool:
         return False
 
 
+@pytest.mark.costly("starts a gateway and a Valkey of its own")
 def test_routes_too_old_are_refused_and_a_stop_without_redis_ends(
     own_gateway: GatewayProcess, tmp_path: Path, upstream: str
 ) -> None:
@@ -132,6 +134,7 @@ def test_routes_too_old_are_refused_and_a_stop_without_redis_ends(
     assert own_gateway.process.wait(60) == 0
 
 
+@pytest.mark.costly("two gateway processes")
 def test_two_processes_lose_nothing(
     own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
@@ -209,6 +212,7 @@ def test_abandoned_logs_wait_for_room(
     asyncio.run(work())
 
 
+@pytest.mark.costly("starts several gateways")
 def test_background_work_that_dies_makes_the_gateway_unready(
     own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:

@@ -39,7 +39,7 @@ def wait_held(control_plane: ControlPlane) -> bytes:
     """Wait until the gateway holds a request for `base`; return what it tells the control plane."""
     told = eventually(lambda: cast(dict[bytes, bytes], control_plane.client.hgetall(demand_key("base"))))
     [word] = told.values()
-    return cast(bytes, word)
+    return word
 
 
 def test_what_can_only_fall_back_to_nothing_is_held(

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import boto3
 import httpx
@@ -124,7 +124,7 @@ class Stand:
             found = sagemaker.describe_inference_component(InferenceComponentName=name)
             return None if found["InferenceComponentStatus"] in ("Creating", "Updating") else dict(found)
 
-        return cast(dict[str, Any], eventually(settled, seconds=WAIT_SECONDS))
+        return eventually(settled, seconds=WAIT_SECONDS)
 
     def gone(self, name: str) -> None:
         """Deletes a component and waits until there is none."""

@@ -73,6 +73,7 @@ def environments(stand: Stand) -> list[bytes]:
     return [Path(f"/proc/{pid}/environ").read_bytes() for pid in stand.workers()]
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_a_rolling_update_fails_no_request(stand: Stand) -> None:
     with asked_all_the_time(stand) as seen:
         found = update(stand, "next")
@@ -122,6 +123,7 @@ def test_an_alarm_takes_the_update_back(stand: Stand) -> None:
     assert long == [old == "next"] * 2, "both copies are of the old version again"
 
 
+@pytest.mark.costly("real workers behind the local SageMaker")
 def test_resources_outlive_the_server(
     tiny_model: Path,
     tiny_adapters: dict[str, Path],

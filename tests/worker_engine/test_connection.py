@@ -190,6 +190,7 @@ async def one_of_many(port: int, opened: asyncio.Barrier) -> bytes:
     return line
 
 
+@pytest.mark.costly("a thousand connections")
 def test_a_thousand_connections_at_once_are_all_served(worker: Worker) -> None:
     async def crowd() -> list[bytes]:
         opened = asyncio.Barrier(MANY)
@@ -258,6 +259,7 @@ def silent(port: int, body: dict[str, Any]) -> socket.socket:
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.costly("fills a connection's buffers")
 def test_a_client_that_does_not_read_is_hung_up_on(tiny_model: Path, tmp_path: Path, stream: bool) -> None:
     """Meanwhile others are served, and what waits for it is a few buffers' worth."""
 

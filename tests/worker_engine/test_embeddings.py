@@ -118,6 +118,7 @@ def test_adapters_change_them_as_in_peft(
         assert torch.allclose(vectors(mixed), found, atol=1e-5)
 
 
+@pytest.mark.costly("a long list")
 def test_a_long_list_takes_its_turn_in_a_short_queue(worker: Worker) -> None:
     """2,048 inputs through a batch of 4 and a queue of 3, while others generate."""
     stream = worker.client.completions.create(

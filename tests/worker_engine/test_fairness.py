@@ -287,6 +287,7 @@ def ttfts(flood: float, *, seconds: float = 240, seed: int = 7) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.costly("a flood of requests")
 def test_a_flood_leaves_the_others_p99_ttft(seed: int) -> None:
     """Ten times its fair share against its fair share, on a clock that only steps move."""
     fair, flooded = ttfts(4.2, seed=seed), ttfts(42.0, seed=seed)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.worker_engine.conftest import EngineFactory, request
 from worker_engine.engine import Engine
 from worker_engine.protocol import GenerateRequest, Origin
@@ -99,6 +101,7 @@ def p99(values: list[float]) -> float:
     return sorted(values)[math.ceil(len(values) * 0.99) - 1]
 
 
+@pytest.mark.costly("a flood of requests")
 def test_a_flood_leaves_the_others_p99_ttft(tiny_model: Path, make_engine: EngineFactory) -> None:
     """Ten times its fair share against its fair share; the other tenant sends half its own."""
     clock = Clock()

@@ -85,6 +85,7 @@ def test_a_hang_up_stops_every_choice(worker: Worker) -> None:
     pytest.fail("choices still run")
 
 
+@pytest.mark.costly("fills the key-value pages")
 def test_more_choices_than_there_is_room_for_are_refused_whole(tiny_model: Path, tmp_path: Path) -> None:
     with run_worker(tiny_model, tmp_path, "--max-num-seqs", "2", "--max-waiting", "2") as worker:
         assert worker.call("/v1/chat/completions", CHAT | {"n": 5})[1]["error"]["param"] == "n"

@@ -23,6 +23,7 @@ def value(service: Service, sample: str) -> float:
     return float(match[1])
 
 
+@pytest.mark.costly("starts a worker of its own")
 def test_figures_after_requests(serve: Serve, tiny_adapters: dict[str, Path]) -> None:
     async def scenario(service: Service) -> None:
         ref = adapter_ref(tiny_adapters["plain"])

@@ -106,6 +106,7 @@ def seen(deltas: Items[TokenDelta]) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("pages", [600, 16], ids=["roomy", "preempting"])
+@pytest.mark.costly("compares whole loads")
 def test_clients_see_the_same(
     seed: int, pages: int, tiny_model: Path, adapters: list[Adapter | None], make_engine: EngineFactory
 ) -> None:

@@ -59,6 +59,7 @@ def test_the_end_of_a_prefix_is_evicted_first() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(14, 60), st.integers(1, 6), st.integers(1, 3))
+@pytest.mark.costly("a property over many runs")
 def test_random_runs_share_only_what_is_equal(
     draw: random.Random, num_pages: int, rows: int, slots: int
 ) -> None:

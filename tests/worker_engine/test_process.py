@@ -38,6 +38,7 @@ def stream_of(worker: Worker, **body: Any) -> Iterator[http.client.HTTPResponse]
             yield answer
 
 
+@pytest.mark.costly("starts a worker of its own")
 def test_sigterm_under_load_ends_every_stream_and_the_process(tiny_model: Path, tmp_path: Path) -> None:
     """Ninety-six streams over 64 rows, and clients that never stop asking anew."""
     with run_worker(tiny_model, tmp_path, "--drain-seconds", "120") as worker:
@@ -122,6 +123,7 @@ def ask_in_vain(worker: Worker, ref: AdapterRef) -> None:
         worker.complete(model=ref.name, adapter=ref.to_dict())
 
 
+@pytest.mark.costly("starts two workers")
 def test_after_a_kill_the_next_process_serves_from_the_same_cache(
     tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:

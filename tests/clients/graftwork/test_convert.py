@@ -36,6 +36,7 @@ class Command:
 
 
 @pytest.mark.parametrize("name", ["adapter_model.bin", "adapter_model.pt"])
+@pytest.mark.costly("loads PyTorch in a process")
 def test_tensors_come_out_as_they_went_in(tmp_path: Path, name: str) -> None:
     shared = torch.randn(8, 2)
     held = {
@@ -56,6 +57,7 @@ def test_tensors_come_out_as_they_went_in(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["torch", "plain"])
+@pytest.mark.costly("loads PyTorch in a process")
 def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, protocol: str) -> None:
     marker = tmp_path / "marker"
     source = folder(tmp_path / "old", {NAME.format("A"): Command(f"touch {marker}")})
@@ -77,6 +79,7 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, protocol: str) ->
         ({"a": torch.zeros(1).expand(1 << 35)}, "needs more than it may"),
     ],
 )
+@pytest.mark.costly("loads PyTorch in a process")
 def test_what_is_no_adapter_is_said_and_nothing_is_made(tmp_path: Path, held: Any, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         convert(folder(tmp_path / "old", held), tmp_path / "new")

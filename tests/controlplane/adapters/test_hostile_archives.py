@@ -203,6 +203,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.costly("one of the archives is large")
 def test_uploaded_it_is_refused_at_once(
     tenant: Tenant, base_model: BaseModel, tmp_path: Path, spool: Path, case: str
 ) -> None:

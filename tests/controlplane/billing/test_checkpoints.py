@@ -22,6 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(["pay", "grant", "reverse", "advance"]), max_size=12))
+@pytest.mark.costly("a property over many orders")
 def test_whenever_they_are_brought_forward(tenant: Tenant, steps: list[str]) -> None:
     with patch.object(checkpoints, "BEHIND", 2):
         for number, step in enumerate(steps, start=1):

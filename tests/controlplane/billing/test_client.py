@@ -17,7 +17,7 @@ from tests.controlplane.billing.test_invoices import CENT, JANUARY, finalized, p
 from tests.controlplane.billing.test_taxes import vat
 
 __all__ = ["priced"]
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("weasyprint")]
 
 
 def test_what_is_owed_and_its_documents(live_server: LiveServer, priced: Tenant, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from tests.controlplane.billing.test_invoices import CENT, FEBRUARY, JANUARY, MA
 from tests.controlplane.billing.test_taxes import vat
 
 __all__ = ["priced"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]
 
 
 def give(invoice: Invoice, **options: Any) -> CreditNote:

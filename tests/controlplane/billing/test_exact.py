@@ -121,7 +121,7 @@ _UNDONE = [("void", 0), ("note", (0, 10**6)), ("bounce", 0), ("void", 2)]
 # No shrinking: a look at the database a step makes it minutes, on a busy machine many.
 @pytest.mark.timeout(1500)
 @settings(
-    max_examples=40, suppress_health_check=list(HealthCheck),
+    max_examples=8, suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )  # fmt: skip
 @example(program=[("ingest", _USED), ("invoice", MONTHS[0]), ("price", (*_OWN_PRICE, 1, 2, 3, 4)), _OWN])
@@ -142,7 +142,20 @@ _UNDONE = [("void", 0), ("note", (0, 10**6)), ("bounce", 0), ("void", 2)]
 @example(program=_BOUNCED)
 @example(program=[_TAXED, *_BOUNCED, ("note", (1, 10**6))])
 @given(program=st.lists(steps, min_size=6, max_size=16))
+@pytest.mark.costly("a property over programs of events and invoices")
 def test_events_sums_books_and_invoices_agree(tenant: Tenant, program: list[tuple[str, Any]]) -> None:
+    check(program)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@settings(max_examples=80, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate))
+@given(program=st.lists(steps, min_size=6, max_size=16))
+def test_many_programs_agree(tenant: Tenant, program: list[tuple[str, Any]]) -> None:
+    check(program)
+
+
+def check(program: list[tuple[str, Any]]) -> None:
     with transaction.atomic():
         run(program)
         noted = CreditNote.objects.count()

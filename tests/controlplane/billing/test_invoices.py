@@ -36,7 +36,7 @@ from controlplane.tenants.services import user_create
 from controlplane.webhooks.models import WebhookEvent
 from controlplane.webhooks.services import endpoint_create
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]
 JANUARY, FEBRUARY, MARCH = (dt.date(2026, month, 1) for month in (1, 2, 3))
 CENT = 10**7
 

@@ -23,7 +23,7 @@ from controlplane.tenants.services import user_create
 from tests.controlplane.billing.test_invoices import FEBRUARY, JANUARY, finalized, priced, use
 
 __all__ = ["priced"]
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]
 
 
 def _pdf_status(invoice: Invoice) -> int:

@@ -50,6 +50,7 @@ def trace() -> pd.DataFrame:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.costly("ingests a trace")
 def test_the_invoice_of_a_trace_is_what_pandas_says(
     trace: pd.DataFrame, tenant: Tenant, graftwork: Path, settings: Any
 ) -> None:

@@ -30,7 +30,7 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from gateway.wire_limits import budget_period
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]
 JANUARY = dt.date(2026, 1, 1)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Route, expect
 from pytest_django.live_server_helper import LiveServer
 
@@ -85,10 +86,13 @@ def validating(acme: Team) -> Iterator[threading.Event]:
     go, stop = threading.Event(), threading.Event()
 
     def work() -> None:
-        while not stop.wait(0.1):
-            if go.is_set():
-                for version in AdapterVersion.objects.filter(status="pending"):
-                    version_validate(version_id=version.pk)
+        try:
+            while not stop.wait(0.1):
+                if go.is_set():
+                    for version in AdapterVersion.objects.filter(status="pending"):
+                        version_validate(version_id=version.pk)
+        finally:
+            connection.close()
 
     thread = threading.Thread(target=work)
     thread.start()

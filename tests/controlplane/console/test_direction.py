@@ -71,6 +71,7 @@ def loose(page: str) -> tuple[list[str], int]:
     return texts.loose, texts.seen
 
 
+@pytest.mark.costly("renders every page")
 def test_no_page_lets_a_name_turn_what_is_beside_it(world: World) -> None:
     faults, seen = [], 0
     for name in (*TENANT_PAGES, *STAFF_PAGES):

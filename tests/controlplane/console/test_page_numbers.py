@@ -26,6 +26,7 @@ def numbers(client: Client, path: str, language: str) -> Counter[str]:
     return Counter(re.findall(r"\d+,\d+", tags))
 
 
+@pytest.mark.costly("renders every page")
 def test_no_number_in_markup_gets_a_decimal_comma(
     graftwork: Path, settings: Settings, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def at(count: int, world: World) -> dict[str, list[str]]:
     return made
 
 
+@pytest.mark.costly("renders every page")
 def test_no_page_asks_more_often_for_more_rows(graftwork: Path, settings: Settings, tmp_path: Path) -> None:
     settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, sign_up="open")
     world = world_fill(tmp_path)

@@ -181,7 +181,8 @@ def test_a_request_that_finds_no_copy_is_held_until_the_alarm_has_brought_one(
     # On a slow machine so much of the test's time passes meanwhile that a second copy is asked for.
     grown = deployment.scale_ups.earliest("decided_at")
     assert (grown.copies_before, grown.copies_after, grown.outcome) == (0, 1, "done")
-    assert grown.phases["provision"] == 0.0, "its instance was there"
+    # Machines are told apart only if the last look was before the decision.
+    assert grown.phases.get("provision", 0.0) == 0.0, "its instance was there"
     assert grown.phases["copy"] > 0
     assert not deployment.steps.filter(action="drift").exists(), "within its bounds the autoscaler decides"
     deployment_remove(deployment=deployment)

@@ -56,8 +56,11 @@ def test_a_growth_tells_its_instance_from_its_copy(stand: Stand, tiny: BaseModel
     beyond = deployment.scale_ups.exclude(pk=beside.pk).get()
     assert (beyond.copies_before, beyond.copies_after) == (2, 3)
     assert beyond.machines["most"] == 2
-    assert INSTANCE_SECONDS <= beyond.phases["provision"] < 3 * INSTANCE_SECONDS
-    assert beyond.phases["copy"] > 0
+    assert beyond.phases["provision"] >= INSTANCE_SECONDS
+    # One look may see the instance and its copy at once: then all of it was the instance's.
+    assert beyond.ended_at is not None
+    whole_time = (beyond.ended_at - beyond.decided_at).total_seconds()
+    assert beyond.phases["provision"] + beyond.phases["copy"] == pytest.approx(whole_time, abs=0.01)
     assert forecast_of(deployment) is None
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)

@@ -48,14 +48,17 @@ def _left(objects: int, *, error: Exception | None = None, answers: int = 1) -> 
     return [request() is not None for request in made]
 
 
+@pytest.mark.costly("fills memory with garbage")
 def test_what_a_page_left_goes_once_its_answer_is_sent() -> None:
     assert _left(5000) == [False]
 
 
+@pytest.mark.costly("fills memory with garbage")
 def test_also_where_the_answer_failed() -> None:
     assert _left(5000, error=ValueError("no")) == [False]
 
 
+@pytest.mark.costly("fills memory with garbage")
 def test_small_answers_are_looked_through_together() -> None:
     left = _left(1, answers=300)
     assert any(left)

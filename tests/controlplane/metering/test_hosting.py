@@ -79,6 +79,7 @@ def counted_and_died(now: int) -> None:
 @pytest.mark.django_db(transaction=True)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(acts=ACTS)
+@pytest.mark.costly("a property over many programs")
 def test_sums_are_the_lengths_of_spans_whatever_comes_goes_or_dies(acts: list[tuple[str, int, int]]) -> None:
     """Against a model that keeps every second, with looks closer together than the longest gap."""
     for table in TABLES:

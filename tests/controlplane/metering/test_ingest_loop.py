@@ -105,6 +105,7 @@ def test_a_killed_ingester_loses_and_doubles_nothing(start: Start, redis_url: st
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has no server that could be away")
+@pytest.mark.costly("starts ingesters as processes")
 def test_an_outage_of_the_database_loses_and_doubles_nothing(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:

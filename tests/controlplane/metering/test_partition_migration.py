@@ -86,6 +86,7 @@ def test_sums_of_dropped_events_outlive_the_way_back_and_forward() -> None:
 
 
 @pytest.mark.usefixtures("latest")
+@pytest.mark.costly("migrates back and forth")
 def test_rows_are_a_tenants_own_on_the_way_back_too() -> None:
     assert _protected() == (True, 1)
     _migrate(("metering", "0003_sums_by_hour"))

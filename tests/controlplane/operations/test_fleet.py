@@ -223,6 +223,7 @@ def test_the_map_says_where_each_adapter_lies(
     assert [row.name for row in residency_map(base=base_model, search="COLD").rows] == [names["cold"]]
 
 
+@pytest.mark.costly("ten thousand adapters")
 def test_ten_thousand_adapters_are_paged_with_as_many_queries_as_few(
     base_model: BaseModel, tenant: Tenant, server: CopyServer, staff: Client
 ) -> None:

@@ -57,6 +57,7 @@ def warm(gateway: GatewayProcess, key: str = ACME) -> None:
     eventually(lambda: ask(gateway, key).status_code == 200)
 
 
+@pytest.mark.costly("starts a gateway of its own")
 def test_requests_are_refused_as_openai_refuses_them(limited: Any) -> None:
     gateway = limited(tenant__acme=LimitsRoute((Limit("requests", 5), Limit("tokens", 100_000))))
     answers = [ask(gateway) for _ in range(7)]
@@ -141,6 +142,7 @@ def test_a_full_limit_is_waited_for(limited: Any) -> None:
         assert time.monotonic() - began > 3 * 0.3
 
 
+@pytest.mark.costly("starts a gateway of its own")
 def test_a_queue_has_a_deadline(
     own_gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:

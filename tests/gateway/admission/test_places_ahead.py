@@ -6,6 +6,7 @@ import asyncio
 import math
 from contextlib import AsyncExitStack
 
+import pytest
 import redis
 
 from gateway.admission import Broker, clock, line
@@ -23,6 +24,7 @@ def places(running: Gate) -> PlacesAccount:
     return account
 
 
+@pytest.mark.costly("hundreds of requests")
 def test_requests_one_after_another_never_wait(valkey: Valkey) -> None:
     """Three heartbeats long, so over statements of what is held: these took a round trip each."""
 

@@ -66,7 +66,7 @@ def theirs(credentials: Credentials) -> TheirCredentials:
     return TheirCredentials(credentials.access_key, credentials.secret_key, credentials.token)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(["POST", "GET", "put"]), HOSTS, PATHS, QUERIES, HEADERS, st.binary(max_size=300), KEYS,
     REGIONS, NOWS,
@@ -83,6 +83,7 @@ def theirs(credentials: Credentials) -> TheirCredentials:
     "us-east-1",
     1,
 )
+@pytest.mark.costly("a property over many requests")
 def test_signatures_are_botocores(
     method: str,
     host: str,

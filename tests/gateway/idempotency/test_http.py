@@ -194,6 +194,7 @@ def test_a_malformed_key_is_refused(gateway: GatewayProcess, key: str) -> None:
     assert answer.status_code == (400 if key else 200)
 
 
+@pytest.mark.costly("starts a gateway and a Valkey of its own")
 def test_without_redis_it_is_refused_and_others_are_served(tmp_path: Path, upstream: str) -> None:
     """Whether it was answered before cannot be told: billed twice would be worse."""
     port = free_port()

@@ -99,6 +99,7 @@ def test_gauges_are_of_living_processes(slot: Path, monkeypatch: pytest.MonkeyPa
     assert not told(slot.parent).series("breaker_state"), "silent for too long"
 
 
+@pytest.mark.costly("fills a file")
 def test_a_full_file_counts_where_nobody_reads(slot: Path) -> None:
     file = CellFile(slot / FILE, SCHEMA)
     for number in range(40_000):

@@ -120,6 +120,7 @@ def test_what_is_under_way_and_who_left(gateway: GatewayProcess) -> None:
     assert scrape(gateway).since(before).sum("requests_total", **gone) == 1
 
 
+@pytest.mark.costly("kills a process of a gateway")
 def test_any_process_tells_of_all_and_nothing_is_lost_with_one(observed: GatewayProcess) -> None:
     observed.environ["GRAFTWORK_GATEWAY_PROCESSES"] = "2"
     observed.start()

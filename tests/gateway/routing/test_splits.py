@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def arms(shares: list[int]) -> list[tuple[int, int]]:
 
 
 @given(percents())
+@pytest.mark.costly("a property over many requests")
 def test_shares_are_as_asked(shares: list[int]) -> None:
     found = Counter(choose_arm(arms(shares), user) for user in USERS)
     for version, percent in arms(shares):

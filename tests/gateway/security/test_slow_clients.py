@@ -100,6 +100,7 @@ def memory(pid: int) -> int:
 
 
 @pytest.mark.parametrize("headers", [b"", b"idempotency-key: slow-reader\r\n"])
+@pytest.mark.costly("fills a connection's buffers")
 def test_a_client_that_does_not_read_a_stream_is_dropped_and_billed(
     strict: GatewayProcess, control_plane: ControlPlane, headers: bytes
 ) -> None:

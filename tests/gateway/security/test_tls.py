@@ -133,6 +133,7 @@ def tls_upstream(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
         stop(process)
 
 
+@pytest.mark.costly("starts several gateways")
 def test_backends_prove_who_they_are(
     own_gateway: GatewayProcess,
     control_plane: ControlPlane,

@@ -123,6 +123,7 @@ def load(base: Path, folder: Path, cache: Path) -> Adapter:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.costly("runs each form in PEFT and in the engine")
 def test_as_in_peft(
     base: Path, form: str, make_engine: EngineFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

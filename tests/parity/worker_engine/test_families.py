@@ -185,6 +185,7 @@ def test_bf16_loses_no_more_than_transformers(name: str, families: Any) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.costly("runs each family in transformers and in the engine")
 def test_greedy(name: str, families: Any, make_engine: EngineFactory) -> None:
     """64 tokens of several sequences in one batch, their prompts prefilled in chunks and not."""
     folder, reference = families(name)

@@ -35,6 +35,7 @@ def test_what_was_read_longest_ago_leaves(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) <= 3000
 
 
+@pytest.mark.costly("fills a cache")
 def test_a_full_cache_is_walked_once_in_many_stores(tmp_path: Path) -> None:
     walks = held = 0
 

@@ -167,6 +167,7 @@ def test_bad_management_requests(
     assert container.call(method, path, body, token="wrong")[0] == 401
 
 
+@pytest.mark.costly("starts a worker twice")
 def test_a_broken_adapter_in_the_folder_stops_the_start(
     tiny_model: Path, tiny_adapters: dict[str, Path], tmp_path: Path
 ) -> None:

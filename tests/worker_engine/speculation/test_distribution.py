@@ -62,6 +62,7 @@ def p_value(counts: Counter[int], expected: np.ndarray[Any, Any]) -> float:
 
 
 @pytest.mark.parametrize("options", SAMPLINGS, ids=str)
+@pytest.mark.costly("draws many tokens")
 def test_second_tokens_are_distributed_as_the_model_says(
     options: dict[str, Any], tiny_model: Path, make_engine: EngineFactory
 ) -> None:

@@ -50,6 +50,7 @@ def adapters_of(model: Path, folders: dict[str, Path], cache: Path) -> list[Adap
 
 @pytest.mark.parametrize("itself", [True, False], ids=["itself", "another"])
 @pytest.mark.parametrize("pages", [600, 12], ids=["roomy", "preempting"])
+@pytest.mark.costly("compares whole loads")
 def test_clients_see_the_same(
     itself: bool,
     pages: int,

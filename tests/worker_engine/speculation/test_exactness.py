@@ -53,6 +53,7 @@ def watch_pages(engine: Engine) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.6, 0.95, 1.0])
 @pytest.mark.parametrize("pages", [600, 12], ids=["roomy", "preempting"])
+@pytest.mark.costly("compares whole loads")
 def test_clients_see_the_same(
     share: float, pages: int, tiny_model: Path, adapters: list[Adapter | None], make_engine: EngineFactory
 ) -> None:

@@ -154,6 +154,7 @@ def reference(original: Path, other: Path) -> tuple[float, float]:
 
 @pytest.mark.usefixtures("_no_worker_is_left")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.costly("starts two workers")
 def test_a_comparison_that_ends_takes_its_workers_along(
     number: int, order: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def refused(order: dict[str, Any], tmp_path: Path) -> Ended:
     return carry_out("compare", write_order(tmp_path / "order.json", order), tmp_path / "result.json")
 
 
+@pytest.mark.costly("runs the program three times")
 def test_wrong_data_is_told_before_a_worker_starts(order: dict[str, Any], tmp_path: Path) -> None:
     lines = tmp_path / "bad.jsonl"
     lines.write_text('{"prompt": "x"}\n{"prompt": }\n')

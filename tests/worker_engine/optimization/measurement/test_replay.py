@@ -137,6 +137,7 @@ def test_more_streams_than_a_client_has_connections_by_default(arm: ArmProcess, 
     assert (server.gave_up, len(server.asked)) == (False, 150)
 
 
+@pytest.mark.costly("starts two workers and measures them")
 def test_a_comparison_replays_a_trace(tiny_model: Path, tmp_path: Path) -> None:
     path = trace(tmp_path, [index * 0.05 for index in range(8)])
     flags = ["--num-threads", "1", "--memory-gib", "0.01", "--dtype", "float32"]

@@ -23,6 +23,7 @@ def order(path: Path, source: Path, scheme: str, calibration: Path) -> Path:
     return write_order(path, {"source": str(source), "recipe": recipe, "calibration": str(calibration)})
 
 
+@pytest.mark.costly("quantizes a model in a process")
 def test_a_job_writes_what_the_worker_serves(plain: Path, tmp_path: Path) -> None:
     data = tmp_path / "data.jsonl"
     lines = [json.dumps({"text": f"{number} " + "abcdefghij klmnop " * 20}) for number in range(20)]

@@ -185,6 +185,7 @@ def test_an_interrupted_run_goes_on(stop: int, plain: Path, texts: list[str], tm
     assert not (tmp_path / ".out.quantizing").exists()
 
 
+@pytest.mark.costly("quantizes a model in a process")
 def test_a_killed_process_leaves_no_output(plain: Path, tmp_path: Path) -> None:
     script = (
         "import sys, os, signal; from pathlib import Path\n"
