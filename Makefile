@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT_BASE ?= 8000
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 PIP_FLAGS := --disable-pip-version-check --no-input $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 
@@ -55,7 +55,7 @@ lint: $(VENV)/.installed
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.architecture.migration_lint
-	@$(BIN)/mypy --num-workers $(WORKERS)
+	@$(BIN)/mypy --num-workers 2
 
 check: lint test
 

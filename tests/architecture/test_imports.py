@@ -74,7 +74,7 @@ BREACHES = [
 
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("lint-imports")
-    command = [program, "--no-cache", "--config", root / "pyproject.toml"]
+    command: list[str | Path] = [program, "--no-cache", "--config", root / "pyproject.toml"]
     # Wide enough for each contract's name on one line.
     return subprocess.run(
         command, cwd=root, env=os.environ | {"COLUMNS": "300"}, capture_output=True, text=True

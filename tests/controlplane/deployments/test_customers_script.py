@@ -32,7 +32,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 )
 from tests.sagemaker_local.stand import KEY, REGION, Stand
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 DOCS = ROOT / "docs" / "sagemaker-local.md"
 SCRIPT = Path(__file__).with_name("customers_script.py")
 THEIRS = ["resume-parser-base", "resume-parser-match", "resume-parser-ru"]
