@@ -12,12 +12,13 @@ GROUPS: Final = (
     ("walk", "tests/walk/*"),
     ("ui", "tests/ui/*"),
     ("browser", "tests/controlplane/console/test_*browser*"),
+    ("interpreter", "tests/test_interpreted.py"),
     ("clients", "tests/clients/*"),
     ("sagemaker", "tests/gateway/backends/test_sagemaker*"),
 )
 """Name and files of each group that shares an expensive fixture. Any other file is a group of its own."""
-LONG_GROUPS: Final = ("walk", "ui", "browser")
-"""Groups that take minutes. They run first, so that no process ends long after the others."""
+LONG_GROUPS: Final = ("walk", "ui", "browser", "interpreter")
+"""Groups that take a minute or more. They run first, so that no process ends long after the others."""
 
 
 def group_of(node: str) -> str:

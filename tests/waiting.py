@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 0.1
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.05
 
 
 def eventually(

@@ -99,7 +99,7 @@ def test_the_tree_keeps_every_contract(copy: Path) -> None:
 
 @pytest.fixture(scope="module")
 def report(copy: Path) -> dict[str, str]:
-    """What the linter says of each broken contract, by its name, once all breaches are in the tree."""
+    """The linter's report on a tree with all breaches: each broken contract's name -> its part."""
     for file, line, *_ in BREACHES:
         path = copy / file
         path.parent.mkdir(exist_ok=True)

@@ -118,7 +118,7 @@ def _called_name(call: ast.Call) -> str:
     return ""
 
 
-def _places(path: Path) -> tuple[list[str], list[str]]:
+def _bounds_and_sleeps(path: Path) -> tuple[list[str], list[str]]:
     """Return (upper bounds, long sleeps) of one file, as `path:line`."""
     text = path.read_text()
     if not _WORTH_PARSING.search(text):
@@ -135,7 +135,7 @@ def test_no_test_bounds_elapsed_time_or_sleeps_without_a_reason() -> None:
     bounds: list[str] = []
     sleeps: list[str] = []
     for path in tracked("tests/*.py"):
-        found = _places(path)
+        found = _bounds_and_sleeps(path)
         bounds += found[0]
         sleeps += found[1]
     assert (bounds, sleeps) == ([], [])

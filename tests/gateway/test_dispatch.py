@@ -332,7 +332,9 @@ def test_a_fallback_answers_when_no_copy_can_and_only_where_it_is_set(
 ) -> None:
     own, spare = stand_ins(2)
     fallbacks = {"prod": ("bot@v9", "base", "spare"), "": ("spare",)}
-    control_plane.replace(pooled_gateway, table_with(own, fallbacks=fallbacks, spare=spare))
+    table = table_with(own, fallbacks=fallbacks, spare=spare)
+    (own_copy,), (spare_copy,) = table.bases["base"].copies, table.bases["spare"].copies
+    control_plane.replace(pooled_gateway, table)
     answer = post(pooled_gateway, body("bot"))
     assert answer.headers["x-graftwork-served-model"] == "bot@v1"
     own.behave(status=503, retry_after="2", code="unavailable")
@@ -346,14 +348,14 @@ def test_a_fallback_answers_when_no_copy_can_and_only_where_it_is_set(
     assert refused.status_code == 503, "a fixed version is that version or nothing"
     events = control_plane.wait_events(4)
     served = [
-        (event.requested_model, event.alias, event.arm, event.adapter, event.base_model)
+        (event.requested_model, event.alias, event.arm, event.adapter, event.base_model, event.endpoint)
         for event in events
         if event.status == "ok"
     ]
     assert served == [
-        ("bot", "", "", reference("acme", "bot", 1).name, "base"),
-        ("bot", "", "fallback", "", "spare"),
-        ("bot@prod", "prod", "fallback", "", "spare"),
+        ("bot", "", "", reference("acme", "bot", 1).name, "base", own_copy.id),
+        ("bot", "", "fallback", "", "spare", spare_copy.id),
+        ("bot@prod", "prod", "fallback", "", "spare", spare_copy.id),
     ]
     [failed] = [event for event in events if event.status == "error"]
     assert (failed.attempt, failed.adapter) == (1, reference("acme", "bot", 1).name)

@@ -23,7 +23,7 @@ PWRITE = os.pwrite
 
 
 def test_a_write_that_failed_is_done_again_with_every_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After EIO the kernel may call a page clean whose bytes are lost: writing must not go on behind them."""
     log = Wal(slot(tmp_path))
@@ -54,6 +54,8 @@ def test_a_write_that_failed_is_done_again_with_every_byte(
     asyncio.run(work())
     log.close()
     assert failures == 0
+    told = "usage log cannot be written, new work is refused: [Errno 5] Input/output error"
+    assert caplog.messages.count(told) == 1, "three failures in a row are one event for the operator"
     assert stored(tmp_path) == [(CLOSED, payload(number)) for number in range(5)]
 
 

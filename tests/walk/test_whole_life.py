@@ -83,12 +83,12 @@ def _sign_up(page: Page, product: Product, mail: Path, slug: str) -> None:
 def _link(mail: Path, email: str) -> str:
     """The address in the e-mail to `email`, once it has been sent."""
 
-    def found() -> str:
+    def sign_up_link() -> str:
         texts = [sent.read_text() for sent in mail.glob("*")] if mail.exists() else []
         links = [re.search(r"http\S+/sign-up/\S+", text) for text in texts if f"To: {email}" in text]
         return next((link[0] for link in links if link), "")
 
-    return eventually(found, message=f"an e-mail to {email} in {mail}")
+    return eventually(sign_up_link, message=f"an e-mail to {email} in {mail}")
 
 
 def _key(page: Page, home: str) -> str:
@@ -129,11 +129,11 @@ def _play(page: Page, home: str, name: str) -> None:
 def _usage(page: Page, home: str, name: str) -> None:
     """The playground's tokens come to stand on the page of usage."""
 
-    def shown() -> int:
+    def rows_of_model() -> int:
         page.goto(f"{home}usage/")
         return page.locator("main table", has_text=name).count()
 
-    eventually(shown, message="the usage appears")
+    eventually(rows_of_model, message="the usage appears")
 
 
 def _canary(page: Page, home: str, name: str) -> None:

@@ -297,8 +297,12 @@ def test_states_of_one_grammar_are_independent(compiler: GrammarCompiler) -> Non
         (r"\d{1,3}(\.\d{1,3}){3}", True), (r"[{}]{5}\{9999999\}", True), (f"x{{{MAX_REPETITIONS}}}", True),
         (r"[a{9999}]{9}", True), (r"(a{400}|b{400}){400}", False), (f"x{{0,{MAX_REPETITIONS + 1}}}", False),
         (r"((a{50}){50}){50}", False), (r"(a{400})(b{400})", True), (r"(\({400}){400}", False), ("(((", True),
-        (r"(a{400}x)*{400}", True), (r"([[0-9])]a{400}){400}", False), (r"([^])]a{400}){400}", False),
-        (r"[[a{9999}]{9999}]{9}", True), (r"(\])[\])]{400}", True),
+        (r"(a{400}x)*{400}", False), (r"([[0-9])]a{400}){400}", False), (r"([^])]a{400}){400}", False),
+        (r"[[a{9999}]{9999}]{9}", True), (r"(\])[\])]{400}", True), (r"((a{ 9999 }){ 9999 })", False),
+        (r"(a{ 101 , }){ 0, 100 }", False), (r"(b{316}){316}", False), (r"(?:a{400}){400}", False),
+        (r"a{00000000000000000012}", True), (r"a{999999999999}", False), (r"a{000000000009999999}", False),
+        (r"a{400}?{400}", False), (r"a{9}+b{9999}", True), ("(a{9}\u2003){ 9\u2003}", True),
+        (r"(?P<year>\d{4})(?<day>\d{2})", True),
     ],
 )  # fmt: skip
 def test_nested_counts_are_multiplied(pattern: str, good: bool) -> None:
@@ -307,3 +311,16 @@ def test_nested_counts_are_multiplied(pattern: str, good: bool) -> None:
     else:
         with pytest.raises(InvalidRequest, match="repeats"):
             check_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?x)((a{ 9999 }){ 9999 })", "(?i)a", "(?i:a)", "(?-u:a)", "(?=a)b", "(?<!a)b", "(?P=a)", "(?"],
+)
+def test_flags_and_lookaround_are_refused(pattern: str) -> None:
+    with pytest.raises(InvalidRequest, match="flags"):
+        check_pattern(pattern)
+
+
+def test_a_question_mark_elsewhere_is_no_flag() -> None:
+    check_pattern(r"[(?x)]\(?i(a)?")

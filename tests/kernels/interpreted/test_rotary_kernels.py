@@ -95,7 +95,10 @@ def test_no_rows() -> None:
     gpu.rotate_(empty, torch.ones(0, 1, 8), torch.ones(0, 1, 8))
     pages = torch.ones(1, 4, 1, 8)
     slots = torch.zeros(0, dtype=torch.int64)
-    gpu.rotate_and_store_(empty, torch.ones(0, 1, 8), torch.ones(0, 1, 8), pages, pages.clone(), slots)
+    values = pages.clone()
+    gpu.rotate_and_store_(empty, torch.ones(0, 1, 8), torch.ones(0, 1, 8), pages, values, slots)
+    assert torch.all(pages == 1)
+    assert torch.all(values == 1)
 
 
 QKV, COS = torch.ones(2, 4, 8), torch.ones(2, 1, 8)
