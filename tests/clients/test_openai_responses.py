@@ -12,6 +12,8 @@ import pytest
 from tests.clients.conftest import Platform
 from tests.clients.test_openai import CHAT, CITY, FLAT_TOOL, Verdict
 
+pytestmark = pytest.mark.costly("the demo model answers")
+
 ASK: dict[str, Any] = {"model": "bot", "input": "hi", "temperature": 0, "max_output_tokens": 20}
 
 

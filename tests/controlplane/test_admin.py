@@ -16,6 +16,7 @@ PAGES = ["/admin/"] + [
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.costly("its first call loads what the pages need")
 def test_only_staff_see_it(tenant: Tenant, page: str) -> None:
     key, text = api_key_create(tenant=tenant, name="k", scopes=["manage"])
     staff, member = Client(), Client()

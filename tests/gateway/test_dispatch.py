@@ -24,6 +24,8 @@ from tests.gateway.routing.standin import StandIn
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("gateways meet failing copies")
+
 __all__ = ["server_thread", "stand_ins"]
 _NUMBERS = count()
 

@@ -28,6 +28,8 @@ from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_tab
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 BOUND = 1
 
 

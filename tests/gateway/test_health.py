@@ -18,6 +18,8 @@ from gateway.wire import ROUTES_SNAPSHOT
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 
 def test_background_work_that_ended_needs_a_restart(
     tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture

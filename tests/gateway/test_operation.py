@@ -29,6 +29,8 @@ from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, rout
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 
 def serving(gateway: GatewayProcess) -> list[int]:
     """Process ids of the serving processes."""

@@ -21,6 +21,8 @@ from tests.gateway.conftest import UMBRELLA, ControlPlane, GatewayProcess, route
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 PRIVATE, PUBLIC = key_pair()
 
 

@@ -41,6 +41,13 @@ def library_of(instructions: str) -> ctypes.CDLL | None:
     return native.declare(build.load(instructions))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_loops() -> None:
+    """Compiles every form before the tests, once on a machine: it takes seconds, which no test asked for."""
+    for form in FORMS:
+        library_of(INSTRUCTIONS[form][0])
+
+
 @pytest.fixture
 def take_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Has the native loops run in one of the forms of `INSTRUCTIONS`, or skips the test."""

@@ -241,6 +241,7 @@ class TestSpecialization:
         return found
 
     @pytest.mark.parametrize("window", [False, True])
+    @pytest.mark.costly("fifty shapes")
     def test_fifty_contexts_and_batch_sizes(self, window: bool, recorders: list[Recorder]) -> None:
         for length in range(1, 51):
             made = batch([1] * length, [600 + 37 * length] * length, Shape(4, 2, 16), torch.float16)

@@ -188,6 +188,7 @@ def settled(raw: Raw) -> None:
     eventually(lambda: states() <= {"InService"})
 
 
+@pytest.mark.costly("walks the whole API")
 def test_every_output_is_what_its_shape_allows(raw: Raw) -> None:
     for operation, given in _WALK:
         settled(raw)
@@ -202,6 +203,7 @@ def test_every_output_is_what_its_shape_allows(raw: Raw) -> None:
         assert set(answer) <= set(shape.members), operation
 
 
+@pytest.mark.costly("walks the whole API")
 def test_all_that_is_served_is_walked_and_the_rest_says_so(raw: Raw) -> None:
     for service in SERVICES:
         served = set()

@@ -15,6 +15,8 @@ import pytest
 from tests.sagemaker_local.stand import Stand, run_stand
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("real workers behind the local SageMaker")
+
 ONE_BY_ONE = {
     "RollingUpdatePolicy": {
         "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},

@@ -183,6 +183,7 @@ def test_cloudwatch_is_translated_both_ways(stand: Stand) -> None:
     )
 
 
+@pytest.mark.costly("hundreds of calls")
 def test_faults_and_rates_meet_operations(stand: Stand) -> None:
     sagemaker = stand.client("sagemaker")
     for kind, code in (

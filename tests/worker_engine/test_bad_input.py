@@ -133,6 +133,7 @@ CASES = [
 ]
 
 
+@pytest.mark.costly("many bodies beside a load")
 def test_bad_fields_are_named_while_others_are_served(worker: Worker) -> None:
     """All cases while a stream is open, which goes on to its end."""
     stream = worker.client.completions.create(

@@ -328,6 +328,7 @@ def test_marks_that_are_special_tokens_are_written_and_read(tmp_path: Path) -> N
 
 
 @pytest.mark.model
+@pytest.mark.costly("the demo model answers")
 def test_the_demo_model_answers_in_json(demo_model: Path, tmp_path: Path) -> None:
     with run_worker(demo_model, tmp_path, "--memory-gib", "0.3") as worker:
         answers = worker.client.chat.completions.create(

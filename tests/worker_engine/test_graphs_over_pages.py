@@ -43,6 +43,7 @@ def build(model: Path, **config: Any) -> Engine:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.costly("compares whole loads")
 def test_tokens_are_those_of_the_plain_engine(
     seed: int, tiny_model: Path, adapters: dict[str, Adapter], monkeypatch: pytest.MonkeyPatch
 ) -> None:

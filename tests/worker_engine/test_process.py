@@ -23,6 +23,8 @@ from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
+pytestmark = pytest.mark.costly("starts workers")
+
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 LONG: dict[str, Any] = {
     "model": "tiny", "prompt": "x", "max_tokens": 120, "ignore_eos": True, "stream": True,

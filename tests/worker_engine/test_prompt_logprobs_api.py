@@ -141,6 +141,7 @@ def test_a_whole_context_may_be_scored(worker: Worker) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.costly("starts a worker of its own")
 def test_offsets_with_special_tokens(demo_model: Path, tmp_path: Path) -> None:
     """Ids of special tokens are left out of the text, those written in a prompt's text are not."""
     tokenizer = ChatTokenizer(demo_model)

@@ -22,6 +22,8 @@ from tests.waiting import eventually
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker, worker_environment
 
+pytestmark = pytest.mark.costly("starts workers")
+
 
 def test_openai_client_streams_chat_and_completions(worker: Worker) -> None:
     ask: dict[str, Any] = {

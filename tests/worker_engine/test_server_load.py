@@ -12,6 +12,8 @@ import pytest
 from tests.waiting import eventually
 from tests.worker_process import TOKEN, run_worker
 
+pytestmark = pytest.mark.costly("starts workers")
+
 
 @pytest.mark.model
 def test_a_hang_up_during_a_long_prefill_stops_it(demo_model: Path, tmp_path: Path) -> None:

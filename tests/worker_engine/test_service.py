@@ -27,6 +27,8 @@ from worker_engine.errors import (
 from worker_engine.protocol import AdapterRef, GenerateRequest, Origin, TokenDelta
 from worker_engine.service import Service
 
+pytestmark = pytest.mark.costly("breaks and restarts engines")
+
 Scenario = Callable[[Service], Awaitable[None]]
 
 

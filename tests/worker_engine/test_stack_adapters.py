@@ -91,6 +91,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Adapters | None]:
 
 
 @pytest.mark.parametrize("step", [1, 13, 128])
+@pytest.mark.costly("compares layer by layer")
 def test_adapters_add_what_they_do_layer_by_layer(
     folder: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_an_import_is_copied_from_an_open_bucket(s3: Any, tenant: Tenant, base_m
 @pytest.mark.parametrize(
     "uri", ["s3://closed/adapters/x", "s3://open-bucket/x", "s3://open-bucket/adapters2/x"]
 )
+@pytest.mark.costly("a real S3 server")
 def test_other_buckets_and_folders_are_closed(
     s3: Any, tenant: Tenant, base_model: BaseModel, uri: str
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_prefix_and_an_archive_are_read(
         ("s3://theirs/cold", "cold/adapter_config.json is archived (S3 Glacier): restore it"),
     ],
 )
+@pytest.mark.costly("a real S3 server")
 def test_what_is_not_there_is_said(
     credential: SourceCredential, tenant: Tenant, base_model: BaseModel, tmp_path: Path, uri: str, reason: str
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_credential_whose_key_is_gone_refuses_the_import(
     ],
     ids=["slowly", "too long", "no answer"],
 )
+@pytest.mark.costly("a real S3 server")
 def test_an_endpoint_that_drips_is_left(
     limits: dict[str, float],
     prompt: bytes,

@@ -83,6 +83,7 @@ def bucket(settings: Settings, monkeypatch: pytest.MonkeyPatch, checkpoint: Path
     server.stop()
 
 
+@pytest.mark.costly("a real S3 server")
 def test_a_checkpoint_in_s3(bucket: str, checkpoint: Path) -> None:
     base_model = base_model_register(name="tiny", source=bucket)
     assert (base_model.source, base_model.architecture) == ("s3://models/tiny/", "LlamaForCausalLM")

@@ -79,6 +79,7 @@ def test_pages_hold_every_adapter_once_in_any_order(
     assert len(seen) == len(set(seen)) == 119
 
 
+@pytest.mark.costly("a long list")
 def test_a_longer_list_costs_no_more_queries(
     client_of: Client, acme: Team, base: BaseModel, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:

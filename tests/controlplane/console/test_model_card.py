@@ -37,6 +37,7 @@ def test_a_card_is_markdown_without_its_front_matter() -> None:
     assert "<td>1.5</td>" in html
 
 
+@pytest.mark.costly("a hostile model card")
 def test_tables_that_leave_cells_out_do_not_grow_without_bound() -> None:
     table = "|" + "a|" * 256 + "\n|" + "-|" * 256 + "\n" + "x\n" * 256 + "\n"
     assert len(card_html(table * 65)) < 1_000_000

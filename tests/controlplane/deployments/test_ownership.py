@@ -30,7 +30,7 @@ from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401
 )
 from tests.sagemaker_local.stand import ROLE, Stand
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.costly("deploys at the local SageMaker")]
 
 
 def provisioner(deployment: Deployment) -> Provisioner:

@@ -147,6 +147,7 @@ def test_the_room_is_bounded_in_requests_and_in_time(
     assert third.seconds < min(asked.seconds for asked in waiting), "a full room refuses at once"
 
 
+@pytest.mark.costly("starts a gateway that holds requests")
 def test_a_client_that_hangs_up_waits_no_more(
     asleep: Deployment, gateway: GatewayProcess, tenant: Tenant, redis_url: str
 ) -> None:

@@ -94,6 +94,7 @@ def one_connection(db: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", operations())
+@pytest.mark.costly("its first call loads what the API needs")
 def test_answers_are_as_the_document_says(name: str, world: World, one_connection: None) -> None:
     statuses = send(operations()[name], world, requests=2)
     # The door is open to this caller, so it is the route itself that answers.

@@ -85,6 +85,7 @@ def _fill(adapter: Adapter, start: int = 1) -> None:
 
 
 @pytest.mark.parametrize("name", LISTS)
+@pytest.mark.costly("its first call loads what the API needs")
 def test_rows_cost_no_query_each(name: str, world: World) -> None:
     pattern = next(pattern for pattern in api_urls.urlpatterns if pattern.name == name)
     kwargs = {key: world.values[key] for key in re.findall(r"<(?:\w+:)?(\w+)>", str(pattern.pattern))}

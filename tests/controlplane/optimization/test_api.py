@@ -154,6 +154,7 @@ def test_lines_that_do_not_parse_are_told_by_their_numbers(staff: Client) -> Non
     assert PromptSet.objects.count() == 0
 
 
+@pytest.mark.costly("a large file")
 def test_a_prompt_set_is_its_content(staff: Client, base: BaseModel) -> None:
     first, again = (upload(staff, b'{"messages": [{"role": "user", "content": "hi"}]}\n') for _ in range(2))
     assert first.status_code == again.status_code == 201

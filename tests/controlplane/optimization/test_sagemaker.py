@@ -32,7 +32,7 @@ from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  
 from tests.controlplane.optimization.sagemaker_jobs import AWQ, asked, keys, look, until
 from tests.sagemaker_local.stand import BUCKET, IMAGE, REGION, ROLE, Stand
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.costly("jobs at the local SageMaker")]
 
 
 def test_a_recipe_becomes_a_variant_whose_files_lie_where_sagemaker_left_them(

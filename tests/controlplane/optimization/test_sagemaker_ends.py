@@ -22,7 +22,7 @@ from tests.controlplane.optimization.sagemaker_jobs import asked, keys, look, un
 from tests.sagemaker_local.stand import BUCKET, Stand
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.costly("jobs at the local SageMaker")]
 DENIED: dict[str, Any] = {
     "kind": "refusal", "count": 1, "code": "AccessDeniedException", "message": "not authorized to perform",
     "status": 400,

@@ -34,6 +34,7 @@ WEIGHTS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers
 
 
 @given(total=st.integers(0, 10**24), weights=WEIGHTS)
+@pytest.mark.costly("a property over many programs")
 def test_parts_add_up_and_none_is_a_unit_off(total: int, weights: dict[str, int]) -> None:
     parts = divide(total, weights)
     assert sum(parts.values()) == total

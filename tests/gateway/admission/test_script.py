@@ -61,6 +61,7 @@ DRAWS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draws=DRAWS)
+@pytest.mark.costly("a property over many requests")
 def test_no_window_is_ever_over_its_limit(
     script: Script, draws: list[tuple[str, int, int, int, int, int]]
 ) -> None:
@@ -97,6 +98,7 @@ def test_no_window_is_ever_over_its_limit(
         time.sleep(pause / 1000)
 
 
+@pytest.mark.costly("a property over many requests")
 def test_a_greedy_caller_gets_the_limit_in_every_window_and_no_more(script: Script) -> None:
     # Wide enough that some draws fall into the last quarter of a slice.
     script.fresh()

@@ -70,6 +70,7 @@ def botocores(data: bytes) -> list[Message]:
 
 @settings(max_examples=300, deadline=None)
 @given(FRAMES, st.data())
+@pytest.mark.costly("a property over many streams")
 def test_any_split_gives_botocores_messages(frames: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=12)))

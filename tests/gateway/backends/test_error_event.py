@@ -17,6 +17,8 @@ from tests.gateway.backends.conftest import sse
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 WORDS = "/srv/models/llama: the prompt was 'my secret'"
 VLLM_500 = {"message": WORDS, "type": "InternalServerError", "param": None, "code": 500}
 VLLM_400 = {"message": WORDS, "type": "BadRequestError", "param": None, "code": 400}

@@ -14,6 +14,8 @@ from gateway.wire import KeyRoute
 from tests.gateway.backends.conftest import Walk
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 
 def sleep(walk: Walk, *, copies: int = 0) -> None:
     """The endpoint `sleepy` has so many copies."""

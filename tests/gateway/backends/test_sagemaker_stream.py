@@ -90,6 +90,7 @@ def test_parts_lines_and_reads_need_not_align(sizes: list[int], cuts: list[int])
 
 @settings(max_examples=300, deadline=None)
 @given(SIZES, CUTS, st.data())
+@pytest.mark.costly("a property over many streams")
 def test_any_damage_ends_the_stream_with_an_error(
     sizes: list[int], cuts: list[int], data: st.DataObject
 ) -> None:

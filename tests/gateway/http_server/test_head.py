@@ -124,6 +124,7 @@ def mutated(rng: random.Random) -> bytes:
     return data + b"\r\n" if end < 0 else data[: end + 4]
 
 
+@pytest.mark.costly("a property over many heads")
 def test_what_is_accepted_others_read_alike() -> None:
     rng = random.Random(11)
     accepted = framed = both = 0

@@ -11,6 +11,8 @@ from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, rout
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 BODY = {"model": "bot@prod", "messages": ask(tokens=4), "stream": True}
 
 

@@ -20,6 +20,8 @@ from tests.gateway.test_app import ask, post
 from tests.gateway.test_operation import serving
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 BOT = {"model": "bot@prod", "messages": ask(tokens=5)}
 
 

@@ -18,6 +18,8 @@ from tests.gateway.observability.conftest import TOKEN, Collector, scrape
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 PROMPT = "PROMPTprompt4711"
 SECRET = "SECRETsecret4712"
 KEY = f"gw_k1_{SECRET}"

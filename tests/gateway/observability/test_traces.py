@@ -17,6 +17,8 @@ from tests.gateway.observability.conftest import Collector, attributes
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 BOT = {"model": "bot@prod", "messages": ask(tokens=4)}
 

@@ -43,6 +43,7 @@ def test_an_arm_depends_on_the_subject_alone(shares: list[int], subject: str) ->
 
 
 @given(percents(), st.integers(0, 4), st.integers(1, 99))
+@pytest.mark.costly("a property over many requests")
 def test_an_arm_that_grows_keeps_all_whom_it_had(shares: list[int], grown: int, more: int) -> None:
     """Its gain is taken from the others in proportion; whom it gains nothing from stays where it was."""
     assume(grown < len(shares) > 1)

@@ -15,6 +15,8 @@ from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.gateway.security.conftest import CHAT, connect, drip, read_all, serves
 from tests.gateway.test_app import ask
 
+pytestmark = pytest.mark.costly("fills connections")
+
 EVENT = re.compile(rb'"content":"tok')
 
 

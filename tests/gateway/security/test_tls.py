@@ -17,6 +17,8 @@ from tests.gateway.security.certificates import Authority
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.costly("starts gateways of its own")
+
 KEY = {"authorization": f"Bearer {ACME}"}
 
 

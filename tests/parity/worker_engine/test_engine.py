@@ -15,6 +15,8 @@ from tests.worker_engine.tiny_adapter import make_adapter
 from tests.worker_engine.tiny_model import random_weights, tiny_config, write_checkpoint, write_model
 from worker_engine.tokenizer import ChatTokenizer
 
+pytestmark = pytest.mark.costly("generates with transformers and PEFT")
+
 COUNT = 48
 
 

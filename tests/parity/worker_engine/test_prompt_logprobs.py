@@ -16,7 +16,10 @@ from worker_engine.protocol import FinishReason
 from worker_engine.readers.prompt_logprobs import BLOCK_ROWS
 
 __all__ = ["readers_adapters"]
-pytestmark = pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning"),
+    pytest.mark.costly("generates with transformers and PEFT"),
+]
 
 
 @pytest.mark.parametrize(("budget", "overlap"), [(0, "off"), (8, "off"), (8, "on")])

@@ -86,6 +86,7 @@ def check(
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.costly("many loads of adapters")
 def test_long_churn_neither_fragments_nor_mixes_pages(seed: int, config: ModelConfig) -> None:
     """Adapters and KV pages come and go at random: free pages can be had, weights stay byte for byte."""
     draw = random.Random(seed)
@@ -337,6 +338,7 @@ def test_copies_that_fail_leave_no_page_behind(config: ModelConfig, monkeypatch:
     check(tier.memory, batch, config, adapter, index)
 
 
+@pytest.mark.costly("many loads of adapters")
 def test_a_closed_engine_holds_no_pool_and_has_no_copy_under_way(
     tiny_model: Path, adapters: dict[str, Adapter], paged_engine: EngineFactory
 ) -> None:

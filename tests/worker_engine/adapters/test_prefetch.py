@@ -16,6 +16,7 @@ from worker_engine.service import Service
 __all__ = ["serve"]
 
 
+@pytest.mark.costly("many loads of adapters")
 def test_from_the_store_to_the_device_while_it_queues(
     serve: Serve, tiny_adapters: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

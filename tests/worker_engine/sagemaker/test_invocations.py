@@ -166,6 +166,7 @@ BODY_CASES: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.costly("many bodies beside a load")
 def test_bad_bodies_are_refused_by_name_while_others_are_served(container: Container) -> None:
     """In LMI's form. All of them while a stream is open, which goes on to its end."""
     stream = container.worker.client.completions.create(

@@ -21,6 +21,8 @@ from tests.worker_engine.tiny_model import byte_tokenizer
 from worker_engine.optimization.measurement.rounds import JUDGED
 from worker_engine.optimization.progress import EXIT_STATUS, Code
 
+pytestmark = pytest.mark.costly("starts workers")
+
 PROMPTS = [f"number {n}: the sea and the letter, the bridge and the rain" for n in range(12)]
 
 

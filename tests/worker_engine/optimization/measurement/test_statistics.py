@@ -18,6 +18,8 @@ from worker_engine.optimization.measurement.statistics import (
     middle,
 )
 
+pytestmark = pytest.mark.costly("many comparisons")
+
 ROUNDS, FIGURES = 12, 6
 Floats = npt.NDArray[np.float64]
 

@@ -12,6 +12,8 @@ from tests.worker_engine.optimization.quantization.test_quantize import strayed,
 from worker_engine.models import load_config
 from worker_engine.optimization.progress import Code
 
+pytestmark = pytest.mark.costly("quantizes in a process")
+
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
