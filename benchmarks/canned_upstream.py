@@ -7,10 +7,13 @@ last message's text, when it is JSON, steers it:
 
 `tokens` are those of all `n` choices, which come in turn.
 
-`delay` is in seconds between tokens; `fail` is `event` (an error event half-way), `cut` (the connection
-breaks half-way), or an HTTP status; `code` is the event's. `GET /log` gives what became of each request,
-`GET /busy` how many whole answers were under way at once at most, and for how many seconds in sum, since
-it was asked last.
+`delay` is in seconds between tokens, `before` in seconds after the headers of a stream. `fail` is `event` (an
+error event half-way), `cut` (the connection breaks half-way), or an HTTP status; `code` is the event's.
+`usage` may be an object: told as it is, and only at the end; with `"finish": true` it comes with the last
+token. With `"whole": true` no stream is begun whatever is asked for, and `answer` is then the body sent.
+
+`GET /log` gives what became of each request, `GET /busy` how many answers were under way at once at most, and
+for how many seconds in sum, since it was asked last.
 
 With `--ledger FILE` tokens are written there by request id before they are sent: so what a killed process had
 generated is known.
@@ -75,7 +78,8 @@ def _usage(plan: dict[str, Any], completion: int) -> dict[str, Any]:
 
 def _plan(body: dict[str, Any]) -> dict[str, Any]:
     plan: dict[str, Any] = {
-        "tokens": 64, "delay": 0.0, "fail": None, "code": "engine_dead", "usage": True, "prompt_tokens": 11
+        "tokens": 64, "delay": 0.0, "fail": None, "code": "engine_dead", "usage": True, "prompt_tokens": 11,
+        "finish": False, "whole": False, "answer": None, "before": 0.0,
     }  # fmt: skip
     text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
     with contextlib.suppress(ValueError, TypeError):
@@ -98,7 +102,10 @@ def _event(body: dict[str, Any], plan: dict[str, Any], index: int) -> bytes:
         "model": body["model"],
         "choices": choices,
     }
-    if plan["usage"]:
+    if isinstance(plan["usage"], dict):
+        if index == tokens - plan["finish"]:
+            event["usage"] = plan["usage"]
+    elif plan["usage"]:
         event["usage"] = _usage(plan, min(index + 1, tokens))
     return b"data: " + json.dumps(event, separators=(",", ":")).encode() + b"\n\n"
 
@@ -110,15 +117,17 @@ def _book(request: web.Request, tokens: int) -> None:
 
 async def _stream(request: web.Request, body: dict[str, Any], plan: dict[str, Any]) -> web.StreamResponse:
     names = {"id": request.headers.get("x-request-id"), "traceparent": request.headers.get("traceparent")}
-    entry: dict[str, Any] = {**names, "sent": 0, "closed": None}
+    key = request.headers.get("authorization")
+    entry: dict[str, Any] = {**names, "key": key, "body": body, "sent": 0, "closed": None}
     request.app[_LOG].append(entry)
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
     tokens, half = plan["tokens"], plan["tokens"] // 2
     try:
+        await asyncio.sleep(plan["before"])
         if not plan["delay"] and plan["fail"] is None:
             _book(request, tokens)
-            events = b"".join(_event(body, plan, index) for index in range(tokens + 1))
+            events = b"".join(_event(body, plan, index) for index in range(tokens + 1 - plan["finish"]))
             await response.write(events + b"data: [DONE]\n\n")
             entry["sent"] = tokens
             return response
@@ -135,7 +144,8 @@ async def _stream(request: web.Request, body: dict[str, Any], plan: dict[str, An
             await response.write(_event(body, plan, index))
             entry["sent"] = index + 1
             await asyncio.sleep(plan["delay"])
-        await response.write(_event(body, plan, tokens) + b"data: [DONE]\n\n")
+        last = b"" if plan["finish"] else _event(body, plan, tokens)
+        await response.write(last + b"data: [DONE]\n\n")
     except (asyncio.CancelledError, ConnectionError):
         entry["closed"] = time.time()
         raise
@@ -153,8 +163,9 @@ async def _complete(request: web.Request) -> web.StreamResponse:
             "param": None,
         }
         return web.json_response({"error": error}, status=plan["fail"])
-    if body.get("stream"):
-        return await _stream(request, body, plan)
+    if body.get("stream") and not plan["whole"]:
+        with request.app[_BUSY].one():
+            return await _stream(request, body, plan)
     tokens = plan["tokens"]
     with request.app[_BUSY].one():
         await asyncio.sleep(plan["delay"] * tokens)
@@ -170,7 +181,8 @@ async def _complete(request: web.Request) -> web.StreamResponse:
         "choices": [{"index": 0, **piece, "finish_reason": "stop"}],
     }
     if plan["usage"]:
-        answer["usage"] = _usage(plan, tokens)
+        answer["usage"] = plan["usage"] if isinstance(plan["usage"], dict) else _usage(plan, tokens)
+    answer = plan["answer"] or answer
     headers = {"id": request.headers.get("x-request-id"), "key": request.headers.get("authorization")}
     request.app[_LOG].append({**headers, "body": body, "sent": tokens})
     return web.json_response(answer)

@@ -56,6 +56,8 @@ logger = logging.getLogger(__name__)
 _MODELS: Final = "/v1/models"
 _INGEST_SECONDS: Final = 10
 """How long an abandoned log that is shipped is held until its events are ingested; then for another time."""
+_ROUTES_SECONDS: Final = 30.0
+"""So long a process waits for its first route table before it takes connections."""
 _PROBES: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
@@ -158,6 +160,8 @@ class Gateway:
             message = f"gateway: cannot start: {error}"
             await send({"type": "lifespan.startup.failed", "message": message})
             return
+        # A process that takes another's place beside running ones would refuse what they serve.
+        await self._feed.first(_ROUTES_SECONDS)
         await send({"type": "lifespan.startup.complete"})
         await self._drain.wait(asyncio.ensure_future(receive()))
         await self._close()

@@ -9,21 +9,20 @@ from time import perf_counter
 from typing import Final
 
 from gateway.admission import Admission, Plan, Ticket, clock, reservation
+from gateway.answer import Answer
 from gateway.bodies import Bodies
-from gateway.dispatch import Answer, Dispatcher
+from gateway.dispatch import Dispatcher
 from gateway.drain import Drain
 from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code
-from gateway.forms import EmbeddingsForm, Form
+from gateway.forms import Form
 from gateway.http import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Receive, Scope, Send, header, respond
-from gateway.metering import Attempt, Meter, Request
+from gateway.metering import Meter, Request
 from gateway.observability import Observer, Seen
 from gateway.openai_schema import EMBEDDINGS, PARAMETERS, Call, parse
 from gateway.prompt_log import PromptLog
-from gateway.prompts import estimate_tokens
 from gateway.responses import RESPONSES, ResponsesForm
 from gateway.route_feed import RouteFeed
 from gateway.routing import Caller, Door, Resolution, fallbacks, resolve
-from gateway.sse import EventStream, rename_model
 from gateway.timeouts import Timeouts
 from gateway.waiting_room import WaitingRoom
 from gateway.wire import RouteTable, UsageStatus
@@ -111,7 +110,7 @@ class Completions:
                     caller = self._door.enter(table, scope)
                     resolution, others = _find(table, caller, call, subject)
                 request = Request(
-                    request_id, caller, call.model, resolution, seen.started, started_at, ticket, seen
+                    request_id, caller, call, resolution, seen.started, started_at, ticket, seen
                 )
                 salt = table.tenants[caller.tenant].cache_salt
                 check = partial(self._check, scope, call, subject)
@@ -171,62 +170,41 @@ class Completions:
 
     async def _relay(self, answer: Answer, form: Form, send: Send, headers: list[Header]) -> bool:
         if form.call.stream:
-            events = EventStream(answer.attempt.usage, form.call.view, answer.names)
-            return await self._relay_events(answer, events, form, send, headers)
+            return await self._relay_events(answer, form, send, headers)
+        attempt = answer.attempt
         try:
-            body = await self._whole_body(answer, form)
+            body = form.whole(await answer.read())
         except GatewayError as error:
-            answer.attempt.finish("error", error_code(error))
+            attempt.finish("error", error_code(error))
             await self._meter.durable()
             raise
+        attempt.finish("ok")
+        self._drain.spare()
         await self._meter.durable()
-        seen = answer.attempt.request.seen
-        seen.waits()
+        attempt.request.seen.waits()
         await respond(send, 200, body, [JSON, *headers])
         return True
 
-    async def _whole_body(self, answer: Answer, form: Form) -> bytes:
-        seen = answer.attempt.request.seen
-        seen.waits()
-        parts = [await answer.read()]
-        while part := await answer.read():
-            parts.append(part)
-        seen.back()
-        body, attempt = b"".join(parts), answer.attempt
-        if (usage := form.usage(body)) is not None:
-            attempt.usage.take(usage)
-        else:
-            attempt.estimate = form.estimate(body)
-        shown = form.whole(rename_model(body, answer.names))
-        attempt.finish("ok")
-        self._drain.spare()
-        return shown
-
-    async def _relay_events(
-        self, answer: Answer, events: EventStream, form: Form, send: Send, headers: list[Header]
-    ) -> bool:
-        attempt = answer.attempt
+    async def _relay_events(self, answer: Answer, form: Form, send: Send, headers: list[Header]) -> bool:
+        attempt, events = answer.attempt, answer.events
         seen = attempt.request.seen
         await send({"type": "http.response.start", "status": 200, "headers": [*_SSE, *headers]})
-        last, whole, now = b"", False, perf_counter()
+        last, whole = b"", False
         # From here to the end only the work between reading and sending is the gateway's own.
         seen.waits()
         try:
-            while chunk := await answer.read():
+            while True:
+                block = await answer.read()
                 now = perf_counter()
-                last = form.events(events.feed(chunk))
+                last = form.events(block)
                 if events.done or events.failed:
                     break
                 if last:
-                    self._note(events, attempt, form.call, now)
                     await self._meter.before_showing(attempt)
                     seen.own += perf_counter() - now
                     block, last = last, b""
                     await send({"type": "http.response.body", "body": block, "more_body": True})
-            else:
-                raise UpstreamFailed("The backend ended its answer before it was complete.")
             seen.back(now)
-            self._note(events, attempt, form.call, now)
             if events.failed:
                 raise answer.failed(events.error)
             attempt.finish("ok")
@@ -253,15 +231,6 @@ class Completions:
         self._observer.failed(answer.attempt.request.seen, failure, 200)
         return form.failure(failure)
 
-    @staticmethod
-    def _note(events: EventStream, attempt: Attempt, call: Call, now: float) -> None:
-        usage = attempt.usage
-        if not usage.reported:
-            attempt.estimate = (estimate_tokens(call.parameters), max(0, events.events - events.done - 1))
-            attempt.has(events.events, now)
-        elif usage.completion_tokens:
-            attempt.has(usage.completion_tokens, now)
-
 
 def _find(
     table: RouteTable, caller: Caller, call: Call, subject: str
@@ -286,5 +255,4 @@ def _read(path: str, body: bytes, request_id: str) -> Form:
     """The request in `body`. Raises BadRequest."""
     if path == RESPONSES:
         return ResponsesForm.read(body, request_id)
-    call = parse(path, body)
-    return EmbeddingsForm(call) if path == EMBEDDINGS else Form(call)
+    return Form(parse(path, body))

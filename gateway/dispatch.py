@@ -7,36 +7,30 @@ for itself; attempts after a request's first come out of a budget.
 
 from __future__ import annotations
 
-import asyncio
-import email.utils
 import logging
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from gateway.admission import PRIORITY
-from gateway.backends.base import Backend, BackendRequest, BackendStream
-from gateway.backends.error_event import stream_error
+from gateway.answer import Answer
+from gateway.backends.base import Backend, BackendRequest
 from gateway.errors import (
     GatewayError,
     UpstreamBroken,
     UpstreamBusy,
     UpstreamFailed,
     UpstreamRefused,
-    UpstreamTimeout,
     UpstreamUnreachable,
-    Waking,
     error_code,
 )
 from gateway.http import HangUpWatch
-from gateway.metering import Attempt, Meter, Request
+from gateway.metering import Meter, Request
 from gateway.openai_schema import Call
 from gateway.routing import Resolution
 from gateway.routing.counters import RoutingCounters
-from gateway.routing.fleet import ANYWHERE, Fleet, Place
+from gateway.routing.fleet import ANYWHERE, Fleet
 from gateway.routing.prefix import prompt_prefix
 from gateway.routing.retry_budget import RetryBudget
 
@@ -44,95 +38,6 @@ logger = logging.getLogger(__name__)
 
 MAX_TRIES: Final = 3
 """Copies that one request tries of one model."""
-
-
-class Answer:
-    """A copy's answer whose first bytes are here. As a context it records how the attempt ended.
-
-    Attributes:
-        request: what was sent; its resolution is what is really served.
-        names: what the backend calls the model, and what the client calls it.
-    """
-
-    __slots__ = ("_first", "_place", "_stream", "_watch", "attempt", "names", "request")
-
-    def __init__(
-        self,
-        request: BackendRequest,
-        names: tuple[str, str],
-        attempt: Attempt,
-        place: Place,
-        watch: HangUpWatch,
-    ) -> None:
-        self.request, self.names, self.attempt = request, names, attempt
-        self._place, self._watch = place, watch
-        self._stream: BackendStream | None = None
-        self._first = b""
-
-    async def begin(self, backend: Backend) -> None:
-        """Calls the copy and waits for its first bytes. Raises what `Backend.stream` raises."""
-        seen = self.attempt.request.seen
-        seen.waits()
-        try:
-            self._stream = await backend.stream(self.request)
-            self._first = await self._stream.read()
-        finally:
-            seen.back()
-        if not self._first:
-            raise UpstreamBroken("The backend ended its answer before it began; retry.")
-        self._place.succeeded()
-
-    async def read(self) -> bytes:
-        """As `BackendStream.read`; a break counts against the copy."""
-        if self._first:
-            first, self._first = self._first, b""
-            return first
-        if self._stream is None:
-            raise RuntimeError("an answer is read once it has begun")
-        try:
-            return await self._stream.read()
-        except (UpstreamBroken, UpstreamTimeout):
-            self._place.failed()
-            raise
-
-    def failed(self, error: object) -> GatewayError:
-        """What to end the stream with when the copy has told of `error` in its middle; see `stream_error`."""
-        failure = stream_error(error, self.request.request_id)
-        if isinstance(failure, UpstreamBroken):
-            self._place.failed()
-        return failure
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end(error)
-
-    def end(self, error: BaseException | None) -> None:
-        """Records the attempt, unless it has been, and lets go of the copy."""
-        if isinstance(error, GatewayError):
-            self.attempt.finish("error", error_code(error))
-        elif isinstance(error, asyncio.CancelledError):
-            gone = self._watch.gone
-            self.attempt.finish("cancelled" if gone else "interrupted", "" if gone else "shutdown")
-        elif error is not None:
-            self.attempt.finish("error", "internal_error")
-        if self._stream is not None:
-            self._stream.close()
-        self._place.leave()
-
-    def blame(self, error: GatewayError) -> None:
-        """What an error before the first byte says of the copy."""
-        if isinstance(error, Waking):
-            return  # nothing is wrong with it
-        if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
-            self._place.failed()
-        elif isinstance(error, UpstreamBusy) and error.of_copy:
-            self._place.rest(_seconds(error.after))
-        else:
-            self._place.succeeded()
 
 
 class Dispatcher:
@@ -178,7 +83,7 @@ class Dispatcher:
             self.counters.attempts += 1
             backend = self._backends[upstream.copy.kind]
             place = self._fleet.enter(upstream.copy, resolution.adapter)
-            answer = Answer(upstream, (backend.model_name(upstream), call.model), attempt, place, watch)
+            answer = Answer(upstream, backend.model_name(upstream), attempt, place, watch)
             try:
                 await answer.begin(backend)
             except BaseException as error:
@@ -264,13 +169,3 @@ def _another_may_do(error: GatewayError) -> bool:
     if isinstance(error, UpstreamRefused):
         return error.upstream_status == 429
     return isinstance(error, UpstreamUnreachable | UpstreamBroken | UpstreamBusy)
-
-
-def _seconds(retry_after: str) -> float:
-    """Seconds of a Retry-After header, which may be a date; 1 for what is neither."""
-    if retry_after.isdecimal():
-        return float(retry_after)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
-        return 1.0

@@ -22,8 +22,10 @@ from gateway.admission import Ticket
 from gateway.errors import UsageLogUnavailable
 from gateway.observability import Observer, Seen
 from gateway.observability.figures import Histogram
+from gateway.openai_schema import Call
 from gateway.routing import Caller, Resolution
-from gateway.sse import Usage
+from gateway.sse import EventStream
+from gateway.usage import Usage, estimate_completion
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS
 from gateway.wire import CopyRoute, UsageEvent, UsageStatus, uuid7
@@ -43,7 +45,7 @@ class Request:
 
     id: str
     caller: Caller
-    model: str
+    call: Call
     resolution: Resolution
     started: float
     """`time.perf_counter()` at arrival."""
@@ -92,6 +94,20 @@ class Attempt:
         self._recorded = 0
         self._itl, self._tokens, self._last = itl, 0, 0.0
 
+    def follow(self, events: EventStream, now: float) -> None:
+        """Takes over what a stream had told at `now`, by `time.perf_counter`."""
+        usage = self.usage
+        if not usage.reported:
+            self.estimate = (self.request.call.prompt_estimate, estimate_completion(events.text_bytes))
+            self.has(events.events, now)
+        elif usage.completion_tokens:
+            self.has(usage.completion_tokens, now)
+
+    def forget(self) -> None:
+        """Nothing of it has reached the client, and that is not the client's doing: it costs nothing."""
+        self.usage.clear()
+        self.estimate = None
+
     def has(self, tokens: int, now: float) -> None:
         """The answer has grown to so many tokens at `now`, by `time.perf_counter`; it may be by none."""
         if self._ttft is None:
@@ -119,7 +135,7 @@ class Attempt:
             key_id=request.caller.key_id,
             request_id=request.id,
             attempt=self._number,
-            requested_model=request.model,
+            requested_model=request.call.model,
             alias=resolution.alias,
             arm=resolution.arm,
             adapter=resolution.engine_name,
@@ -203,7 +219,8 @@ class Meter:
         # A fresh segment first gets every open stream, so that older segments can be deleted.
         entire = segment != self._wal.checkpoint
         for attempt in self._open:
-            if attempt.progressed() or entire:
+            # Of what the client has not seen any of nothing is billed should this process die.
+            if attempt.on_record and (attempt.progressed() or entire):
                 self._record(attempt)
         recorded = self._wal.commit()
         await asyncio.wait({recorded}, timeout=LATE_SECONDS)

@@ -27,7 +27,7 @@ from gateway.bounds import (
     stream_options,
 )
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter
-from gateway.prompts import MAX_INPUTS, MAX_PROMPTS, MAX_SEQUENCES, MAX_TOKENS, num_prompts
+from gateway.prompts import MAX_INPUTS, MAX_PROMPTS, MAX_SEQUENCES, MAX_TOKENS, estimate_tokens, num_prompts
 from gateway.sse import UsageView
 
 MAX_CHOICES: Final = 128
@@ -108,6 +108,7 @@ class Call:
 
     Attributes:
         path: where it goes to at the backend: CHAT, COMPLETIONS or EMBEDDINGS.
+        stream: whether the client wants events.
         parameters: what to pass on; without model, stream and stream_options, which the gateway sets.
         view: which usage a streaming client sees.
         user: whom the caller asks for, as far as it says so; not passed on.
@@ -119,6 +120,23 @@ class Call:
     view: UsageView
     parameters: dict[str, Any]
     user: str = ""
+    _prompt_estimate: int | None = None
+
+    @property
+    def prompt_estimate(self) -> int:
+        """Its prompt tokens as `estimate_tokens` has them, computed once."""
+        if self._prompt_estimate is None:
+            self._prompt_estimate = estimate_tokens(self.parameters)
+        return self._prompt_estimate
+
+    @property
+    def streams(self) -> bool:
+        """Whether the backend is asked for events: also where the client wants its answer whole.
+
+        What an answer has used is known at each moment so, also when its client hangs up. Log probabilities
+        of a prompt are the exception: vLLM refuses them in a stream.
+        """
+        return self.stream or (self.path != EMBEDDINGS and "prompt_logprobs" not in self.parameters)
 
 
 def parse(path: str, body: bytes) -> Call:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.image_tokens import image_tokens
+
 MAX_PROMPTS: Final = 256
 """Prompts of one completion request."""
 MAX_SEQUENCES: Final = 256
@@ -16,6 +18,8 @@ MAX_INPUTS: Final = 2048
 MAX_TOKENS: Final = 1 << 20
 BYTES_A_TOKEN: Final = 4
 """For estimates, before or without a backend's count."""
+MESSAGE_TOKENS: Final = 4
+"""What a chat template puts around a message."""
 
 
 def check_prompts(value: Any, most: int) -> str | None:
@@ -50,8 +54,30 @@ def estimate_tokens(parameters: Mapping[str, Any]) -> int:
     """Prompt tokens of a checked request: ids are counted, of text four bytes are taken for a token."""
     prompts = parameters.get("prompt") or parameters.get("input")
     if prompts is None:
-        return len(orjson.dumps(parameters.get("messages"))) // BYTES_A_TOKEN
+        tools = parameters.get("tools")
+        return (len(orjson.dumps(tools)) // BYTES_A_TOKEN if tools else 0) + sum(
+            map(_message_tokens, parameters.get("messages") or ())
+        )
     return sum(
         len(prompt) if type(prompt) is list else len(prompt.encode(errors="replace")) // BYTES_A_TOKEN + 1
         for prompt in prompts_of(prompts)
+    )
+
+
+def _message_tokens(message: Mapping[str, Any]) -> int:
+    content, calls = message.get("content"), message.get("tool_calls")
+    tokens = MESSAGE_TOKENS + (len(orjson.dumps(calls)) // BYTES_A_TOKEN if calls else 0)
+    if isinstance(content, str):
+        return tokens + len(content.encode(errors="replace")) // BYTES_A_TOKEN
+    return tokens + sum(map(_part_tokens, content if isinstance(content, list) else ()))
+
+
+def _part_tokens(part: object) -> int:
+    """Tokens of a text or an image; of any other kind those of its JSON."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict) and kind == "image_url" and isinstance(part.get("image_url"), dict):
+        return image_tokens(part["image_url"])
+    text = part.get("text") if isinstance(part, dict) and kind == "text" else None
+    return (
+        len(text.encode(errors="replace") if isinstance(text, str) else orjson.dumps(part)) // BYTES_A_TOKEN
     )

@@ -8,6 +8,7 @@ the version that gateways hold, numbers a restored database above it (see docs/a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import hashlib
 import logging
@@ -59,6 +60,7 @@ class RouteFeed:
         self._contact = time.monotonic()
         self._last_id = "0-0"
         self._said = ""
+        self._heard = asyncio.Event()
         self._slice_ends = 0.0
         self._lines: dict[bytes, tuple[str, RouteEntry | None]] = {}
         """What snapshots' lines say, by digest: nearly all of the next one's are the same."""
@@ -82,6 +84,11 @@ class RouteFeed:
                 f"The route table is older than {self._stale_seconds:.0f} s: {self._said}. Retry later."
             )
         return self._table
+
+    async def first(self, seconds: float) -> None:
+        """Returns when there is a table, when it is known why there is none, or after `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._heard.wait(), seconds)
 
     async def run(self) -> None:
         """Follows the control plane for ever; outages are logged once and waited out."""
@@ -213,8 +220,10 @@ class RouteFeed:
 
     def _up_to_date(self) -> None:
         self._contact, self._said = time.monotonic(), ""
+        self._heard.set()
 
     def _say(self, text: str) -> None:
         if text != self._said:
             logger.warning("routes: %s", text)
             self._said = text
+            self._heard.set()

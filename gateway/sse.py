@@ -15,6 +15,9 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.usage import Usage, text_bytes
+from worker_engine.protocol import PROMPT_PROGRESS
+
 MAX_EVENT_BYTES: Final = 4 << 20
 """A single event larger than this is taken for a broken backend."""
 
@@ -44,52 +47,32 @@ class UsageView(enum.Enum):
     CONTINUOUS = "continuous"
 
 
-class Usage:
-    """Tokens that the backend has reported so far. `reported` turns true with the first report."""
-
-    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens", "reported")
-
-    def __init__(self) -> None:
-        self.prompt_tokens = 0
-        self.cached_tokens = 0
-        self.completion_tokens = 0
-        self.reported = False
-
-    def take(self, usage: Mapping[str, Any]) -> None:
-        """Takes over an OpenAI `usage` object; counts never fall, fields of another type are ignored."""
-        details = usage.get("prompt_tokens_details")
-        cached = details.get("cached_tokens") if isinstance(details, dict) else None
-        self.prompt_tokens = max(self.prompt_tokens, _count(usage.get("prompt_tokens")))
-        self.completion_tokens = max(self.completion_tokens, _count(usage.get("completion_tokens")))
-        self.cached_tokens = min(self.prompt_tokens, max(self.cached_tokens, _count(cached)))
-        self.reported = True
-
-
-def _count(value: object) -> int:
-    # The control plane takes no more for a usage event.
-    return value if type(value) is int and 0 <= value < 1 << 40 else 0
-
-
 class EventStream:
     """Follows one stream of a backend.
 
     Attributes:
         usage: what has been reported so far.
-        events: events with data that passed before any usage was reported, for an estimate when none is.
+        events: events with data that passed before any usage was reported.
+        text_bytes: bytes of what the model wrote by then, for an estimate when no usage is reported.
         done: True once `[DONE]` has passed.
         failed: True once the backend has told of an error; its event is not passed on.
         error: what it told.
+        last_usage: the newest `usage` object, as the backend wrote it; None before the first.
     """
 
     def __init__(self, usage: Usage, view: UsageView, renamed: tuple[str, str] | None = None) -> None:
         """`renamed` is (name that the backend gives the model, name that the client shall see)."""
         self.usage = usage
         self.events = 0
+        self.text_bytes = 0
         self.done = False
         self.failed = False
         self.error: object = None
         self._view = view
         self._rest = b""
+        self._newest = b""
+        self.last_usage: dict[str, Any] | None = None
+        self._ended_with_usage = False
         self._names = None if renamed is None or renamed[0] == renamed[1] else _names(*renamed)
 
     def feed(self, chunk: bytes) -> bytes:
@@ -111,6 +94,8 @@ class EventStream:
         return self._pass(chunk) if chunk else b""
 
     def _pass(self, block: bytes) -> bytes:
+        if block.startswith(PROMPT_PROGRESS):
+            block = self._read_progress(block)
         done = block.rfind(b"[DONE]")
         # What ends a stream stands at its end: a short search there first.
         if done >= 0 and (match := _DONE.search(block, max(0, done - 8)) or _DONE.search(block)):
@@ -126,8 +111,13 @@ class EventStream:
             block = self._cut(block)
         if not self.usage.reported:
             self.events += block.count(b"data:")
+            self.text_bytes += text_bytes(block)
         if self._names is not None:
             block = self._names.rename(block)
+        if self._view is UsageView.FINAL and not self._ended_with_usage:
+            if self.done and self.usage.reported:
+                block = self._add_usage(block)
+            self._newest = block
         return block
 
     def _read_usage(self, block: bytes, at: int) -> None:
@@ -137,9 +127,31 @@ class EventStream:
             match = max(_USAGE_OBJECT.finditer(block), key=re.Match.start, default=None)
         if match is not None:
             try:
-                self.usage.take(orjson.loads(match[1]))
+                self.last_usage = orjson.loads(match[1])
             except orjson.JSONDecodeError:
                 return
+            self.usage.take(self.last_usage or {})
+
+    def _read_progress(self, block: bytes) -> bytes:
+        """`block` without the worker's comments on how much of the prompt it has read."""
+        while block.startswith(PROMPT_PROGRESS):
+            comment, _, block = block.partition(b"\n\n")
+            self.usage.take(orjson.loads(comment.removeprefix(PROMPT_PROGRESS)))
+        return block
+
+    def _add_usage(self, block: bytes) -> bytes:
+        """OpenAI's final chunk, for a backend that told its usage together with the last choice."""
+        heads = [data for data in event_data(self._newest) + event_data(block) if data.startswith(b"{")]
+        head = orjson.loads(heads[-1]) if heads else {}
+        usage = self.usage
+        counts = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        }
+        event = orjson.dumps({**head, "choices": [], "usage": {**(self.last_usage or {}), **counts}})
+        at = block.rfind(b"data:", 0, block.rfind(b"[DONE]"))
+        return block[:at] + b"data: " + event + b"\n\n" + block[at:]
 
     def _cut(self, block: bytes) -> bytes:
         if self._view is UsageView.CONTINUOUS:
@@ -155,6 +167,7 @@ class EventStream:
         if _USAGE_OBJECT.search(block, start, stop) is None:
             return self._cut_each(block)
         # OpenAI's final chunk has no choices and the whole usage: it is kept only for those who asked.
+        self._ended_with_usage = True
         kept = block[start:stop] if self._view is UsageView.FINAL else b""
         return self._cut_each(block[:start]) + kept + self._cut_each(block[stop:])
 
@@ -175,8 +188,8 @@ class EventStream:
             if b'"error"' not in match[1]:
                 continue
             try:
-                error = orjson.loads(match[1]).get("error")
-            except (orjson.JSONDecodeError, AttributeError):
+                error = told_error(orjson.loads(match[1]))
+            except orjson.JSONDecodeError:
                 continue
             if error is not None:
                 self.failed, self.error = True, error
@@ -233,6 +246,13 @@ _names: Final = functools.lru_cache(maxsize=4096)(_Names)
 def event_data(block: bytes) -> list[bytes]:
     """The `data` of each event in a block of whole events."""
     return [match[1].strip() for match in _DATA.finditer(block)]
+
+
+def told_error(value: object) -> object:
+    """The error that a backend's JSON tells of, in OpenAI's form or vLLM's older one; None for an answer."""
+    if not isinstance(value, dict):
+        return None
+    return value if value.get("object") == "error" else value.get("error")
 
 
 def find_usage(body: bytes) -> Mapping[str, Any] | None:

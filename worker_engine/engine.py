@@ -111,6 +111,8 @@ class Engine:
         self.latencies = Latencies()
         self.num_generated_tokens = self.num_timeouts = 0
         self.num_prompt_tokens = 0
+        self.on_prompts: Callable[[list[TokenDelta]], None] = lambda deltas: None
+        """Is told before a step begins what it reads of prompts whose requests ask for that."""
 
     @property
     def adapters(self) -> AdapterBatch | PagedAdapterBatch:
@@ -223,6 +225,10 @@ class Engine:
         if self.speculator is not None:
             chunks = self.speculator.extend(chunks, self.scheduler)
             drafts = {chunk.sequence: chunk.drafts for chunk in chunks if chunk.drafts}
+        if reading := [
+            _reading(chunk) for chunk in chunks if chunk.sequence.request.tells_prompt and chunk.reads
+        ]:
+            self.on_prompts(reading)
         unread = None if last is None else last.unread
         logits, sampled = self._runner.run(chunks, self.pool.take_fresh(), unread)
         self.scheduler.commit(chunks)
@@ -380,6 +386,19 @@ class Engine:
             embedding=found.embedding,
             queued=0.0 if sequence.admitted is None else sequence.admitted - sequence.arrived,
         )
+
+
+def _reading(chunk: Chunk) -> TokenDelta:
+    """What is told of a chunk of a prompt."""
+    sequence = chunk.sequence
+    return TokenDelta(
+        sequence.request.request_id,
+        "",
+        prompt_tokens=min(sequence.num_computed + chunk.count, sequence.num_prompt_tokens),
+        cached_tokens=sequence.cached_tokens,
+        queued=0.0 if sequence.admitted is None else sequence.admitted - sequence.arrived,
+        reading=True,
+    )
 
 
 def _drawn(sampled: Items[Sequence], drafts: Mapping[Sequence, Items[Draft]]) -> Items[Drawn]:

@@ -22,6 +22,7 @@ class EngineThread:
     ) -> None:
         """Both are called in the engine's thread: with each step's deltas, and once when no more come."""
         self._engine, self._on_deltas, self._on_end = engine, on_deltas, on_end
+        engine.on_prompts = on_deltas
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
 

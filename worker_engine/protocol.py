@@ -17,6 +17,11 @@ from typing import Any, Final
 ADAPTER_FILES: Final = ("adapter_config.json", "adapter_model.safetensors")
 """The two files that make an adapter, as PEFT's `save_pretrained` writes them."""
 
+PROMPT_PROGRESS_HEADER: Final = "x-graftwork-prompt-progress"
+"""A request with it gets PROMPT_PROGRESS comments in its stream."""
+PROMPT_PROGRESS: Final = b": prompt "
+"""Begins a server-sent comment: OpenAI's `usage` of the prompt as far as the step under way reads it."""
+
 _SLUG: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 SLUG_PATTERN: Final = re.compile(_SLUG)
 """Tenant and adapter names: 1-63 lower-case letters, digits and inner hyphens (so never `.`, `_`, `@`)."""
@@ -281,6 +286,7 @@ class GenerateRequest:
     Attributes:
         pooling: not None asks for the prompt's embedding; `sampling.max_tokens` is then 0.
         place: how many sequences of the same request come before this one.
+        tells_prompt: asks for a delta at each step that reads of the prompt.
     """
 
     request_id: str
@@ -290,6 +296,7 @@ class GenerateRequest:
     origin: Origin = Origin()
     pooling: Pooling | None = None
     place: int = 0
+    tells_prompt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +328,7 @@ class TokenDelta:
         prompt_logprobs: of every prompt token but the first, when asked for, in the first delta only.
         embedding: float32 [hidden] of length 1, in the only delta of a request that asks for it.
         queued: seconds from the request's arrival to the batch.
+        reading: nothing is generated yet: `prompt_tokens` counts what has been read by the end of this step.
     """
 
     request_id: str
@@ -335,3 +343,4 @@ class TokenDelta:
     prompt_logprobs: tuple[TokenLogprobs, ...] | None = None
     embedding: array[float] | None = None
     queued: float = field(default=0.0, compare=False)
+    reading: bool = False

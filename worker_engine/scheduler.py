@@ -55,6 +55,11 @@ class Chunk:
         """True when the chunk reaches the sequence's end, so that the next token can be drawn."""
         return self.count == self.sequence.num_remaining and self.sequence.generates
 
+    @property
+    def reads(self) -> bool:
+        """True when the chunk begins within the prompt."""
+        return self.sequence.num_computed < self.sequence.num_prompt_tokens
+
 
 class Scheduler:
     """Continuous batching with chunked prefill, fair among tenants, and preemption by recompute.

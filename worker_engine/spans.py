@@ -63,7 +63,7 @@ async def _followed(span: Span, arrived: int, deltas: Deltas) -> Deltas:
     try:
         async with aclosing(deltas):
             async for index, delta in deltas:
-                if not first:
+                if not first and not delta.reading:
                     first = time.time_ns()
                     _stage(span, "queue", arrived, queued := arrived + round(delta.queued * 1e9))
                     _stage(span, "prefill", min(queued, first), first)

@@ -21,7 +21,7 @@ from gateway.admission.concurrency import PlacesAccount
 from gateway.admission.plan import Plan, Ticket, refuse
 from gateway.admission.window import WindowAccount
 from gateway.openai_schema import EMBEDDINGS, Call
-from gateway.prompts import BYTES_A_TOKEN, estimate_tokens, num_prompts
+from gateway.prompts import BYTES_A_TOKEN, num_prompts
 from gateway.routing import Caller
 from gateway.wire import RouteTable
 from gateway.wire_limits import Limit, LimitsRoute, RateRoute
@@ -35,17 +35,25 @@ _PLANS: Final = 50_000
 
 
 def reservation(call: Call, body_bytes: int, max_model_len: int) -> tuple[int, int]:
-    """(prompt tokens, completion tokens) to reserve: the first by the body's size, four bytes a token."""
+    """(prompt tokens, completion tokens) to reserve.
+
+    The first by the body's size, four bytes a token; of images, and of token ids, by what they are.
+    """
     parameters = call.parameters
     prompts = num_prompts(parameters)
-    given = parameters.get("prompt") or parameters.get("input")
-    tokens = estimate_tokens(parameters) if type(given) is list else body_bytes // BYTES_A_TOKEN + 1
+    tokens = call.prompt_estimate if _has_parts(parameters) else body_bytes // BYTES_A_TOKEN + 1
     tokens = min(tokens, max_model_len * prompts)
     if call.path == EMBEDDINGS:
         return tokens, 0
     longest = parameters.get("max_completion_tokens") or parameters.get("max_tokens")
     longest = min(DEFAULT_COMPLETION_TOKENS if longest is None else longest, max_model_len)
     return tokens, longest * parameters.get("n", 1) * prompts
+
+
+def _has_parts(parameters: Mapping[str, Any]) -> bool:
+    if messages := parameters.get("messages"):
+        return any(type(message.get("content")) is list for message in messages)
+    return type(parameters.get("prompt") or parameters.get("input")) is list
 
 
 class Admission:

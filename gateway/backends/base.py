@@ -58,7 +58,7 @@ class BackendRequest:
 
 
 class BackendStream(Protocol):
-    """An answer with HTTP 200 that has begun: server-sent events if the call streams, else one JSON body."""
+    """An answer with HTTP 200 that has begun: server-sent events if `Call.streams`, else one JSON body."""
 
     async def read(self) -> bytes:
         """What has arrived, at least one byte; b"" at the end.

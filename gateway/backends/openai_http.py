@@ -45,7 +45,7 @@ class OpenAIHttpBackend:
         body: dict[str, Any] = {**call.parameters, "model": self.model_name(request)}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
-        if not call.stream:
+        if not call.streams:
             return await self._post(request, url, body)
         return await self._usage.ask(
             request.copy.id, lambda options: self._post(request, url, {**body, **options})

@@ -108,7 +108,7 @@ class SageMakerBackend:
     async def _answer(
         self, request: BackendRequest, target: SageMakerTarget, body: Mapping[str, Any]
     ) -> BackendStream | Refusal:
-        if not request.call.stream:
+        if not request.call.streams:
             return await self._ask(request, target, body)
         return await self._usage.ask(
             request.copy.id, lambda options: self._ask(request, target, {**body, **options})
@@ -160,7 +160,7 @@ class SageMakerBackend:
             token = self._token(target.region, credentials)
             headers |= {"authorization": f"Bearer {token}", "x-request-id": request.request_id}
             return await self._upstream.open(url, data, headers, stream=call.stream)
-        url += "/invocations-response-stream" if call.stream else "/invocations"
+        url += "/invocations-response-stream" if call.streams else "/invocations"
         headers |= _routing(request)
         if component:
             headers["X-Amzn-SageMaker-Inference-Component"] = component
@@ -169,7 +169,7 @@ class SageMakerBackend:
         if isinstance(answer, Refusal):
             return answer
         chat, model = call.path.endswith("/chat/completions"), self.model_name(request)
-        if not call.stream:
+        if not call.streams:
             return _Whole(answer, request.request_id, model, chat)
         return SageMakerStream(answer, LineTranslator(request.request_id, model, chat=chat))
 

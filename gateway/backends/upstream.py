@@ -81,7 +81,7 @@ class Upstream:
 
         Args:
             url: percent-encoded, sent as it is.
-            stream: whether bytes are to be expected before the whole answer is there.
+            stream: whether somebody waits for each byte; a server may know no streams, and be silent until its end.
 
         Raises:
             UpstreamUnreachable: nothing was sent.

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Upstream, UpstreamStream
+from worker_engine.protocol import PROMPT_PROGRESS_HEADER
 
 
 class WorkerBackend:
@@ -13,7 +14,8 @@ class WorkerBackend:
 
     def __init__(self, upstream: Upstream, fleet_token: str) -> None:
         self._upstream = upstream
-        self._headers = {"authorization": f"Bearer {fleet_token}"}
+        # A header and no field of the body: workers of an earlier release ignore it.
+        self._headers = {"authorization": f"Bearer {fleet_token}", PROMPT_PROGRESS_HEADER: "1"}
 
     def model_name(self, request: BackendRequest) -> str:
         return request.resolution.engine_name or request.resolution.route.served_name
@@ -25,7 +27,7 @@ class WorkerBackend:
         body["cache_salt"] = request.cache_salt
         if adapter is not None:
             body["adapter"] = adapter.to_dict()
-        if call.stream:
+        if call.streams:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
         return await self._upstream.post(request, body, self._headers)

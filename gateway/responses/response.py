@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.usage import read_usage
+
 _INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -34,9 +36,11 @@ class Response:
         """Takes over a chat's `usage`, in this API's words."""
         if not isinstance(usage, dict):
             return
-        prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
+        if (counts := read_usage(usage)) is None:
+            return
+        prompt, cached, completion = counts
+        details = usage.get("completion_tokens_details")
+        reasoning = (details.get("reasoning_tokens") if isinstance(details, dict) else None) or 0
         self._usage = {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},

@@ -59,7 +59,7 @@ def test_a_hang_up_cancels_the_backend_and_bills_what_came(
 def test_a_hang_up_before_the_first_byte(
     gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
 ) -> None:
-    body = json.dumps({"model": "bot", "messages": ask(tokens=100, delay=0.1)}).encode()
+    body = json.dumps({"model": "bot", "messages": ask(tokens=100, before=30)}).encode()
     httpx.get(upstream + "/busy")
     with socket.create_connection(("127.0.0.1", gateway.port)) as connection:
         connection.sendall(
@@ -69,6 +69,7 @@ def test_a_hang_up_before_the_first_byte(
         eventually(lambda: httpx.get(upstream + "/busy").json()["most"])
     [event] = control_plane.wait_events(1)
     assert (event.status, event.completion_tokens) == ("cancelled", 0)
+    assert (event.prompt_tokens > 0, event.estimated) == (True, True), "the copy had begun to answer"
 
 
 def test_kill_9_bills_all_but_the_last_second(

@@ -14,7 +14,9 @@ from gateway.admission.plan import Plan
 from gateway.metering import Attempt, Meter, Request
 from gateway.observability import Observer, Seen
 from gateway.observability.metrics import Metrics
+from gateway.openai_schema import CHAT, Call
 from gateway.routing import Caller, resolve
+from gateway.sse import UsageView
 from gateway.usage_event import UsageEvent
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS
@@ -32,7 +34,8 @@ def start(meter: Meter) -> Attempt:
     caller = Caller("k1", "acme", "p1")
     resolution = resolve(table, caller.tenant, "base", "someone")
     ticket = Plan(5, None).take(0, 0, 0.0)
-    request = Request("r1", caller, "base", resolution, time.perf_counter(), 1, ticket, Seen("r1", ""))
+    call = Call(CHAT, "base", True, UsageView.HIDDEN, {"messages": []})
+    request = Request("r1", caller, call, resolution, time.perf_counter(), 1, ticket, Seen("r1", ""))
     return meter.start(request, resolution.copies[0], 1)
 
 

@@ -244,6 +244,8 @@ def test_an_openai_server_gets_its_own_key_and_the_adapter_by_name(
         "model": reference("acme", "bot").name,
         "messages": body["messages"],
         "cache_salt": "aa11",
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
     streamed = post(own_gateway, {**body, "stream": True})
     assert streamed.text.endswith("data: [DONE]\n\n")

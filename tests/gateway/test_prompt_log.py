@@ -62,7 +62,7 @@ def test_what_was_sent_and_answered_is_kept_of_who_opted_in_alone(
     assert (told.path, told.cut) == ("/v1/chat/completions", False)
     assert told.turns == [("user", '{"tokens": 3}')]
     assert told.answer == whole.text
-    assert told.answer_text == "tok0 tok1 tok2"
+    assert told.answer_text == "tok0 tok1 tok2 "
     streamed = read(kept[stream.headers["x-request-id"]])
     assert streamed.answer == stream.text
     assert streamed.answer_text.strip() == "tok0 tok1 tok2 tok3"

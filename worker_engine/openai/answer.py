@@ -59,6 +59,9 @@ class Answer:
     def take(self, index: int, delta: TokenDelta) -> bytes:
         """Takes one delta of choice `index`; returns the events that a stream sends for it, if any."""
         self._renderer.note(index, delta)
+        if delta.reading:
+            # Only before the first event: whoever reads the events need not look for it after.
+            return b"" if any(self._parts) else self._renderer.prompt_progress()
         part = self._choices[index].take(delta)
         parts = self._parts[index]
         events = b""

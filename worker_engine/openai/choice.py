@@ -23,7 +23,8 @@ class Part:
 
     @property
     def empty(self) -> bool:
-        return not (self.text or self.calls or self.finish_reason)
+        told = self.logprobs is not None and any(self.logprobs.values())
+        return not (self.text or self.calls or self.finish_reason or told)
 
 
 @dataclass(frozen=True, slots=True)

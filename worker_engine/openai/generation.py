@@ -21,7 +21,14 @@ from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
 from worker_engine.openai.prepare import call_form, prompt_tokens, sampling_params
 from worker_engine.openai.render import Head
 from worker_engine.openai.schema import CompletionRequest
-from worker_engine.protocol import AdapterMix, AdapterRef, GenerateRequest, Origin, TokenDelta
+from worker_engine.protocol import (
+    PROMPT_PROGRESS_HEADER,
+    AdapterMix,
+    AdapterRef,
+    GenerateRequest,
+    Origin,
+    TokenDelta,
+)
 from worker_engine.routes import SERVICE
 from worker_engine.service import Service
 from worker_engine.spans import follow
@@ -111,6 +118,7 @@ async def serve(
             body.adapter,
             origin,
             place=at * body.n + choice,
+            tells_prompt=body.stream and not jsonlines and PROMPT_PROGRESS_HEADER in request.headers,
         )
         for at, (prompt, params) in enumerate(zip(prompts, sampling, strict=True))
         for choice in range(body.n)

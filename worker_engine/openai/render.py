@@ -10,7 +10,7 @@ import orjson
 
 from worker_engine.openai.choice import Part
 from worker_engine.openai.usage import AnswerUsage
-from worker_engine.protocol import TokenDelta
+from worker_engine.protocol import PROMPT_PROGRESS, TokenDelta
 
 DONE = b"data: [DONE]\n\n"
 
@@ -72,6 +72,10 @@ class Renderer:
     def final_usage(self) -> bytes:
         """The event before [DONE] that `include_usage` asks for."""
         return event(self._head.fields(stream=True) | {"choices": [], "usage": self._usage.to_dict()})
+
+    def prompt_progress(self) -> bytes:
+        """The comment that tells how much of the prompt is read."""
+        return PROMPT_PROGRESS + orjson.dumps(self._usage.to_dict()) + b"\n\n"
 
     def whole(self, choices: Sequence[Sequence[Part]]) -> dict[str, Any]:
         """The body of a request that does not stream, from all parts of each choice."""

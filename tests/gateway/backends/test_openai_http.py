@@ -20,6 +20,7 @@ from gateway.backends.upstream import Upstream
 from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.openai_schema import parse
 from gateway.routing import resolve
+from gateway.sse import event_data
 from gateway.wire import AdapterRoute, CopyRoute
 from tests.gateway.conftest import route_table
 from tests.worker_engine.tiny_adapter import adapter_ref
@@ -148,7 +149,7 @@ def test_an_adapter_that_the_server_lacks_is_loaded_once(server: tuple[Worker, P
         finally:
             await backend.close()
 
-    names = {json.loads(body)["model"] for body in asyncio.run(work())}
+    names = {json.loads(event)["model"] for body in asyncio.run(work()) for event in event_data(body)[:-1]}
     assert names == {ref.name}
     status, listed = worker.call("/adapters")
     assert (status, [item["name"] for item in listed["adapters"]]) == (200, [ref.name])

@@ -143,7 +143,6 @@ def test_a_stream_that_breaks_ends_with_a_failed_response() -> None:
         {"choices": 5}, {"choices": [5]}, {"choices": [{"delta": 5}]},
         {"choices": [{"delta": {"content": 5}}]},
         {"choices": [{"delta": {"content": "b"}, "logprobs": {"content": 5}}]},
-        {"choices": [], "usage": {"prompt_tokens": 1, "prompt_tokens_details": 5}},
         # Back to a call that has ended: its first piece alone had a name.
         {"choices": [{"delta": {"tool_calls": [call(0, "{}")]}}]},
     ],

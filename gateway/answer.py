@@ -1,0 +1,235 @@
+"""A copy's answer, from its call to its end: read, followed for its usage, and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import time
+from time import perf_counter
+from types import TracebackType
+from typing import Final, Self
+
+import orjson
+
+from gateway.backends.base import Backend, BackendRequest, BackendStream
+from gateway.backends.error_event import stream_error
+from gateway.errors import (
+    GatewayError,
+    UpstreamBroken,
+    UpstreamBusy,
+    UpstreamFailed,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+    Waking,
+    error_code,
+)
+from gateway.http import HangUpWatch
+from gateway.metering import Attempt
+from gateway.openai_schema import EMBEDDINGS
+from gateway.routing.fleet import Place
+from gateway.sse import EventStream, find_usage, rename_model, told_error
+from gateway.usage import estimate_completion, text_bytes
+from gateway.whole_answer import WholeAnswer
+
+_PARSED_BYTES: Final = 64 << 10
+"""Embeddings beyond are megabytes of numbers, which are not parsed for the few bytes of usage behind them."""
+
+
+class Answer:
+    """What one copy answers. As a context it records how the attempt ended.
+
+    Until `begin` returns the client has seen nothing, and another copy may be asked: of a stream that is
+    until its first event, of an answer that the client wants whole until all of it is there.
+
+    Attributes:
+        request: what was sent; its resolution is what is really served.
+        events: the stream as far as it has been read.
+    """
+
+    __slots__ = ("_begun", "_first", "_names", "_place", "_stream", "_watch", "attempt", "events", "request")
+
+    def __init__(
+        self,
+        request: BackendRequest,
+        model_name: str,
+        attempt: Attempt,
+        place: Place,
+        watch: HangUpWatch,
+    ) -> None:
+        """`model_name` is what the backend calls the model."""
+        self.request, self.attempt = request, attempt
+        self._names = (model_name, request.call.model)
+        self.events = EventStream(attempt.usage, request.call.view, self._names)
+        self._place, self._watch = place, watch
+        self._stream: BackendStream | None = None
+        self._first = b""
+        self._begun = False
+
+    async def begin(self, backend: Backend) -> None:
+        """Calls the copy and waits for what the client gets first.
+
+        Raises:
+            GatewayError: what `Backend.stream` raises, or the answer failed before the client saw any of it.
+        """
+        call, seen = self.request.call, self.attempt.request.seen
+        seen.waits()
+        try:
+            self._stream = await backend.stream(self.request)
+            if call.stream:
+                self._first = await self._first_events()
+            elif call.streams:
+                self._first = await self._assemble()
+            else:
+                self._first = await self._read_json(b"")
+        finally:
+            seen.back()
+        self._place.succeeded()
+        self._begun = True
+
+    async def read(self) -> bytes:
+        """The whole answer; or of a stream whole events as the client shall see them, which may be none.
+
+        `events` tells whether they are the last. A break counts against the copy.
+
+        Raises:
+            UpstreamFailed: the backend broke off.
+            UpstreamTimeout: it went silent.
+        """
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        try:
+            return self._follow(await self._receive())
+        except (UpstreamBroken, UpstreamTimeout):
+            self._place.failed()
+            raise
+
+    async def _first_events(self) -> bytes:
+        """Events to begin a stream with."""
+        stream = self.events
+        while True:
+            block = self._follow(await self._receive())
+            if block.startswith(b":") and b"data:" not in block:
+                continue  # a sign of life, and nothing to show
+            if block or stream.done:
+                return block
+            if stream.failed:
+                raise self.failed(stream.error)
+
+    async def _assemble(self) -> bytes:
+        """A stream as one body."""
+        whole, stream = WholeAnswer(), self.events
+        data = await self._receive()
+        if data.lstrip().startswith(b"{"):
+            return await self._read_json(data)  # a backend that does not stream
+        try:
+            while True:
+                whole.take(self._follow(data))
+                if stream.failed:
+                    raise self.failed(stream.error)
+                if stream.done:
+                    return whole.body(stream.last_usage)
+                data = await self._receive()
+        except ValueError as error:
+            raise UpstreamFailed(f"The backend's answer is damaged: {error}.") from error
+
+    async def _receive(self) -> bytes:
+        """Bytes as they came. Raises UpstreamBroken where the stream ends before its answer does."""
+        if self._stream is None:
+            raise RuntimeError("an answer is read once it has begun")
+        if data := await self._stream.read():
+            return data
+        raise UpstreamBroken("The backend ended its answer before it was complete.")
+
+    def _follow(self, data: bytes) -> bytes:
+        """Events to send on for `data`. Raises UpstreamFailed."""
+        now, attempt = perf_counter(), self.attempt
+        try:
+            block = self.events.feed(data)
+        except ValueError as error:
+            raise UpstreamFailed(str(error)) from error
+        attempt.follow(self.events, now)
+        attempt.request.seen.own += perf_counter() - now
+        return block
+
+    async def _read_json(self, body: bytes) -> bytes:
+        """An answer that does not stream, of which `body` has come."""
+        if self._stream is None:
+            raise RuntimeError("an answer is read once it has begun")
+        parts = [body]
+        while part := await self._stream.read():
+            parts.append(part)
+        body, call = b"".join(parts), self.request.call
+        if not body:
+            raise UpstreamBroken("The backend ended its answer before it began; retry.")
+        if call.path == EMBEDDINGS and len(body) > _PARSED_BYTES and body.lstrip().startswith(b"{"):
+            told = find_usage(body)
+        else:
+            try:
+                value = orjson.loads(body)
+                told = value.get("usage")
+            except (orjson.JSONDecodeError, AttributeError) as error:
+                raise UpstreamFailed("The backend's answer is not a JSON object.") from error
+            if (failure := told_error(value)) is not None:
+                raise self.failed(failure)
+        if isinstance(told, dict):
+            self.attempt.usage.take(told)
+        if not self.attempt.usage.reported:
+            written = 0 if call.path == EMBEDDINGS else estimate_completion(text_bytes(body))
+            self.attempt.estimate = (call.prompt_estimate, written)
+        return rename_model(body, self._names)
+
+    def failed(self, error: object) -> GatewayError:
+        """What to end the answer with when the copy has told of `error` in it; see `stream_error`."""
+        failure = stream_error(error, self.request.request_id)
+        if isinstance(failure, UpstreamBroken):
+            self._place.failed()
+        return failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(error)
+
+    def end(self, error: BaseException | None) -> None:
+        """Records the attempt, unless it has been, and lets go of the copy."""
+        attempt = self.attempt
+        gone = isinstance(error, asyncio.CancelledError) and self._watch.gone
+        if gone and self._stream is not None:
+            # What the backend had read by then only the bundled worker tells.
+            attempt.estimate = attempt.estimate or (self.request.call.prompt_estimate, 0)
+        elif not self._begun:
+            attempt.forget()
+        if isinstance(error, GatewayError):
+            attempt.finish("error", error_code(error))
+        elif isinstance(error, asyncio.CancelledError):
+            attempt.finish("cancelled" if gone else "interrupted", "" if gone else "shutdown")
+        elif error is not None:
+            attempt.finish("error", "internal_error")
+        if self._stream is not None:
+            self._stream.close()
+        self._place.leave()
+
+    def blame(self, error: GatewayError) -> None:
+        """What an error before the first byte says of the copy."""
+        if isinstance(error, Waking):
+            return  # nothing is wrong with it
+        if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
+            self._place.failed()
+        elif isinstance(error, UpstreamBusy) and error.of_copy:
+            self._place.rest(_seconds(error.after))
+        else:
+            self._place.succeeded()
+
+
+def _seconds(retry_after: str) -> float:
+    """Seconds of a Retry-After header, which may be a date; 1 for what is neither."""
+    if retry_after.isdecimal():
+        return float(retry_after)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except ValueError:
+        return 1.0
