@@ -103,6 +103,11 @@ class LineTranslator:
         if isinstance(value, dict) and "error" in value:
             self._whole = self._ended = True
             return b"data: " + orjson.dumps({"error": _error(value)}) + b"\n\n"
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, dict) and "token" not in value and isinstance(value.get("generated_text"), str):
+            # A container that does not stream.
+            value = {**value, "token": {"text": value["generated_text"]}}
         if isinstance(value, dict) and isinstance(value.get("token"), dict):
             self._whole = value.get("generated_text") is not None or bool(value.get("details"))
             return b"".join(b"data: " + orjson.dumps(item) + b"\n\n" for item in self._head.chunks(value))

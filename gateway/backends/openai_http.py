@@ -48,7 +48,9 @@ class OpenAIHttpBackend:
         if not call.streams:
             return await self._post(request, url, body)
         return await self._usage.ask(
-            request.copy.id, lambda options: self._post(request, url, {**body, **options})
+            request.copy.id,
+            not request.call.stream,
+            lambda options: self._post(request, url, {**body, **options}),
         )
 
     async def _post(

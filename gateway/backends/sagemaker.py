@@ -111,7 +111,9 @@ class SageMakerBackend:
         if not request.call.streams:
             return await self._ask(request, target, body)
         return await self._usage.ask(
-            request.copy.id, lambda options: self._ask(request, target, {**body, **options})
+            request.copy.id,
+            not request.call.stream,
+            lambda options: self._ask(request, target, {**body, **options}),
         )
 
     def _body(self, request: BackendRequest, target: SageMakerTarget) -> dict[str, Any]:

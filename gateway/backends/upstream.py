@@ -81,7 +81,7 @@ class Upstream:
 
         Args:
             url: percent-encoded, sent as it is.
-            stream: whether somebody waits for each byte; a server may know no streams, and be silent until its end.
+            stream: whether the client waits for events; else a server may be silent until its end.
 
         Raises:
             UpstreamUnreachable: nothing was sent.

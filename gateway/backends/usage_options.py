@@ -32,24 +32,30 @@ class UsageOptions:
         self._known: dict[str, tuple[int, float]] = {}
 
     async def ask(
-        self, copy_id: str, send: Callable[[Mapping[str, Any]], Awaitable[Stream | Refusal]]
+        self, copy_id: str, whole: bool, send: Callable[[Mapping[str, Any]], Awaitable[Stream | Refusal]]
     ) -> Stream | Refusal:
-        """Sends a streaming request with the best options that the copy takes.
+        """Sends a request for events with the best options that the copy takes.
 
         A refusal that names the options is followed by fewer of them. Only when those are taken is that
         remembered: a refusal may quote the client, who must not decide how usage is counted.
+
+        Args:
+            whole: the client wants no events: where the server does not stream what it asks for, such as
+                log probabilities of a prompt, it is asked without them. That is never remembered.
         """
         level, until = self._known.get(copy_id, (0, 0.0))
         first = level = level if time.monotonic() < until else 0
         answer = await send(_OPTIONS[level])
-        while isinstance(answer, Refusal) and level + 1 < len(_OPTIONS) and _about_options(answer):
+        while isinstance(answer, Refusal) and level + 1 < len(_OPTIONS) and _names(answer, *_NAMED):
             level += 1
             answer = await send(_OPTIONS[level])
         if level > first and not isinstance(answer, Refusal):
             self._known[copy_id] = level, time.monotonic() + REMEMBER_SECONDS
             logger.warning("copy %s takes only these options: %s", copy_id, _OPTIONS[level])
+        if whole and isinstance(answer, Refusal) and _names(answer, b"stream"):
+            return await send({})
         return answer
 
 
-def _about_options(refusal: Refusal) -> bool:
-    return refusal.status in _STATUSES and any(name in refusal.body for name in _NAMED)
+def _names(refusal: Refusal, *options: bytes) -> bool:
+    return refusal.status in _STATUSES and any(option in refusal.body for option in options)

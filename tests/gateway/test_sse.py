@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sse import MAX_EVENT_BYTES, EventStream, Usage, UsageView, rename_model
+from gateway.sse import MAX_EVENT_BYTES, EventStream, UsageView, rename_model
+from gateway.usage import Usage
 
 
 def usage(completion: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,29 @@ def test_chunked_prefill_changes_nothing(tiny_model: Path, make_engine: EngineFa
             engine.add_request(request(str(index), prompt, 20), None)
         results.append({name: tokens(deltas) for name, deltas in drain(engine).items()})
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_what_a_step_reads_of_a_prompt_is_told_before_it_runs(
+    tiny_model: Path, make_engine: EngineFactory, asks: bool
+) -> None:
+    """So a client that hangs up at any time has been told of all that was computed for it."""
+    engine = make_engine(tiny_model, max_num_batched_tokens=32, max_num_seqs=4)
+    told: list[tuple[int, int, int]] = []
+    engine.on_prompts = lambda deltas: told.extend(
+        (delta.prompt_tokens, delta.cached_tokens, delta.completion_tokens) for delta in deltas
+    )
+    prompt, steps = prompts(1, length=80)[0], []
+    engine.add_request(replace(request("one", prompt, 3), tells_prompt=asks), None)
+    while not engine.idle:
+        deltas = engine.step()
+        steps.append((len(told), [delta.completion_tokens for delta in deltas]))
+    assert told == ([(32, 0, 0), (64, 0, 0), (80, 0, 0)] if asks else [])
+    assert steps == [(asks * 1, []), (asks * 2, []), (asks * 3, [1]), (asks * 3, [2]), (asks * 3, [3])]
+    engine.add_request(replace(request("again", prompt, 1), tells_prompt=asks), None)
+    told.clear()
+    drain(engine)
+    assert told == ([(80, 64, 0)] if asks else []), "what is cached is told as such"
 
 
 def test_preemption_recomputes_and_ends(tiny_model: Path, make_engine: EngineFactory) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 
 from tests.worker_engine.tiny_model import HERMES_TEMPLATE, byte_tokenizer, write_model
-from tests.worker_process import Worker, run_worker
+from tests.worker_process import TOKEN, Worker, run_worker
+from worker_engine.protocol import PROMPT_PROGRESS, PROMPT_PROGRESS_HEADER
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,23 @@ def test_choices_stream_with_their_index_and_the_sum_of_usage(worker: Worker) ->
     assert chunks[-1]["choices"] == []
     assert counts[-1] == 48 == whole["usage"]["completion_tokens"]
     assert all(list(chunk)[-1] == "usage" for chunk in chunks)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_gateway_is_told_how_much_of_the_prompt_is_read(worker: Worker, n: int) -> None:
+    body = CHAT | {"stream": True, "n": n, "stream_options": {"include_usage": True}}
+    asked = {"authorization": f"Bearer {TOKEN}", PROMPT_PROGRESS_HEADER: "1"}
+    text = httpx.post(
+        f"http://127.0.0.1:{worker.port}/v1/chat/completions", json=body, headers=asked, timeout=60
+    ).text
+    comments = [line for line in text.split("\n\n") if line.startswith(":")]
+    assert text.startswith(comments[0]), "before the first event"
+    *_, final = events("\n\n".join(line for line in text.split("\n\n") if not line.startswith(":")))
+    told = [json.loads(line.encode().removeprefix(PROMPT_PROGRESS)) for line in comments]
+    assert {(item["prompt_tokens"], item["completion_tokens"]) for item in told} == {
+        (final["usage"]["prompt_tokens"], 0)
+    }
+    assert ":" not in [line[:1] for line in worker.call("/v1/chat/completions", body)[1].split("\n\n")]
 
 
 def test_a_hang_up_stops_every_choice(worker: Worker) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gateway.backends.lmi import MAX_LINE_BYTES, LineTranslator, whole_answer
 from gateway.errors import UpstreamFailed
-from gateway.sse import EventStream, Usage, UsageView
+from gateway.sse import EventStream, UsageView, event_data
+from gateway.usage import Usage
 from tests.gateway.backends.conftest import sse
 
 TEXTS = st.lists(st.text(max_size=12), min_size=1, max_size=8)
@@ -37,6 +38,23 @@ def lines(texts: list[str], *, spaced: bool, end: bytes = b"\n") -> bytes:
     chunks.append({"id": "c", "model": "lmi", "choices": [], "usage": usage(count)})
     separators = (", ", ": ") if spaced else (",", ":")
     return b"".join(json.dumps(item, separators=separators).encode() + b"\n" for item in chunks) + end
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(
+    "details", [None, {"finish_reason": "length", "generated_tokens": 2, "input_length": 7}]
+)
+def test_a_container_that_does_not_stream(listed: bool, details: Any) -> None:
+    """Its whole answer comes as a stream's only line."""
+    value: Any = {"generated_text": "hé", "details": details}
+    lines = LineTranslator("r-1", "bot", chat=True)
+    out = lines.feed(orjson.dumps([value] if listed else value)) + lines.end()
+    first, *rest = [orjson.loads(data) for data in event_data(out)[:-1]]
+    [choice] = first["choices"]
+    assert choice["delta"] == {"role": "assistant", "content": "hé"}
+    assert choice["finish_reason"] == ("length" if details else "stop")
+    assert [item["usage"]["completion_tokens"] for item in rest] == ([2] if details else [])
+    assert out.endswith(b"data: [DONE]\n\n")
 
 
 def server_sent(texts: list[str]) -> bytes:

@@ -115,6 +115,42 @@ def test_a_refusal_that_quotes_the_client_changes_nothing() -> None:
     assert asyncio.run(work()) == [{"include_usage": True, "continuous_usage_stats": True}]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_does_not_stream_this_request_is_asked_without(stream: bool) -> None:
+    """As vLLM refuses log probabilities of prompts in a stream, and older llama.cpp tools."""
+    asked: list[bool] = []
+
+    async def complete(http: web.Request) -> web.Response:
+        asked.append("stream" in await http.json())
+        if asked[-1]:
+            error = {"message": "Cannot use this with stream", "code": 400}
+            return web.json_response({"error": error}, status=400)
+        return web.json_response({"choices": []})
+
+    async def work() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/completions", complete)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        backend = OpenAIHttpBackend(Upstream(), "")
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            for _ in range(2):
+                if stream:
+                    with pytest.raises(UpstreamRefused):
+                        await answer(backend, request(url, stream=True))
+                else:
+                    assert await answer(backend, request(url, stream=False)) == b'{"choices": []}'
+        finally:
+            await backend.close()
+            await runner.cleanup()
+
+    asyncio.run(work())
+    # Another request may be streamed: the refusal is not remembered.
+    assert asked == ([True] * 2 if stream else [True, False] * 2)
+
+
 @pytest.fixture(scope="module")
 def server(
     tiny_model: Path,

@@ -1,0 +1,127 @@
+"""A stream made whole: what a worker would have answered without `stream`, and what other servers send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway import whole_answer
+from gateway.sse import EventStream, UsageView
+from gateway.usage import Usage
+from gateway.whole_answer import WholeAnswer
+from tests.worker_engine.test_generation_api import CHAT, worker
+from tests.worker_process import Worker
+
+__all__ = ["worker"]
+PLACES = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
+CITY = {"type": "function", "function": {"name": "get_weather", "parameters": PLACES}}
+COMPLETION = {"model": "tiny", "prompt": ["ab", "cd"], "max_tokens": 5, "seed": 3}
+
+
+def made_whole(events: bytes) -> Any:
+    usage = Usage()
+    stream, whole = EventStream(usage, UsageView.HIDDEN), WholeAnswer()
+    for start in range(0, len(events), 97):
+        whole.take(stream.feed(events[start : start + 97]))
+    assert stream.done
+    return json.loads(whole.body(stream.last_usage))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat", {}),
+        ("chat", {"n": 3, "seed": 5, "temperature": 1.5}),
+        ("chat", {"logprobs": True, "top_logprobs": 3}),
+        ("chat", {"tools": [CITY], "tool_choice": "required", "max_tokens": 80}),
+        ("chat", {"tools": [CITY], "tool_choice": {"type": "function", "function": {"name": "get_weather"}}}),
+        ("chat", {"tools": [CITY], "parallel_tool_calls": True, "tool_choice": "required", "logprobs": True}),
+        ("", {}),
+        ("", {"n": 2, "logprobs": 2, "echo": True}),
+        ("", {"stop": ["e"], "logprobs": 0}),
+    ],
+)
+def test_it_is_what_the_worker_answers_whole(worker: Worker, path: str, body: dict[str, Any]) -> None:
+    url = "/v1/chat/completions" if path else "/v1/completions"
+    asked = (CHAT | {"max_tokens": 40} if path else COMPLETION) | {"temperature": 0} | body
+    status, expected = worker.call(url, asked)
+    assert status == 200, expected
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    status, events = worker.call(url, asked | {"stream": True, "stream_options": options})
+    found = made_whole(events.encode())
+    for answer in (expected, found):
+        del answer["id"], answer["created"]
+        # A prompt is cached the second time, and calls have ids of their own.
+        del answer["usage"]["prompt_tokens_details"]
+        for choice in answer["choices"]:
+            for call in choice.get("message", {}).get("tool_calls", []):
+                assert call.pop("id")
+    assert found == expected
+
+
+def encode(*chunks: dict[str, Any]) -> bytes:
+    return b"".join(b"data: %s\n\n" % orjson.dumps(item) for item in chunks) + b"data: [DONE]\n\n"
+
+
+def chunk(index: int = 0, finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    choice = {"index": index, "delta": delta, "finish_reason": finish}
+    return {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
+
+
+def test_reasoning_and_calls_of_other_servers() -> None:
+    """vLLM's reasoning, names told again, calls without an index, a server's own fields."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": ""}}
+    found = made_whole(
+        encode(
+            chunk(role="assistant", content="", reasoning_content="Let "),
+            chunk(reasoning_content="me see."),
+            chunk(tool_calls=[{"index": 0, **call}]),
+            chunk(tool_calls=[{"index": 0, "id": "", "function": {"name": "", "arguments": '{"a":'}}]),
+            chunk(tool_calls=[{"index": 0, "function": {"arguments": "1}"}}]),
+            chunk(tool_calls=[{**call, "id": "2"}]),
+            chunk(finish="tool_calls") | {"system_fingerprint": "f1", "citations": ["a"]},
+        )
+    )
+    [choice] = found["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"] == {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "reasoning_content": "Let me see.",
+        "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
+            {"id": "2", "type": "function", "function": {"name": "f", "arguments": ""}},
+        ],
+    }
+    assert (found["system_fingerprint"], found["citations"], found["object"]) == (
+        "f1",
+        ["a"],
+        "chat.completion",
+    )
+
+
+def test_a_whole_message_in_an_event_is_taken_as_it_is() -> None:
+    message = {"role": "assistant", "content": "hé", "refusal": None}
+    value = {
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }
+    assert made_whole(encode(value))["choices"][0]["message"] == message
+
+
+@pytest.mark.parametrize("bad", [[1], {"choices": [5]}, {"choices": [{"delta": {}}]}, {"choices": 7}])
+def test_what_no_chat_says_is_refused(bad: Any) -> None:
+    with pytest.raises(ValueError, match="not one of OpenAI's"):
+        WholeAnswer().take(b"data: %s\n\n" % orjson.dumps(bad))
+
+
+def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole_answer, "MAX_BYTES", 200)
+    whole, event = WholeAnswer(), b"data: %s\n\n" % orjson.dumps(chunk(content="a"))
+    whole.take(event)
+    with pytest.raises(ValueError, match="exceeds 200 bytes"):
+        whole.take(event)
