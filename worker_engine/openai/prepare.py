@@ -14,6 +14,7 @@ from worker_engine.grammar_limits import MAX_NAMES, check_schema
 from worker_engine.openai.messages import Message, use_tools
 from worker_engine.openai.schema import CompletionRequest, Prompt
 from worker_engine.protocol import Grammar, GrammarKind, SamplingParams
+from worker_engine.schema_loops import without_endless_references
 from worker_engine.service import Service
 from worker_engine.tool_calls.base import CallForm, Function, lark
 from worker_engine.tool_calls.forms import form_of
@@ -154,10 +155,9 @@ def _demand_room(service: Service, n: int, prompts: int) -> None:
 def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -> tuple[str, Grammar | None]:
     tools = body.tools
     if form is not None and tools is not None and tools.required:
-        _check_functions(tools.functions)
         text = lark(
             form,
-            tools.functions,
+            _enforceable(tools.functions),
             parallel=tools.parallel,
             special_token_id=service.tokenizer.special_token_id,
         )
@@ -165,18 +165,22 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
     return ("", None) if body.constraint is None else (body.constraint.param, body.constraint.grammar)
 
 
-def _check_functions(functions: tuple[Function, ...]) -> None:
-    names = 0
+def _enforceable(functions: tuple[Function, ...]) -> tuple[Function, ...]:
+    """Return the functions without references that nothing can match. Raises InvalidRequest."""
+    names, checked = 0, []
     for item in functions:
         try:
             names += check_schema(orjson.dumps(item.parameters).decode())
+            parameters = without_endless_references(item.parameters)
         except InvalidRequest as error:
             raise InvalidRequest(f"tools: parameters of {item.name}: {error}", param="tools") from error
+        checked.append(replace(item, parameters=parameters))
     if names > MAX_NAMES:
         raise InvalidRequest(
             f"tools: the functions' parameters have {names} names together, at most {MAX_NAMES} are served",
             param="tools",
         )
+    return tuple(checked)
 
 
 def _bad_words(service: Service, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
