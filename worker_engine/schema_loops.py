@@ -83,7 +83,7 @@ class _Graph:
                 for branch in branches:
                     self._dependents[self._node(branch)].append(any_branch)
                 self._demand(node, any_branch)
-        # What need not be there is read as well, so that it is pruned where it is endless.
+        # Optional subschemas are read too, so that endless ones are pruned.
         for subschema in _optional(schema):
             self._node(subschema)
 

@@ -75,7 +75,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, {"role": "tool", "content": "x", "tool_call_id": "c"}]}, "messages[1]"),
     ({"messages": [USER, {"role": "assistant", "tool_calls": [call()]}]}, "messages[1]"),
     ({"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages[0].tool_calls[0]"),
-    ({"messages": [{"role": "assistant", "tool_calls": [call(function={"name": "f", "arguments": "{"})]}]},
+    ({"messages": [{"role": "assistant", "tool_calls": [call(function={"name": "f", "arguments": 1})]}]},
      "messages[0].tool_calls[0].function.arguments"),
     ({"messages": [{"role": "assistant", "tool_calls": [call(id=None)]}]}, "messages[0].tool_calls[0].id"),
     ({"model": 5}, "model"), ({"model": None}, "model"),

@@ -299,6 +299,29 @@ def test_a_named_function_is_called(worker: Worker, more: dict[str, Any]) -> Non
     assert choice["finish_reason"] == "stop", "as OpenAI says of a function that the caller chose"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", [{"type": "function", "function": {"name": "get_weather"}}, "required"])
+def test_a_call_cut_by_max_tokens_shows_no_markup(worker: Worker, choice: Any, stream: bool) -> None:
+    for max_tokens in (1, 8, 20):
+        body = {"tools": TOOLS, "tool_choice": choice, "max_tokens": max_tokens}
+        answer = chat(worker, **body, stream=stream)
+        parts = [part["choices"][0] for part in (answer if stream else [answer])]
+        assert not any((part["delta"] if stream else part["message"]).get("content") for part in parts)
+        assert parts[-1]["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"parameters": None}, {"parameters": {}}, {"parameters": {"properties": {}}}]
+)
+def test_a_function_without_parameters_takes_an_empty_object(worker: Worker, more: dict[str, Any]) -> None:
+    ping = {"type": "function", "function": {"name": "ping", **more}}
+    choice = chat(worker, tools=[ping], tool_choice="required", parallel_tool_calls=False, max_tokens=120)[
+        "choices"
+    ][0]
+    (call,) = choice["message"]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {}
+
+
 def test_a_tool_with_a_bomb_is_refused(worker: Worker) -> None:
     """Only where the grammar is made: `auto` does not compile the schema."""
     for schema in ({"type": "integer", "multipleOf": 99_999_989}, {"type": "no"}, {"$ref": "#/nowhere"}):
