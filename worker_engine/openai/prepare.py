@@ -11,6 +11,7 @@ import orjson
 
 from worker_engine.errors import ContextLengthExceeded, InvalidRequest
 from worker_engine.grammar_limits import MAX_NAMES, check_schema
+from worker_engine.openai.context_length import chat_too_long, prompt_too_long, text_too_long
 from worker_engine.openai.messages import Message, use_tools
 from worker_engine.openai.schema import CompletionRequest, Prompt
 from worker_engine.protocol import Grammar, GrammarKind, SamplingParams
@@ -60,7 +61,7 @@ async def prompt_tokens(
         if isinstance(prompt, tuple):
             _demand_ids(service, prompt, param)
         elif not truncated:
-            _demand_short(service, prompt, param, place_of(prompts, index))
+            demand_short(service, prompt, param, place_of(prompts, index))
     special = body.messages is None
     if sum(len(prompt) for prompt in prompts if isinstance(prompt, str)) <= INLINE_CHARS:
         tokens = _tokenize(service, prompts, special)
@@ -85,16 +86,16 @@ def _tokenize(service: Service, prompts: Sequence[Prompt], special: bool) -> lis
     ]
 
 
-def _demand_short(service: Service, text: str, param: str, place: str) -> None:
-    """8 MB of text take seconds and hundreds of MiB to tokenize, only to be refused then."""
+def demand_short(service: Service, text: str, param: str, place: str) -> None:
+    """Refuse a text by its length where that is enough: 8 MB take seconds and hundreds of MiB to tokenize.
+
+    Raises:
+        ContextLengthExceeded: more characters than the context's tokens can stand for.
+    """
     context = service.engine.max_model_len
     most = context * service.tokenizer.longest_token
     if len(text) > most:
-        raise ContextLengthExceeded(
-            f"this model's context is {context} tokens, less than {most} characters, but the "
-            f"prompt{place} has {len(text)}. Shorten the prompt",
-            param=param,
-        )
+        raise text_too_long(context, len(text), most, param=param, place=place)
 
 
 def _render(service: Service, body: CompletionRequest, messages: tuple[Message, ...]) -> str:
@@ -196,20 +197,21 @@ def _max_tokens(service: Service, body: CompletionRequest, num_prompt_tokens: in
     room = limit - num_prompt_tokens
     default = max(room, 1) if chat else min(COMPLETION_DEFAULT_MAX_TOKENS, max(room, 1))
     max_tokens = default if body.max_tokens is None else body.max_tokens
-    param, total = "messages" if chat else "prompt", num_prompt_tokens + max_tokens
     if max_tokens > room:
-        raise ContextLengthExceeded(
-            f"this model's context is {limit} tokens, but the request asks for {total}: {num_prompt_tokens} "
-            f"in the prompt{place} and {max_tokens} for the completion. Shorten the prompt or lower "
-            "max_tokens",
-            param=param,
-        )
-    if service.engine.fits(total):
+        raise _too_long(body, limit, num_prompt_tokens, max_tokens, place)
+    if service.engine.fits(num_prompt_tokens + max_tokens):
         return max_tokens
     if body.max_tokens is None and service.engine.fits(num_prompt_tokens + 1):
         return service.engine.pool_tokens - num_prompt_tokens
-    raise ContextLengthExceeded(
-        f"this worker's KV cache holds {service.engine.pool_tokens} tokens, but the request asks for "
-        f"{total}: {num_prompt_tokens} in the prompt{place} and {max_tokens} for the completion",
-        param=param,
+    reason = (
+        f"This worker's memory holds {service.engine.pool_tokens} tokens; the model itself takes {limit}."
     )
+    raise _too_long(body, service.engine.pool_tokens, num_prompt_tokens, max_tokens, place, reason)
+
+
+def _too_long(
+    body: CompletionRequest, limit: int, prompt: int, completion: int, place: str, reason: str = ""
+) -> ContextLengthExceeded:
+    if body.messages is None:
+        return prompt_too_long(limit, prompt, completion, place=place, reason=reason)
+    return chat_too_long(limit, prompt, None if body.max_tokens is None else completion, reason=reason)
