@@ -4,6 +4,7 @@ GatewayError
 ├── BadRequest              400  the body is not what the API takes; a retry does not help
 │   ├── UnknownParameter    400
 │   ├── MissingParameter    400
+│   ├── ContextLengthExceeded 400  the model takes fewer tokens
 │   ├── PayloadTooLarge     413
 │   └── UnsupportedEncoding 415  the body is compressed
 ├── RequestTimeout          408  the body came too slowly
@@ -83,6 +84,10 @@ class UnknownParameter(BadRequest):
 
 class MissingParameter(BadRequest):
     code = "missing_required_parameter"
+
+
+class ContextLengthExceeded(BadRequest):
+    code = "context_length_exceeded"
 
 
 class PayloadTooLarge(BadRequest):
@@ -180,7 +185,7 @@ class QuotaExceeded(RateLimited):
 
 
 class UpstreamRefused(GatewayError):
-    """The backend's 4xx about this request: its status and its error object pass through unchanged."""
+    """The backend's 4xx about this request, passed on in OpenAI's form."""
 
     def __init__(self, status: int, body: bytes, code: str, retry_after: str | None = None) -> None:
         super().__init__(f"the backend answered {status}")

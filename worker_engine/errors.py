@@ -93,7 +93,7 @@ class ContextLengthExceeded(InvalidRequest):
 
 
 class GrammarTooComplex(InvalidRequest):
-    """A grammar that was compiled and then outgrew the library's limits; the text names its field."""
+    """A grammar that was compiled and could not be followed to its end; the text names its field."""
 
     code = "grammar_too_complex"
 

@@ -195,11 +195,13 @@ class Service:
                 adapter = await stack.enter_async_context(self.adapters.acquire(request.adapter))
         except TimeoutError:
             raise DeadlineExceeded("the request's time limit passed while its adapter was loaded") from None
-        length = len(request.prompt_token_ids) + request.sampling.max_tokens
-        if not self.engine.fits(length, adapter):
+        prompt, completion = len(request.prompt_token_ids), request.sampling.max_tokens
+        if not self.engine.fits(prompt + completion, adapter):
             raise ContextLengthExceeded(
-                f"this worker's memory holds {self.engine.pool_tokens} tokens less the adapter's "
-                f"{adapter.nbytes} bytes, but the request asks for {length}"
+                f"This model's maximum context length is {self.engine.pool_tokens} tokens here, less the "
+                f"{adapter.nbytes} bytes of its adapter. However, you requested {prompt + completion} tokens "
+                f"({prompt} in the prompt, {completion} in the completion). Please reduce the length of the "
+                "prompt or completion."
             )
         return adapter
 

@@ -7,6 +7,7 @@ compiled within the limits is refused by name; one that grows too complex later 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import threading
 from collections import OrderedDict
@@ -23,6 +24,7 @@ from kernels.transfer import to_device
 from worker_engine.errors import InvalidRequest
 from worker_engine.grammar_limits import check_pattern, check_schema, check_size
 from worker_engine.protocol import Grammar, GrammarKind
+from worker_engine.schema_loops import without_endless_references
 from worker_engine.tool_calls.base import WHITESPACE
 
 if TYPE_CHECKING:
@@ -33,10 +35,8 @@ MAX_COMPILED: Final = 64
 """Grammars kept; one that is asked for again costs a copy of 10 us instead of milliseconds."""
 MAX_COMPILED_TEXT: Final = 2 << 20
 """Characters of all grammars kept. The worst that was tried held 200 bytes of memory for each."""
-
-
 _INTERNAL: Final = re.compile("(?:[A-Z][a-z]+)+")
-"""What the library says of a grammar that has no beginning: the name of a state of its own."""
+"""How the library reports a grammar that no token can continue: the name of a state of its own."""
 
 
 class GrammarCompiler:
@@ -122,8 +122,11 @@ def _source(grammar: Grammar) -> str:
         check_size(grammar.text)
         return matcher.grammar_from_lark(grammar.text)
     check_schema(grammar.text)
+    text = grammar.text
+    if '"$ref"' in text:
+        text = json.dumps(without_endless_references(json.loads(text)))
     return matcher.grammar_from_json_schema(
-        grammar.text,
+        text,
         overrides={
             "whitespace_flexible": True,
             "whitespace_pattern": WHITESPACE,
@@ -136,7 +139,7 @@ def _source(grammar: Grammar) -> str:
 def _first_line(text: str) -> str:
     line = " ".join(text.split("<state>")[0].removesuffix("<non-verbose/>").split())
     if _INTERNAL.fullmatch(line):
-        return "it can match no text: look for a reference that leads to itself and nothing else"
+        return "it can match no text: look for a rule that leads to itself and nothing else"
     return line if len(line) <= 300 else line[:297] + "..."
 
 
@@ -148,8 +151,8 @@ class GrammarState:
 
     @property
     def finished(self) -> bool:
-        """True once the grammar is complete and nothing may follow."""
-        return self.matcher.is_stopped()
+        """True once the text is complete and nothing may follow."""
+        return self.matcher.is_stopped() and self.matcher.is_accepting()
 
     def ahead(self, token_id: int) -> GrammarState | None:
         """The state behind `token_id`, this one left as it is; None where that is forbidden or the end."""
@@ -159,11 +162,15 @@ class GrammarState:
         return GrammarState(matcher) if matcher.consume_token(token_id) and not matcher.is_stopped() else None
 
     def accept(self, token_id: int) -> str | None:
-        """Moves on by one token. Returns a sentence for the caller when the grammar cannot be followed."""
-        # A state that broke while its mask was computed refuses every token.
-        if self.matcher.consume_token(token_id):
+        """Advance by one token. Return a sentence for the caller when the grammar cannot be followed."""
+        # A state that broke while its mask was computed takes end-of-sequence, though the text is incomplete.
+        taken = self.matcher.consume_token(token_id)
+        if taken and (self.matcher.is_accepting() or not self.matcher.is_stopped()):
             return None
-        return f"the grammar became too complex to follow: {_first_line(self.matcher.get_error())}"
+        problem = self.matcher.get_error().split("\n")[0].strip()
+        if not problem or _INTERNAL.fullmatch(problem):
+            return "no text can follow what the grammar has let through: look for a rule without an end"
+        return f"the grammar became too complex to follow: {_first_line(problem)}"
 
 
 class MaskBatch:

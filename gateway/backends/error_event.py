@@ -2,6 +2,7 @@
 
 | the backend's error | the client gets | it counts against the copy |
 |---|---|---|
+| prompt and completion are longer than the context | `context_length_exceeded` | |
 | about the request: `invalid_request_error`, or a code of 4xx but 429 | `invalid_value` | |
 | the request's time is over: `timeout`, `deadline_exceeded` | `upstream_timeout` | |
 | the model cannot go on with this request: `generation_failed` | `upstream_error` | |
@@ -13,7 +14,15 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from gateway.errors import BadRequest, GatewayError, UpstreamBroken, UpstreamFailed, UpstreamTimeout
+from gateway.backends.context_length import describe_overflow
+from gateway.errors import (
+    BadRequest,
+    ContextLengthExceeded,
+    GatewayError,
+    UpstreamBroken,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +40,8 @@ def stream_error(error: object, request_id: str) -> GatewayError:
     logger.warning(
         "request %s: the backend ended its stream: code %.100r, type %.100r", request_id, code, kind
     )
+    if overflow := describe_overflow(str(fields.get("message")), code):
+        return ContextLengthExceeded(overflow)
     if kind in _INVALID or _is_4xx(code):
         return BadRequest(
             "The backend cannot go on with this request: its schema, grammar or length is more than the "

@@ -26,14 +26,13 @@ from typing import Any, Final, Self
 
 import orjson
 
-from gateway.backends.upstream import Refusal
+from gateway.backends.upstream import Refusal, refused
 from gateway.errors import (
     GatewayError,
     PayloadTooLarge,
     UpstreamBroken,
     UpstreamBusy,
     UpstreamFailed,
-    UpstreamRefused,
     UpstreamUnreachable,
 )
 
@@ -140,8 +139,7 @@ def _container_error(status: int, body: bytes, request_id: str) -> GatewayError:
         if param in _ADAPTER_PARAMS or _NO_ADAPTER.search(message):
             logger.warning("request %s: the container lacks the adapter: %s", request_id, message)
             return _no_adapter()
-        error = {"message": message, "type": "invalid_request_error", "code": "invalid_value", "param": param}
-        return UpstreamRefused(400, orjson.dumps({"error": error}), "invalid_value")
+        return refused(400, {"message": message, "param": param})
     headers = {"retry-after": "2"} if status == 503 else {}
     return Refusal(status or 502, body, headers).error(request_id)
 

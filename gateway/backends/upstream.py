@@ -13,6 +13,7 @@ import orjson
 
 from gateway import http_client
 from gateway.backends.base import BackendRequest
+from gateway.backends.context_length import CODE, in_openai_words
 from gateway.errors import (
     GatewayError,
     UpstreamBroken,
@@ -32,6 +33,11 @@ WHOLE_SECONDS: Final = 3600.0
 _ERROR_BYTES: Final = 64 << 10
 _CLIENTS: Final = frozenset({400, 413, 422, 429})
 """What a backend says about the client's own request. All else is between the backend and the gateway."""
+_CODES: Final = {
+    400: "invalid_value", 413: "payload_too_large", 422: "invalid_value", 429: "rate_limit_exceeded"
+}  # fmt: skip
+"""Codes where a backend gives none, or its HTTP status, as vLLM does."""
+_VLLM_TYPES: Final = frozenset({"BadRequestError", "BadRequest", "validation"})
 
 
 def backend_tls(ca: Path | None) -> ssl.SSLContext:
@@ -155,18 +161,44 @@ class Refusal:
                 return UpstreamBusy(retry_after, code=str(openai.get("code")))
             kind = UpstreamBroken if self.status in (502, 503, 504) else UpstreamFailed
             return kind(f"The backend failed on this request. Name {request_id} when you report it.")
-        code = str(openai.get("code") or openai.get("type") or self.status)
-        if not openai:
-            text = self.body[:500].decode("utf-8", "replace") or f"the backend answered {self.status}"
-            openai = {"message": text, "type": "invalid_request_error", "code": code, "param": None}
-        return UpstreamRefused(self.status, orjson.dumps({"error": openai}), code, retry_after)
+        return refused(self.status, {"message": self._text(), **openai}, retry_after)
 
     def _openai_error(self) -> dict[str, Any]:
-        try:
-            error = orjson.loads(self.body)["error"]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            return {}
+        """Return the error object, also where it is the whole body, as vLLM's was."""
+        value = self._json()
+        error = value.get("error", value if value.get("object") == "error" else None)
         return error if isinstance(error, dict) else {}
+
+    def _text(self) -> str:
+        """Return the message of a body without an error object."""
+        value = self._json()
+        texts = (value.get(name) for name in ("error", "message", "detail"))
+        named = next((text for text in texts if isinstance(text, str) and text), None)
+        return named or self.body[:500].decode("utf-8", "replace") or f"the backend answered {self.status}"
+
+    def _json(self) -> dict[str, Any]:
+        try:
+            value = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+
+def refused(status: int, error: Mapping[str, Any], retry_after: str | None = None) -> UpstreamRefused:
+    """Return a backend's refusal in OpenAI's form, in which `code` is a word.
+
+    A request that is longer than the context gets OpenAI's status, code and words, whatever the server says.
+    """
+    text, code = str(error.get("message") or ""), error.get("code")
+    if not isinstance(code, str) or not code or code.isdecimal():
+        code = _CODES[status]
+    if overflow := in_openai_words(text, code):
+        status, text, code = 400, overflow, CODE
+    kind = str(error.get("type") or "")
+    if not kind or kind in _VLLM_TYPES or code == CODE:
+        kind = "invalid_request_error"
+    body = {"message": text, "type": kind, "code": code, "param": error.get("param")}
+    return UpstreamRefused(status, orjson.dumps({"error": body}), code, retry_after)
 
 
 async def _read_refusal(stream: UpstreamStream, answer: http_client.Connection) -> Refusal:

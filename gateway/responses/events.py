@@ -20,6 +20,8 @@ class ResponseEvents:
         self._waiting: list[bytes] = []
         self._item: dict[str, Any] | None = None
         self._call: int | None = None
+        self._untold: list[Any] = []
+        """Log probabilities of tokens whose text has not come; a call's tokens have none."""
         self._reason: str | None = None
 
     def drain(self) -> bytes:
@@ -48,6 +50,8 @@ class ResponseEvents:
         if not self._response.output and self._item is None:
             # A model that had nothing to say said an empty text.
             self._open_text()
+        if self._untold and self._item is not None and self._item["type"] == "message":
+            self._text("")
         self._response.finish(self._reason)
         self._close()
         self._state(f"response.{self._response.status}")
@@ -63,18 +67,20 @@ class ResponseEvents:
     def _choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta") or {}
         text, logprobs = delta.get("content"), (choice.get("logprobs") or {}).get("content") or []
-        if text or logprobs:
-            self._text(text or "", logprobs)
+        self._untold += logprobs
+        if text:
+            self._text(text)
         for call in delta.get("tool_calls") or []:
             self._function(call)
         self._reason = choice.get("finish_reason") or self._reason
 
-    def _text(self, text: str, logprobs: list[Any]) -> None:
+    def _text(self, text: str) -> None:
+        """Adds text, and the log probabilities of its tokens: some may have come before it."""
         if self._item is None or self._item["type"] != "message":
             self._close()
             self._open_text()
         assert self._item is not None
-        part = self._item["content"][0]
+        part, logprobs, self._untold = self._item["content"][0], self._untold, []
         part["text"] += text
         part["logprobs"] += logprobs
         self._event("response.output_text.delta", content_index=0, delta=text, logprobs=logprobs)
@@ -88,6 +94,7 @@ class ResponseEvents:
 
     def _function(self, call: Mapping[str, Any]) -> None:
         function, index = call.get("function") or {}, call.get("index", 0)
+        self._untold = []
         if self._item is None or self._item["type"] != "function_call" or index != self._call:
             # Only a call's first piece is named: going back to one that has ended is not understood.
             fresh = call_item(call.get("id"), function["name"])

@@ -71,7 +71,9 @@ def _message(item: Mapping[str, Any], where: str) -> Message:
 
 def _call(item: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     _refuse_others(item, _CALL, where)
-    function = {name: _string(item, name, where) for name in ("name", "arguments")}
+    function = {"name": _string(item, "name", where), "arguments": ""}
+    if item.get("arguments") is not None:
+        function["arguments"] = _string(item, "arguments", where)
     return {"id": _string(item, "call_id", where), "type": "function", "function": function}
 
 

@@ -185,7 +185,7 @@ def test_a_prompt_too_long_is_400_with_both_lengths(product: Product) -> None:
     with product.openai(tenant) as client, pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=tenant.adapters[0], messages=messages)
     assert caught.value.code == "context_length_exceeded"
-    found = re.search(r"context is (\d+) tokens.* (\d+) in the prompt", caught.value.message)
+    found = re.search(r"context length is (\d+) tokens.* resulted in (\d+) tokens", caught.value.message)
     assert found is not None, caught.value.message
     assert 1000 <= int(found[1]) < 20_000 <= int(found[2])
 

@@ -75,7 +75,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, {"role": "tool", "content": "x", "tool_call_id": "c"}]}, "messages[1]"),
     ({"messages": [USER, {"role": "assistant", "tool_calls": [call()]}]}, "messages[1]"),
     ({"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages[0].tool_calls[0]"),
-    ({"messages": [{"role": "assistant", "tool_calls": [call(function={"name": "f", "arguments": "{"})]}]},
+    ({"messages": [{"role": "assistant", "tool_calls": [call(function={"name": "f", "arguments": 1})]}]},
      "messages[0].tool_calls[0].function.arguments"),
     ({"messages": [{"role": "assistant", "tool_calls": [call(id=None)]}]}, "messages[0].tool_calls[0].id"),
     ({"model": 5}, "model"), ({"model": None}, "model"),
@@ -181,7 +181,8 @@ def test_text_far_beyond_the_context_is_refused_uncounted(worker: Worker, path: 
     status, body = worker.call(path, {"model": "tiny", "max_tokens": 2, **asked})
     assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
     assert body["error"]["param"] == ("prompt" if "prompt" in asked else "messages")
-    assert "512 characters, but the prompt has 7000" in body["error"]["message"]
+    assert "maximum context length is 512 tokens" in body["error"]["message"]
+    assert "you sent 7000" in body["error"]["message"]
 
 
 @pytest.mark.parametrize(

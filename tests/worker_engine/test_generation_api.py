@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,14 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.worker_engine.tiny_model import HERMES_TEMPLATE, byte_tokenizer, write_model
+from tests.worker_engine.tiny_model import byte_tokenizer
 from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import PROMPT_PROGRESS, PROMPT_PROGRESS_HEADER
 
 
 @pytest.fixture(scope="module")
-def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A random model whose chat template knows tools in Hermes' form."""
-    folder = tmp_path_factory.mktemp("worker")
-    shutil.copytree(tiny_model, folder / "model")
-    (folder / "model" / "chat_template.jinja").write_text(HERMES_TEMPLATE)
-    config = folder / "model" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 2048}))
-    with run_worker(folder / "model", folder) as worker:
-        yield worker
+def worker(tool_worker: Worker) -> Worker:
+    return tool_worker
 
 
 def events(text: str) -> list[Any]:
@@ -157,6 +148,18 @@ def test_completion_logprobs_have_offsets(worker: Worker) -> None:
     )
 
 
+def test_completion_logprobs_hold_the_sampled_token(worker: Worker) -> None:
+    for count, most in ((1, 2), (0, 1)):
+        body: dict[str, Any] = {"temperature": 2, "max_tokens": 40, "logprobs": count, "seed": 3}
+        logprobs = worker.complete(**body)[1]["choices"][0]["logprobs"]
+        rows = zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True)
+        assert all(tops[name] == value and count <= len(tops) <= most for name, value, tops in rows)
+        assert max(map(len, logprobs["top_logprobs"])) == most
+    scored = worker.complete(logprobs=0, echo=True, prompt="hello")[1]["choices"][0]["logprobs"]
+    assert scored["top_logprobs"][0] is None
+    assert [[*tops] for tops in scored["top_logprobs"][1:]] == [[name] for name in scored["tokens"][1:]]
+
+
 def test_logprobs_of_a_stop_string_are_not_told(worker: Worker) -> None:
     free = worker.complete(temperature=0, max_tokens=60)[1]["choices"][0]["text"]
     at = next(i for i in range(10, 50) if free[i : i + 2].isascii() and free[i : i + 2] not in free[:i])
@@ -251,101 +254,6 @@ def test_other_constraints(worker: Worker) -> None:
     assert loose["finish_reason"] in ("length", "stop")
 
 
-def tool(name: str, **properties: Any) -> dict[str, Any]:
-    parameters = {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}
-
-
-TOOLS = [tool("get_weather", city={"enum": ["Bern", "Zürich"]}), tool("now", utc={"type": "boolean"})]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_required_calls_are_made_even_by_a_random_model(worker: Worker, stream: bool) -> None:
-    ask: dict[str, Any] = CHAT | {
-        "max_tokens": 400, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False
-    }  # fmt: skip
-    calls: list[list[str]] = []
-    if stream:
-        finish = None
-        for chunk in worker.client.chat.completions.create(**ask, stream=True):
-            finish = chunk.choices[0].finish_reason or finish
-            assert not chunk.choices[0].delta.content
-            for piece in chunk.choices[0].delta.tool_calls or []:
-                if piece.id:
-                    calls.append([piece.function.name, ""])
-                calls[piece.index][1] += piece.function.arguments
-    else:
-        choice = worker.client.chat.completions.create(**ask).choices[0]
-        finish = choice.finish_reason
-        assert choice.message.content is None
-        calls = [[c.function.name, c.function.arguments] for c in choice.message.tool_calls or []]
-    assert finish == "tool_calls"
-    ((name, arguments),) = calls
-    schema = next(item for item in TOOLS if item["function"]["name"] == name)["function"]["parameters"]
-    jsonschema.validate(json.loads(arguments), schema)
-
-
-@pytest.mark.parametrize("more", [{}, {"response_format": {"type": "json_object"}}], ids=["", "format"])
-def test_a_named_function_is_called(worker: Worker, more: dict[str, Any]) -> None:
-    """A format is for an answer's text, of which there is none."""
-    named = {"type": "function", "function": {"name": "now"}}
-    choice = chat(worker, tools=TOOLS, tool_choice=named, max_tokens=300, **more)["choices"][0]
-    assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["now"]
-    assert choice["finish_reason"] == "stop", "as OpenAI says of a function that the caller chose"
-
-
-def test_a_tool_with_a_bomb_is_refused(worker: Worker) -> None:
-    """Only where the grammar is made: `auto` does not compile the schema."""
-    for schema in ({"type": "integer", "multipleOf": 99_999_989}, {"type": "no"}, {"$ref": "#/nowhere"}):
-        body = CHAT | {"tools": [tool("f", x=schema)], "tool_choice": "required", "max_tokens": 2}
-        status, answer = worker.call("/v1/chat/completions", body)
-        assert (status, answer["error"]["param"]) == (400, "tools")
-    unique = tool("f", x={"type": "array", "items": {"type": "null"}, "uniqueItems": True})
-    assert chat(worker, tools=[unique], tool_choice="required")["choices"]
-    unique["function"]["strict"] = True
-    body = CHAT | {"tools": [unique], "tool_choice": "required"}
-    assert worker.call("/v1/chat/completions", body)[1]["error"]["param"] == "tools"
-
-
-def test_tools_and_calls_reach_the_prompt(worker: Worker) -> None:
-    """The prompt's length tells what the template rendered: one token a byte."""
-    plain = chat(worker)["usage"]["prompt_tokens"]
-    none = chat(worker, tools=TOOLS, tool_choice="none")["usage"]["prompt_tokens"]
-    auto = chat(worker, tools=TOOLS)
-    rendered = sum(len(json.dumps(item, ensure_ascii=False).encode()) + 1 for item in TOOLS)
-    assert none == plain
-    assert auto["usage"]["prompt_tokens"] == plain + rendered + len("Answer in <tool_call></tool_call>.\n")
-    history = [
-        *CHAT["messages"],
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "abc", "type": "function", "function": {"name": "now", "arguments": '{"utc":true}'}}
-        ]},
-        {"role": "tool", "tool_call_id": "abc", "content": "12:00"},
-    ]  # fmt: skip
-    after = chat(worker, messages=history)["usage"]["prompt_tokens"]
-    call = 'assistant: <tool_call>\n{"name": "now", "arguments": {"utc": true}}\n</tool_call>\n'
-    assert after == plain + len(call) + len("tool: 12:00\n")
-
-
-def test_marks_that_are_special_tokens_are_written_and_read(tmp_path: Path) -> None:
-    """As in Mistral's tokenizers: no spelling of a mark matches it, and decoding would leave it out."""
-    write_model(tmp_path, seed=3, vocab_size=264, max_position_embeddings=1024)
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens(["<tool_call>", "</tool_call>"])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "chat_template.jinja").write_text(HERMES_TEMPLATE)
-    with run_worker(tmp_path, tmp_path) as worker:
-        choice = chat(worker, tools=TOOLS, tool_choice="required", max_tokens=300, parallel_tool_calls=False)
-    message = choice["choices"][0]["message"]
-    assert message["content"] is None
-    assert len(message["tool_calls"]) == 1
-
-
 @pytest.mark.model
 @pytest.mark.costly("the demo model answers")
 def test_the_demo_model_answers_in_json(demo_model: Path, tmp_path: Path) -> None:
@@ -366,5 +274,7 @@ def test_the_demo_model_answers_in_json(demo_model: Path, tmp_path: Path) -> Non
             assert choice.logprobs is not None
             told = b"".join(bytes(item.bytes or []) for item in choice.logprobs.content or [])
             assert told.decode() == choice.message.content
-        status, body = worker.call("/v1/chat/completions", CHAT | {"tools": TOOLS})
+        status, body = worker.call(
+            "/v1/chat/completions", CHAT | {"tools": [{"type": "function", "function": {"name": "now"}}]}
+        )
         assert (status, body["error"]["param"]) == (400, "tools"), "its template knows no tools"

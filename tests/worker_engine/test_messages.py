@@ -38,6 +38,21 @@ def test_a_call_may_come_back_as_it_was() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ("", {}), ("null", {}), (None, {}), ("{}", {}), ({"a": 1}, {"a": 1}),
+        ('{\n    "city"', {"arguments": '{\n    "city"'}), ("[1, 2]", {"arguments": "[1, 2]"}),
+        ('"Bern"', {"arguments": '"Bern"'}), ("NaN", {"arguments": "NaN"}),
+    ],
+)  # fmt: skip
+def test_a_call_that_was_cut_may_come_back(arguments: Any, shown: dict[str, Any]) -> None:
+    """Templates take objects alone."""
+    call = {**CALL, "function": {"name": "f", "arguments": arguments}}
+    (message,) = parse_messages([{"role": "assistant", "tool_calls": [call]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == shown
+
+
 @pytest.mark.parametrize("name", ["reasoning_content", "provider_specific_fields"])
 def test_what_only_answers_carry_is_refused_elsewhere(name: str) -> None:
     with pytest.raises(InvalidRequest) as refused:

@@ -75,7 +75,7 @@ def test_openais_client_sends_lists(worker: Worker) -> None:
 def test_a_list_is_refused_whole_by_the_prompt_at_fault(worker: Worker) -> None:
     status, body = worker.call("/v1/completions", ASK | {"prompt": ["ok", "x" * 510, "ok"]})
     assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
-    assert "510 in the prompt[1] and 7 for the completion" in body["error"]["message"]
+    assert "(510 in your prompt[1]; 7 for the completion)" in body["error"]["message"]
     status, body = worker.call("/v1/completions", ASK | {"prompt": ["ok", ""]})
     assert (status, body["error"]["param"]) == (400, "prompt")
     assert body["error"]["message"].startswith("prompt[1] must not be empty")

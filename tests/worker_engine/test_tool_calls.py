@@ -108,6 +108,39 @@ def test_a_call_cut_short_keeps_what_was_told() -> None:
     assert (content, calls) == ("", [["f", '{"text": "ab']])
 
 
+def cut(form: CallForm, text: str, *, forced: bool) -> tuple[str, list[list[str]]]:
+    """Content and calls of an answer that `max_tokens` cuts behind `text`."""
+    parser = CallParser(form, forced=forced)
+    content, calls = "", list[list[str]]()
+    for part in (parser.feed(text), parser.finish(cut=True)):
+        content += part.content
+        for call in part.calls:
+            if call.name is not None:
+                calls.append([call.name, ""])
+            calls[call.index][1] += call.arguments
+    return content, calls
+
+
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("case", ANSWERS)
+def test_a_cut_anywhere_shows_no_markup(case: str, forced: bool) -> None:
+    form, text, spoken = ANSWERS[case]
+    text = text.removeprefix(spoken) if forced else text
+    spoken = "" if forced else spoken
+    whole = json.dumps(json.loads(ONE)["arguments"], ensure_ascii=False)
+    for end in range(len(text) + 1):
+        content, calls = cut(form, text[:end], forced=forced)
+        assert spoken.startswith(content)
+        assert [name for name, _ in calls] == ["get_weather", "now"][: len(calls)]
+        assert all(name != "get_weather" or whole.startswith(arguments) for name, arguments in calls)
+
+
+def test_a_cut_keeps_an_object_that_is_no_call() -> None:
+    text = '{"answer": "a long text that ends'
+    assert cut(LLAMA, text, forced=False) == (text, [])
+    assert cut(LLAMA, '{"name": "f", "para', forced=False) == ("", [])
+
+
 TEMPLATES = {
     "{% if tools %}<tool_call>{% endif %}": HERMES,
     "{% if tools %}[TOOL_CALLS]{% endif %}": MISTRAL,

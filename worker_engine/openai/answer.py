@@ -50,7 +50,8 @@ class Answer:
         if body.sampling.logprobs is not None:
             writer = LogprobsWriter(tokenizer, body.sampling.logprobs, chat=self._chat)
         named = body.tools is not None and body.tools.named
-        parser = None if form is None else CallParser(form)
+        forced = body.tools is not None and body.tools.required
+        parser = None if form is None else CallParser(form, forced=forced)
         told = None
         if body.prompt_logprobs is not None:
             told = PromptWriter(tokenizer, body.prompt_logprobs)

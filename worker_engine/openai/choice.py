@@ -66,7 +66,7 @@ class Choice:
         finished = delta.finish_reason is not None
         parsed = Parsed(delta.text) if self.parser is None else self.parser.feed(delta.text)
         if self.parser is not None and finished:
-            rest = self.parser.finish()
+            rest = self.parser.finish(cut=delta.finish_reason is FinishReason.LENGTH)
             parsed = Parsed(parsed.content + rest.content, parsed.calls + rest.calls)
         logprobs = None
         if self.logprobs is not None:

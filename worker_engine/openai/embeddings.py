@@ -17,13 +17,14 @@ import orjson
 from aiohttp import web
 
 from worker_engine.choices import merge
-from worker_engine.errors import ContextLengthExceeded, InvalidRequest
+from worker_engine.errors import InvalidRequest
 from worker_engine.openai.body import parse_object
+from worker_engine.openai.context_length import prompt_too_long
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.generation import adapter_of, origin_of, request_id_of
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Parameter, Told, Whole, object_schema
-from worker_engine.openai.prepare import INLINE_CHARS
+from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of
 from worker_engine.openai.schema import IGNORED, WHO, parse_adapter
 from worker_engine.protocol import AdapterMix, AdapterRef, GenerateRequest, Origin, SamplingParams
 from worker_engine.routes import SERVICE, Route
@@ -138,27 +139,26 @@ async def embeddings(request: web.Request) -> web.Response:
 
 async def _prompts(service: Service, inputs: Sequence[Input]) -> list[tuple[int, ...]]:
     """Each input's token ids. Raises InvalidRequest, ContextLengthExceeded."""
+    for index, item in enumerate(inputs):
+        if isinstance(item, str):
+            demand_short(service, item, "input", place_of(inputs, index))
     if sum(len(item) for item in inputs) <= INLINE_CHARS:
         prompts = _tokenize(service, inputs)
     else:
         prompts = await asyncio.to_thread(_tokenize, service, inputs)
     vocab, room = service.model.vocab_size, service.engine.max_model_len
     for index, prompt in enumerate(prompts):
-        where = f"input[{index}]" if len(prompts) > 1 else "input"
+        place = place_of(prompts, index)
         if not prompt:
-            raise InvalidRequest(f"{where} must not be empty", param="input")
+            raise InvalidRequest(f"input{place} must not be empty", param="input")
         if not all(0 <= token < vocab for token in prompt):
-            raise InvalidRequest(f"{where} must hold token ids from 0 to {vocab - 1}", param="input")
+            raise InvalidRequest(f"input{place} must hold token ids from 0 to {vocab - 1}", param="input")
         if len(prompt) > room:
-            raise ContextLengthExceeded(
-                f"this model's context is {room} tokens, but {where} has {len(prompt)}", param="input"
-            )
+            raise prompt_too_long(room, len(prompt), 0, param="input", place=place)
         if not service.engine.fits(len(prompt)):
-            raise ContextLengthExceeded(
-                f"this worker's KV cache holds {service.engine.pool_tokens} tokens, but {where} has "
-                f"{len(prompt)}",
-                param="input",
-            )
+            pool = service.engine.pool_tokens
+            reason = f"This worker's memory holds {pool} tokens; the model itself takes {room}."
+            raise prompt_too_long(pool, len(prompt), 0, param="input", place=place, reason=reason)
     return prompts
 
 

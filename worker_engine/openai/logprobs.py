@@ -89,14 +89,14 @@ class LogprobsWriter:
         return {
             "tokens": [self._name(entry.token_id) for entry in entries],
             "token_logprobs": [None if item is None else _finite(item.logprob) for item in told],
-            "top_logprobs": [
-                None
-                if item is None
-                else {self._name(token): _finite(value) for token, value in item.top[: self._top]}
-                for item in told
-            ],
+            "top_logprobs": [None if item is None else self._tops(item) for item in told],
             "text_offset": [entry.offset for entry in entries],
         }
+
+    def _tops(self, item: TokenLogprobs) -> dict[str, float]:
+        """Return the likeliest tokens, then the chosen one if it is not among them, as OpenAI's API does."""
+        chosen = (item.token_id, item.logprob)
+        return {self._name(token): _finite(value) for token, value in (*item.top[: self._top], chosen)}
 
     def _name(self, token_id: int) -> str:
         """A token's text, or its bytes, as OpenAI writes them, where it is no text alone: so names differ."""

@@ -76,17 +76,29 @@ def _call(value: object, where: str) -> Mapping[str, Any]:
     fields.refuse_others(("id", "type", "function", "index", *_ECHOED))
     function = Fields(fields.get("function", None, dict, "an object"), f"{where}.function.")
     function.refuse_others(("name", "arguments"))
-    try:
-        arguments = orjson.loads(function.text("arguments"))
-    except orjson.JSONDecodeError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise function.wrong("arguments", "a JSON object as a string")
+    given = function.get("arguments", "", (str, dict), "a JSON object as a string")
     return {
         "id": fields.text("id"),
         "type": "function",
-        "function": {"name": function.text("name"), "arguments": arguments},
+        "function": {
+            "name": function.text("name"),
+            "arguments": given if isinstance(given, dict) else _arguments(given),
+        },
     }
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    """Return the arguments of a call as templates take them, also where a limit cut the call short.
+
+    Text that is no object stands under `arguments`: many templates go over the items of an object.
+    """
+    try:
+        value = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        value = text
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"arguments": text}
 
 
 def _text(content: object, where: str) -> str:

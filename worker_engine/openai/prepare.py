@@ -11,9 +11,11 @@ import orjson
 
 from worker_engine.errors import ContextLengthExceeded, InvalidRequest
 from worker_engine.grammar_limits import MAX_NAMES, check_schema
+from worker_engine.openai.context_length import chat_too_long, prompt_too_long, text_too_long
 from worker_engine.openai.messages import Message, use_tools
 from worker_engine.openai.schema import CompletionRequest, Prompt
 from worker_engine.protocol import Grammar, GrammarKind, SamplingParams
+from worker_engine.schema_loops import without_endless_references
 from worker_engine.service import Service
 from worker_engine.tool_calls.base import CallForm, Function, lark
 from worker_engine.tool_calls.forms import form_of
@@ -59,7 +61,7 @@ async def prompt_tokens(
         if isinstance(prompt, tuple):
             _demand_ids(service, prompt, param)
         elif not truncated:
-            _demand_short(service, prompt, param, place_of(prompts, index))
+            demand_short(service, prompt, param, place_of(prompts, index))
     special = body.messages is None
     if sum(len(prompt) for prompt in prompts if isinstance(prompt, str)) <= INLINE_CHARS:
         tokens = _tokenize(service, prompts, special)
@@ -84,16 +86,16 @@ def _tokenize(service: Service, prompts: Sequence[Prompt], special: bool) -> lis
     ]
 
 
-def _demand_short(service: Service, text: str, param: str, place: str) -> None:
-    """8 MB of text take seconds and hundreds of MiB to tokenize, only to be refused then."""
+def demand_short(service: Service, text: str, param: str, place: str) -> None:
+    """Refuse a text by its length where that is enough: 8 MB take seconds and hundreds of MiB to tokenize.
+
+    Raises:
+        ContextLengthExceeded: more characters than the context's tokens can stand for.
+    """
     context = service.engine.max_model_len
     most = context * service.tokenizer.longest_token
     if len(text) > most:
-        raise ContextLengthExceeded(
-            f"this model's context is {context} tokens, less than {most} characters, but the "
-            f"prompt{place} has {len(text)}. Shorten the prompt",
-            param=param,
-        )
+        raise text_too_long(context, len(text), most, param=param, place=place)
 
 
 def _render(service: Service, body: CompletionRequest, messages: tuple[Message, ...]) -> str:
@@ -154,10 +156,9 @@ def _demand_room(service: Service, n: int, prompts: int) -> None:
 def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -> tuple[str, Grammar | None]:
     tools = body.tools
     if form is not None and tools is not None and tools.required:
-        _check_functions(tools.functions)
         text = lark(
             form,
-            tools.functions,
+            _enforceable(tools.functions),
             parallel=tools.parallel,
             special_token_id=service.tokenizer.special_token_id,
         )
@@ -165,18 +166,22 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
     return ("", None) if body.constraint is None else (body.constraint.param, body.constraint.grammar)
 
 
-def _check_functions(functions: tuple[Function, ...]) -> None:
-    names = 0
+def _enforceable(functions: tuple[Function, ...]) -> tuple[Function, ...]:
+    """Return the functions without references that nothing can match. Raises InvalidRequest."""
+    names, checked = 0, []
     for item in functions:
         try:
             names += check_schema(orjson.dumps(item.parameters).decode())
+            parameters = without_endless_references(item.parameters)
         except InvalidRequest as error:
             raise InvalidRequest(f"tools: parameters of {item.name}: {error}", param="tools") from error
+        checked.append(replace(item, parameters=parameters))
     if names > MAX_NAMES:
         raise InvalidRequest(
             f"tools: the functions' parameters have {names} names together, at most {MAX_NAMES} are served",
             param="tools",
         )
+    return tuple(checked)
 
 
 def _bad_words(service: Service, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
@@ -192,20 +197,21 @@ def _max_tokens(service: Service, body: CompletionRequest, num_prompt_tokens: in
     room = limit - num_prompt_tokens
     default = max(room, 1) if chat else min(COMPLETION_DEFAULT_MAX_TOKENS, max(room, 1))
     max_tokens = default if body.max_tokens is None else body.max_tokens
-    param, total = "messages" if chat else "prompt", num_prompt_tokens + max_tokens
     if max_tokens > room:
-        raise ContextLengthExceeded(
-            f"this model's context is {limit} tokens, but the request asks for {total}: {num_prompt_tokens} "
-            f"in the prompt{place} and {max_tokens} for the completion. Shorten the prompt or lower "
-            "max_tokens",
-            param=param,
-        )
-    if service.engine.fits(total):
+        raise _too_long(body, limit, num_prompt_tokens, max_tokens, place)
+    if service.engine.fits(num_prompt_tokens + max_tokens):
         return max_tokens
     if body.max_tokens is None and service.engine.fits(num_prompt_tokens + 1):
         return service.engine.pool_tokens - num_prompt_tokens
-    raise ContextLengthExceeded(
-        f"this worker's KV cache holds {service.engine.pool_tokens} tokens, but the request asks for "
-        f"{total}: {num_prompt_tokens} in the prompt{place} and {max_tokens} for the completion",
-        param=param,
+    reason = (
+        f"This worker's memory holds {service.engine.pool_tokens} tokens; the model itself takes {limit}."
     )
+    raise _too_long(body, service.engine.pool_tokens, num_prompt_tokens, max_tokens, place, reason)
+
+
+def _too_long(
+    body: CompletionRequest, limit: int, prompt: int, completion: int, place: str, reason: str = ""
+) -> ContextLengthExceeded:
+    if body.messages is None:
+        return prompt_too_long(limit, prompt, completion, place=place, reason=reason)
+    return chat_too_long(limit, prompt, None if body.max_tokens is None else completion, reason=reason)

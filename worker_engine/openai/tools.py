@@ -12,6 +12,7 @@ from worker_engine.openai.fields import Fields, show
 from worker_engine.tool_calls.base import Function
 
 MAX_TOOLS: Final = 128
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -20,7 +21,7 @@ class ToolUse:
     """The tools of a request and how they may be called.
 
     Attributes:
-        tools: as the caller wrote them, for the chat template.
+        tools: for the chat template, as the caller wrote them but for parameters that are missing.
         functions: those that may be called: all, or the one that `tool_choice` names.
         required: the answer must be calls; a grammar holds the model to it.
         named: `tool_choice` names a function.
@@ -54,12 +55,20 @@ def parse_tools(fields: Fields) -> ToolUse | None:
     if not functions or choice == "none":
         return None
     return ToolUse(
-        tools=tuple(tools),
+        tools=tuple(_shown(tool) for tool in tools),
         functions=tuple(functions.values()) if named is None else (functions[named],),
         required=choice != "auto",
         named=named is not None,
         parallel=parallel and named is None,
     )
+
+
+def _shown(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tool as templates take it: some look into parameters without a test that they exist."""
+    function = tool["function"]
+    if function.get("parameters") is not None:
+        return tool
+    return {**tool, "function": {**function, "parameters": {"type": "object", "properties": {}}}}
 
 
 def _named(choice: Mapping[str, Any]) -> str:
@@ -86,5 +95,12 @@ def _function(value: object, index: int) -> Function:
     if _NAME.fullmatch(name) is None:
         raise inner.wrong("name", "1 to 64 letters, digits, underscores or hyphens")
     inner.text("description", "")
-    parameters = inner.get("parameters", {"type": "object"}, dict, "a JSON schema as an object")
-    return Function(name, parameters, strict=inner.flag("strict"))
+    given = inner.get("parameters", {}, dict, "a JSON schema as an object")
+    return Function(name, _parameters(given), strict=inner.flag("strict"))
+
+
+def _parameters(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of an object; without properties it takes no arguments, as at OpenAI."""
+    if not schema or (schema.get("properties") == {} and schema.keys() <= {"type", "properties", "$schema"}):
+        return _NO_PARAMETERS
+    return schema if "type" in schema or "$ref" in schema else {"type": "object", **schema}

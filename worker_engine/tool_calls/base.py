@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from worker_engine.character_classes import schema_with_ascii_classes
 
-WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,64}"
+WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,8}"
 """Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
 MAX_PARALLEL_CALLS: Final = 16
 """Calls of one answer that a grammar allows: a small model may otherwise repeat itself to max_tokens."""

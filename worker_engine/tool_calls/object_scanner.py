@@ -70,6 +70,11 @@ class ObjectScanner:
         return text if isinstance(text, str) else ""
 
     @property
+    def has_keys_of_a_call(self) -> bool:
+        """Return True while every key read so far is one that a call's object has."""
+        return self.known_name is not None or self._spans.keys() <= {"name", self.arguments_key}
+
+    @property
     def name(self) -> str | None:
         """The function's name once it has been read whole."""
         if self.known_name is not None:

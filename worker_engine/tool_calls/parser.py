@@ -32,11 +32,15 @@ class Parsed:
 
 
 class CallParser:
-    """Parses one answer. What looks like a call and is none comes out as content, unchanged."""
+    """Parses one answer. What looks like a call and is none comes out as content, unchanged.
 
-    def __init__(self, form: CallForm) -> None:
+    Args:
+        forced: a grammar holds the answer to calls, so that no text in it is content.
+    """
+
+    def __init__(self, form: CallForm, *, forced: bool = False) -> None:
         self.num_calls = 0
-        self._form = form
+        self._form, self._forced = form, forced
         self._buffer = ""
         self._state = self._read_start if form.bare else self._read_content
         self._raw = ""
@@ -56,13 +60,21 @@ class CallParser:
             pass
         return self._take()
 
-    def finish(self) -> Parsed:
-        """What was held back when no text follows."""
-        if self._state == self._read_object and self._sent is None:
-            self._say(self._raw + self._object.raw)
-        elif self._state != self._read_object:
-            self._say(self._raw + self._buffer)
+    def finish(self, *, cut: bool = False) -> Parsed:
+        """Return what was held back when no text follows.
+
+        Args:
+            cut: `max_tokens` ended the answer: the beginning of a call is dropped, since it is no content.
+        """
+        reading = self._state == self._read_object
+        told = reading and self._sent is not None
+        if not (told or self._forced or (cut and self._may_be_call(reading))):
+            self._say(self._raw + (self._object.raw if reading else self._buffer))
         return self._take()
+
+    def _may_be_call(self, reading: bool) -> bool:
+        """Return True unless what is held back is an object without a mark and with keys of its own."""
+        return not reading or bool(self._raw.strip()) or self._object.has_keys_of_a_call
 
     def _take(self) -> Parsed:
         parsed = Parsed("".join(self._content), tuple(self._calls))

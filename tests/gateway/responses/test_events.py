@@ -114,6 +114,17 @@ def test_logprobs_go_with_the_text() -> None:
     assert events[-1]["response"]["output"][0]["content"][0]["logprobs"] == told
 
 
+def test_a_calls_logprobs_open_no_text() -> None:
+    """Their tokens are markup, which no item of a response shows."""
+    told = [{"token": "<tool_call>", "logprob": -1.0, "bytes": [60], "top_logprobs": []}]
+    first = chunk(logprobs={"content": told})
+    named = chunk("tool_calls", tool_calls=[call(0, "{}", id="c0", name="now")], logprobs={"content": told})
+    [item] = read(form().events(first + named + END))[-1]["response"]["output"]
+    assert item["type"] == "function_call"
+    late = read(form().events(first + chunk(content="é", logprobs={"content": told}) + first + END))
+    assert late[-1]["response"]["output"][0]["content"][0]["logprobs"] == told * 3
+
+
 def test_an_empty_answer_is_an_empty_text() -> None:
     events = read(form().events(chunk("stop") + END))
     assert [event["type"] for event in events] == [*TEXT[:4], *TEXT[6:], "response.completed"]
