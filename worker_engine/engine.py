@@ -172,6 +172,7 @@ class Engine:
     def close(self) -> None:
         """Lets go of weights, recordings and the pool's pages; nothing can be computed after this."""
         self._in_flight.clear()
+        self.grammars.close()
         if self.speculator is not None:
             self.speculator.close()
             self.speculator = None

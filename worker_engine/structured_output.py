@@ -1,19 +1,18 @@
 """Completions held to a grammar: compiled off the event loop, kept, turned into masks over the vocabulary.
 
-The grammar library is llguidance; docs/adr/0006-structured-output.md says why. A grammar that cannot be
-compiled within the limits is refused by name; one that grows too complex later ends its own request only.
+A grammar that cannot be compiled within the limits is refused by name; one that grows too complex later ends
+its own request only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence as Items
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,10 +21,13 @@ import torch
 
 from kernels.transfer import to_device
 from worker_engine.errors import InvalidRequest
+from worker_engine.grammar_library import INTERNAL, compile_source, first_line, read_tokenizer
 from worker_engine.grammar_limits import check_pattern, check_schema, check_size
+from worker_engine.grammar_trial import MAX_BYTES, GrammarTrial
 from worker_engine.protocol import Grammar, GrammarKind
 from worker_engine.schema_loops import without_endless_references
 from worker_engine.tool_calls.base import WHITESPACE
+from worker_engine.turns import Turns
 
 if TYPE_CHECKING:
     # Loaded at the first grammar: the engine runs without it where no request asks for one.
@@ -33,85 +35,103 @@ if TYPE_CHECKING:
 
 MAX_COMPILED: Final = 64
 """Grammars kept; one that is asked for again costs a copy of 10 us instead of milliseconds."""
-MAX_COMPILED_TEXT: Final = 2 << 20
-"""Characters of all grammars kept. The worst that was tried held 200 bytes of memory for each."""
-_INTERNAL: Final = re.compile("(?:[A-Z][a-z]+)+")
-"""How the library reports a grammar that no token can continue: the name of a state of its own."""
+MAX_COMPILED_BYTES: Final = 128 << 20
+"""Of the memory that they were measured to keep."""
+MAX_WAITING: Final = 16
+"""Grammars of one tenant that may wait to be compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    matcher: llguidance.LLMatcher
+    nbytes: int
 
 
 class GrammarCompiler:
-    """Compiles grammars for one tokenizer. Thread-safe."""
+    """Compiles grammars for one tokenizer. `start` is thread-safe."""
 
     def __init__(self, folder: Path, vocab_size: int, eos_token_ids: Items[int]) -> None:
         """The tokenizer is read at the first use: 0.2-0.5 s for 49,152 tokens."""
         self._path, self._vocab_size, self._eos = folder / "tokenizer.json", vocab_size, list(eos_token_ids)
+        self._trial = GrammarTrial(self._path, vocab_size, self._eos)
         self._tokenizer: llguidance.LLTokenizer | None = None
-        self._compiled: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[Grammar, _Compiled] = OrderedDict()
         self._lock = threading.Lock()
+        self._turns = Turns(MAX_WAITING)
         # One thread: a flood of large grammars takes one core, and never the tokenizer's threads.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
-    async def prepare(self, grammar: Grammar, param: str) -> None:
-        """Compiles `grammar` in a thread, unless it is kept already.
+    async def prepare(self, grammar: Grammar, param: str, tenant: str = "") -> None:
+        """Compiles `grammar` unless it is kept already: in a process apart first, and in turns among tenants.
 
         Raises:
             InvalidRequest: naming `param`; it is malformed, not supported or too complex.
+            TooManyRequests: too many of the tenant's wait.
         """
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self.start, grammar)
-        except InvalidRequest as error:
-            raise InvalidRequest(f"{param}: {error}", param=param) from error
+        if self._kept(grammar) is not None:
+            return
+        async with self._turns.turn(tenant):
+            if self._kept(grammar) is not None:
+                return
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._executor, self._try, grammar)
+            except InvalidRequest as error:
+                raise InvalidRequest(f"{param}: {error}", param=param) from error
 
     def start(self, grammar: Grammar) -> GrammarState:
-        """A fresh state at the grammar's beginning. Raises InvalidRequest."""
+        """A fresh state at the grammar's beginning; compiled here where it is no longer kept.
+
+        Raises:
+            InvalidRequest: it was never prepared, and cannot be compiled.
+        """
+        compiled = self._kept(grammar)
+        if compiled is None:
+            compiled = self._keep(grammar, _source(grammar), MAX_BYTES)
+        return GrammarState(compiled.matcher.deep_copy())
+
+    def close(self) -> None:
+        """Ends the process that tries grammars."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._trial.close()
+
+    def _kept(self, grammar: Grammar) -> _Compiled | None:
         with self._lock:
-            matcher = self._compiled.get(grammar)
-        if matcher is None:
-            # Not under the lock: the engine's thread may want another grammar meanwhile.
-            matcher = self._compile(grammar)
+            compiled = self._compiled.get(grammar)
+            if compiled is not None:
+                self._compiled.move_to_end(grammar)
+            return compiled
+
+    def _try(self, grammar: Grammar) -> None:
+        source = _source(grammar)
+        self._keep(grammar, source, self._trial.measure(source))
+
+    def _keep(self, grammar: Grammar, source: str, nbytes: int) -> _Compiled:
+        # Not under the lock: the engine's thread may want another grammar meanwhile.
+        compiled = _Compiled(self._compile(source), nbytes)
         with self._lock:
-            self._compiled[grammar] = matcher
-            self._compiled.move_to_end(grammar)
-            while len(self._compiled) > MAX_COMPILED or self._kept_text > MAX_COMPILED_TEXT:
+            self._compiled[grammar] = compiled
+            while len(self._compiled) > 1 and (
+                len(self._compiled) > MAX_COMPILED
+                or sum(kept.nbytes for kept in self._compiled.values()) > MAX_COMPILED_BYTES
+            ):
                 self._compiled.popitem(last=False)
-            return GrammarState(matcher.deep_copy())
+        return compiled
 
-    @property
-    def _kept_text(self) -> int:
-        return sum(len(grammar.text) for grammar in self._compiled)
-
-    def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
-        import llguidance
-
-        try:
-            if self._tokenizer is None:
-                text = self._path.read_text(encoding="utf-8")
-                self._tokenizer = llguidance.LLTokenizer(text, n_vocab=self._vocab_size, eos_token=self._eos)
-            matcher = llguidance.LLMatcher(self._tokenizer, _source(grammar), log_level=0, limits=_limits())
-        except ValueError as error:
-            raise InvalidRequest(_first_line(str(error))) from error
-        # The first mask is where most of what is too complex shows; its work is kept for every copy.
-        matcher.compute_bitmask()
-        if matcher.is_error():
-            raise InvalidRequest(_first_line(matcher.get_error()))
-        return matcher
-
-
-@cache
-def _limits() -> llguidance.LLParserLimits:
-    """Fuel, not time, so that the same grammar is always judged alike: about 10 ms of lexing a token."""
-    import llguidance
-
-    return llguidance.LLParserLimits(
-        initial_lexer_fuel=1_000_000,
-        step_lexer_fuel=100_000,
-        step_max_items=20_000,
-        max_lexer_states=50_000,
-        verbose_errors=False,
-    )
+    def _compile(self, source: str) -> llguidance.LLMatcher:
+        if self._tokenizer is None:
+            self._tokenizer = read_tokenizer(self._path, self._vocab_size, self._eos)
+        return compile_source(self._tokenizer, source)
 
 
 def _source(grammar: Grammar) -> str:
+    """The grammar in the library's own form. Raises InvalidRequest."""
+    try:
+        return _written(grammar)
+    except ValueError as error:
+        raise InvalidRequest(first_line(str(error))) from error
+
+
+def _written(grammar: Grammar) -> str:
     import llguidance
 
     matcher = llguidance.LLMatcher
@@ -134,13 +154,6 @@ def _source(grammar: Grammar) -> str:
             "coerce_one_of": not grammar.strict,
         },
     )
-
-
-def _first_line(text: str) -> str:
-    line = " ".join(text.split("<state>")[0].removesuffix("<non-verbose/>").split())
-    if _INTERNAL.fullmatch(line):
-        return "it can match no text: look for a rule that leads to itself and nothing else"
-    return line if len(line) <= 300 else line[:297] + "..."
 
 
 class GrammarState:
@@ -168,9 +181,9 @@ class GrammarState:
         if taken and (self.matcher.is_accepting() or not self.matcher.is_stopped()):
             return None
         problem = self.matcher.get_error().split("\n")[0].strip()
-        if not problem or _INTERNAL.fullmatch(problem):
+        if not problem or INTERNAL.fullmatch(problem):
             return "no text can follow what the grammar has let through: look for a rule without an end"
-        return f"the grammar became too complex to follow: {_first_line(problem)}"
+        return f"the grammar became too complex to follow: {first_line(problem)}"
 
 
 class MaskBatch:

@@ -79,9 +79,9 @@ def test_a_loop_that_need_not_be_followed_is_left_out(
         asked = request(name, [1, 2], 200, temperature=1.5, seed=seed, grammar=schema(value))
         engine.add_request(asked, None)
     results = drain(engine)
-    for name, value in (("optional", {"y"}), ("tree", {"x"})):
+    for name, required in (("optional", {"y"}), ("tree", {"x"})):
         assert results[name][-1].finish_reason is FinishReason.STOP
-        assert json.loads("".join(delta.text for delta in results[name])).keys() >= value
+        assert json.loads("".join(delta.text for delta in results[name])).keys() >= required
     assert "x" not in json.loads("".join(delta.text for delta in results["optional"]))
 
 

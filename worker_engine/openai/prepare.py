@@ -135,7 +135,9 @@ async def sampling_params(
         params = replace(params, skip_special_tokens=False)
     param, grammar = _grammar(service, body, form)
     if grammar is not None:
-        await service.engine.grammars.prepare(grammar, param)
+        # One place in the queue for as long as it waits and compiles: then the generation takes its own.
+        with service.limits.place(body.origin.tenant):
+            await service.engine.grammars.prepare(grammar, param, body.origin.tenant)
         params = replace(params, grammar=replace(grammar, param=param))
     return [replace(params, max_tokens=limit) for limit in limits]
 
