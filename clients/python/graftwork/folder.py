@@ -14,6 +14,17 @@ Progress = Callable[[int, int], None]
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "pytorch_model.bin")
+_OTHER_FORMS: Final = {
+    "adapter_model.safetensors.index.json": (
+        "the weights were saved in shards, which PEFT does not load either: load all shards with"
+        f" safetensors.torch.load_file and save them as one {WEIGHTS} with save_file"
+    ),
+    "adapters.safetensors": (
+        "the adapter was saved by mlx-lm, whose tensors have other names and shapes than PEFT's: train it"
+        " with PEFT, or rename and transpose its tensors as PEFT has them"
+    ),
+}
+"""File name -> what to do about weights in this form."""
 
 
 class AdapterFolder:
@@ -48,6 +59,9 @@ class AdapterFolder:
         return self.path / CONFIG, self.path / WEIGHTS
 
     def _missing(self, name: str) -> str:
+        for other, advice in _OTHER_FORMS.items():
+            if name == WEIGHTS and (self.path / other).exists():
+                return f"{self.path / other}: {advice}"
         for pickle in _PICKLES:
             if name == WEIGHTS and (self.path / pickle).exists():
                 return (

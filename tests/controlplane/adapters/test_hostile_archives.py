@@ -20,7 +20,15 @@ from controlplane.adapters.validation import version_validate
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
-from tests.controlplane.adapters.packing import tar, tar_entry, tarred, zeros, zip_entry, zipped
+from tests.controlplane.adapters.packing import (
+    TRAINER_FILES,
+    tar,
+    tar_entry,
+    tarred,
+    zeros,
+    zip_entry,
+    zipped,
+)
 from tests.controlplane.conftest import adapter_files
 from worker_engine.protocol import ADAPTER_FILES
 
@@ -128,10 +136,20 @@ HOSTILE: dict[str, Case] = {
         lambda: zipped({"a/" + CONFIG: b"{}", "b/" + WEIGHTS: b"x"}),
         "lie in different folders",
     ),
-    "zip with a pickle": (
+    "zip of pickled weights": (
         "a.zip",
-        lambda: zipped({**FILES, "x/training_args.BIN": b""}),
+        lambda: zipped({CONFIG: FILES[CONFIG], "adapter_model.BIN": b""}),
         "graftwork convert",
+    ),
+    "zip of shards": (
+        "a.zip",
+        lambda: zipped({CONFIG: FILES[CONFIG], f"{WEIGHTS}.index.json": b"{}"}),
+        "saved in shards",
+    ),
+    "zip of mlx-lm's": (
+        "a.zip",
+        lambda: zipped({CONFIG: FILES[CONFIG], "adapters.safetensors": b""}),
+        "saved by mlx-lm",
     ),
     "zip of a large config": (
         "a.zip",
@@ -176,7 +194,11 @@ HOSTILE: dict[str, Case] = {
     "tar absolute": ("a.tar.gz", lambda: tarred(FILES, (tar_entry("/etc/x"), b"x")), "is absolute"),
     "tar twice": ("a.tar.gz", lambda: tarred(FILES, (tar_entry(CONFIG), b"{}")), "is in the archive twice"),
     "tar twice by case": ("a.tgz", lambda: tarred(FILES, (tar_entry(WEIGHTS.title()), b"")), "archive twice"),
-    "tar with a pickle": ("a.tar.gz", lambda: tarred({**FILES, "rng_state.pth": b""}), "graftwork convert"),
+    "tar of pickled weights": (
+        "a.tar.gz",
+        lambda: tarred({CONFIG: FILES[CONFIG], "adapter_model.bin": b""}),
+        "graftwork convert",
+    ),
     "tar of a large config": (
         "a.tgz",
         lambda: tarred({**FILES, CONFIG: bytes(2 << 20)}),
@@ -251,6 +273,8 @@ PACKED: list[tuple[str, Callable[[], bytes]]] = [
     ("a.zip", lambda: zipped(FILES, (zip_entry("folder/", 0o040755), b""))),
     ("a.tar.gz", tarred),
     ("a.tgz", lambda: tarred(NESTED, (tar_entry("out", tarfile.DIRTYPE), b""))),
+    ("a.zip", lambda: zipped({**FILES, **TRAINER_FILES})),
+    ("a.tgz", lambda: tarred({**TRAINER_FILES, **FILES})),
     ("a.tar.gz", lambda: tarred({**FILES, "n" * 150 + "/README.md": b"x"})),
 ]
 

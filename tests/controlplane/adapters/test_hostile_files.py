@@ -20,7 +20,7 @@ from controlplane.adapters.validation import version_validate
 from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from tests.controlplane.adapters.packing import zipped
+from tests.controlplane.adapters.packing import TRAINER_FILES, zipped
 from tests.controlplane.conftest import CONFIG, adapter_files, adapter_tensors, safetensors
 from worker_engine.protocol import ADAPTER_FILES
 
@@ -135,7 +135,8 @@ def test_configurations_are_refused(
     [
         ([CONFIG_FILE, "adapter_model.bin"], "graftwork convert"),
         ([CONFIG_FILE, "adapter_model.PT"], "graftwork convert"),
-        ([CONFIG_FILE, WEIGHTS, "optimizer.pt"], "graftwork convert"),
+        ([CONFIG_FILE, "adapters.safetensors"], "saved by mlx-lm"),
+        ([CONFIG_FILE, f"{WEIGHTS}.index.json", "optimizer.pt"], "saved in shards"),
         ([CONFIG_FILE, WEIGHTS, WEIGHTS], "was sent twice"),
         ([CONFIG_FILE, WEIGHTS, WEIGHTS.upper()], "was sent twice"),
         ([CONFIG_FILE, WEIGHTS, "ａ" + WEIGHTS[1:]], "was sent twice"),
@@ -160,7 +161,13 @@ def test_names_of_uploads_are_refused(
 def test_what_peft_saves_beside_an_adapter_is_left_out(
     tenant: Tenant, base_model: BaseModel, tmp_path: Path
 ) -> None:
-    more = {"README.md": b"x", "tokenizer.json": b"{}", "handler.py": b"raise SystemExit", "説明.txt": b"x"}
+    more = {
+        **TRAINER_FILES,
+        "README.md": b"x",
+        "tokenizer.json": b"{}",
+        "handler.py": b"raise SystemExit",
+        "説明.txt": b"x",
+    }
     version = validated(tenant, base_model, {**adapter_files(), **more})
     assert (version.status, version.reason) == ("ready", "")
     assert sorted(path.name for path in stored(tmp_path)) == sorted(ADAPTER_FILES)
