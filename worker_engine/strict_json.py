@@ -30,24 +30,30 @@ def loads(data: bytes | str) -> Any:
 def find_fault(value: object) -> str | None:
     """Return what keeps a parsed value from being JSON that a database stores; None for a good one.
 
-    The text continues a sentence: "holds NaN, which is no JSON number".
+    The text continues a sentence: "holds NaN at a.b.0, which is no JSON number".
     """
-    pending = [value]
+    pending: list[tuple[str, object]] = [("", value)]
     while pending:
-        item = pending.pop()
+        path, item = pending.pop()
         if isinstance(item, dict):
-            pending += item.keys()
-            pending += item.values()
+            pending += ((path, name) for name in item)
+            pending += ((f"{path}.{name}", held) for name, held in item.items())
         elif isinstance(item, list):
-            pending += item
-        elif isinstance(item, float):
-            if not math.isfinite(item):
-                return f"holds {'NaN' if math.isnan(item) else 'an infinite number'}, which is no JSON number"
-        elif isinstance(item, str):
-            if "\0" in item:
-                return "holds a NUL character in a text"
-            if not item.isascii() and not _is_unicode(item):
-                return "holds half of a surrogate pair in a text, which is no Unicode"
+            pending += ((f"{path}.{index}", held) for index, held in enumerate(item))
+        elif (fault := _fault_of(item)) is not None:
+            what, why = fault
+            place = f" at {ascii(path[1:201])[1:-1]}" if path else ""
+            return f"holds {what}{place}, which {why}"
+    return None
+
+
+def _fault_of(item: object) -> tuple[str, str] | None:
+    if isinstance(item, float) and not math.isfinite(item):
+        return "NaN" if math.isnan(item) else "an infinite number", "is no JSON number"
+    if isinstance(item, str) and "\0" in item:
+        return "a NUL character", "no database keeps"
+    if isinstance(item, str) and not item.isascii() and not _is_unicode(item):
+        return "half of a surrogate pair", "is no Unicode"
     return None
 
 

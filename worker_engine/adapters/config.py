@@ -199,10 +199,10 @@ def _refuse_unsupported(value: Mapping[str, Any]) -> None:
 def _refuse_faults(value: dict[str, Any]) -> None:
     """Refuse what no database stores, by field; what stands in a field that is not read becomes null."""
     for name in list(value):
-        if (fault := find_fault([name, value[name]])) is None:
+        if (fault := find_fault({name: value[name]})) is None:
             continue
         if name not in _HARMLESS:
-            raise AdapterConfigError(f"adapter_config.json: {name[:80]!a} {fault}")
+            raise AdapterConfigError(f"adapter_config.json {fault}")
         value[name] = None
 
 

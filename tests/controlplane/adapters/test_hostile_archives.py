@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import struct
 import tarfile
 import tempfile
@@ -47,6 +48,19 @@ def patched_size(data: bytes, size: int) -> bytes:
             edited[at + offset : at + offset + 4] = struct.pack("<I", size)
             at += 4
     return bytes(edited)
+
+
+def large_with_hole() -> bytes:
+    """A .zip of 2 MiB without a piece of its middle: its directory points before the file's start."""
+    data = zipped({**FILES, "filler": random.Random(1).randbytes(2 << 20)})
+    return data[: 1 << 20] + data[(1 << 20) + 9000 :]
+
+
+def large_damaged() -> bytes:
+    """A .zip whose weights of 2 MiB have a byte of their middle changed."""
+    data = bytearray(zipped({**FILES, WEIGHTS: random.Random(1).randbytes(2 << 20)}))
+    data[1 << 20] ^= 0x55
+    return bytes(data)
 
 
 def sparse_map() -> bytes:
@@ -157,6 +171,9 @@ HOSTILE: dict[str, Case] = {
         "larger than the 1048576",
     ),
     "zip cut off": ("a.zip", lambda: zipped()[:-40], "is damaged"),
+    "large zip cut off": ("a.zip", lambda: large_damaged()[:-30], "is damaged"),
+    "large zip with a hole": ("a.zip", large_with_hole, "is damaged"),
+    "large zip with a changed byte": ("a.zip", large_damaged, "is damaged"),
     "no zip": ("a.zip", lambda: b"PK" + bytes(100), "is damaged"),
     "tar bomb": ("a.tar.gz", tar_bomb, "grows more than 200-fold"),
     "tar with a link": (

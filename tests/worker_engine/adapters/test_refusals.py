@@ -97,11 +97,17 @@ REFUSALS = {
     "excluded": (change(exclude_modules=r".*\.1\..*"), "layers.1.self_attn.q_proj, so PEFT ignores it"),
     "no-expression": (change(target_modules="(q_proj"), "target_modules is no regular expression"),
     "twice": (tensors(**{A.replace(".weight", ".default.weight"): torch.zeros(4, 72)}), "in the file twice"),
-    "nan": (change(lora_alpha=float("nan")), "lora_alpha.* holds NaN"),
-    "nan-within": (change(alpha_pattern={"q_proj": float("inf")}), "alpha_pattern.* an infinite number"),
-    "nul": (change(target_modules=["q_proj", "v_proj", "\0"]), "target_modules.* a NUL character"),
-    "surrogate": (change(target_modules=["q_proj", "v_proj", "\ud800"]), "target_modules.* surrogate"),
-    "nul-in-a-name": (change(**{"a\0": None}), "holds a NUL"),
+    "nan": (change(lora_alpha=float("nan")), "holds NaN at lora_alpha"),
+    "nan-within": (
+        change(alpha_pattern={"q_proj": float("inf")}),
+        "number at alpha_pattern.q_proj",
+    ),
+    "nul": (change(target_modules=["q_proj", "v_proj", "\0"]), "a NUL character at target_modules.2"),
+    "surrogate": (
+        change(target_modules=["q_proj", "v_proj", "\ud800"]),
+        "pair at target_modules.2",
+    ),
+    "nul-in-a-name": (change(**{"a\0": None}), "holds a NUL character, which"),
     "mlx": (
         lambda folder: (folder / CONFIG).write_text(json.dumps({"lora_parameters": {"rank": 8}})),
         "saved by mlx-lm.*transpose both",
