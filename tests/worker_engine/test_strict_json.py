@@ -1,4 +1,4 @@
-"""What neither JSON nor PostgreSQL's jsonb holds is named wherever it stands in a value."""
+"""Values that neither JSON nor jsonb of PostgreSQL can hold are named with their place."""
 
 from __future__ import annotations
 

@@ -153,6 +153,7 @@ def test_faults_in_fields_that_are_not_read_stop_nothing(tenant: Tenant, base_mo
     data = json.dumps({**CONFIG, **unread}).encode()
     version = validated(tenant, base_model, adapter_files() | {CONFIG_FILE: data})
     assert (version.status, version.reason, version.attempts) == ("ready", "", 1)
+    assert version.config is not None
     assert {name: version.config[name] for name in unread} == dict.fromkeys(unread)
 
 
