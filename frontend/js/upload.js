@@ -73,6 +73,13 @@ document.addEventListener("htmx:confirm", async (event) => {
   const input = form.querySelector("[data-dropzone] input[type=file]");
   const whole = [...input.files].some((file) => /^adapter_model\.safetensors$|\.(zip|tgz|tar\.gz)$/i.test(file.name));
   const files = [...input.files].filter((file) => WANTED.test(file.name) || (!whole && OTHER_WEIGHTS.test(file.name)));
+  if (files.length && files.length < input.files.length) {
+    // A trainer's state may be larger than the adapter: it is not sent at all.
+    const kept = new DataTransfer();
+    for (const file of files) kept.items.add(file);
+    input.files = kept.files;
+    list(input);
+  }
   const total = files.reduce((sum, file) => sum + file.size, 0);
   // Not by `form.dataset`: a form's controls stand before its own properties, and one is called "dataset".
   const own = (name) => form.getAttribute(`data-${name}`);

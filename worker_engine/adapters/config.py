@@ -50,6 +50,8 @@ _CHANGES_BASE: Final = ("pissa", "olora", "corda", "lora_ga")
 """Initialisations that also alter the base weights: such an adapter is wrong on the plain base."""
 _OF_MLX: Final = ("lora_parameters", "fine_tune_type")
 
+_MAX_NAMES: Final = 1000
+"""Of modules_to_save: each is looked for in every module's path."""
 EMBEDDING: Final = "model.embed_tokens"
 HEAD: Final = "lm_head"
 
@@ -224,6 +226,8 @@ def _flag(value: Mapping[str, Any], name: str) -> bool:
 
 def _texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
     texts = value.get(name) or []
+    if isinstance(texts, list) and len(texts) > _MAX_NAMES:
+        raise AdapterConfigError(f"adapter_config.json: {name} has more than {_MAX_NAMES} names")
     if not isinstance(texts, list) or not all(isinstance(item, str) and item for item in texts):
         raise AdapterConfigError(f"adapter_config.json: {name} must be a list of texts, got {texts!r}")
     return tuple(texts)

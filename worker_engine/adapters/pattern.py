@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 MAX_LENGTH: Final = 4096
-MAX_MEMORY: Final = 1 << 20
-"""Bytes of a compiled expression and its automaton. The slowest of those tried (alternatives with two
-unbounded repetitions each, as many as fit) takes 0.8 s for the 500 modules of a large model."""
+MAX_MEMORY: Final = 128 << 10
+"""Bytes of a compiled expression and its automaton. The slowest that was found takes 0.2 s for the 500
+modules of a large model, and RE2 leaves the interpreter to other threads meanwhile."""
+MAX_EXPRESSIONS: Final = 64
+"""Keys of one table that are more than a name or path."""
 
 _PLAIN: Final = re.compile(r"\^?(?:[A-Za-z0-9_-]|\\?\.)+")
 
@@ -63,6 +65,8 @@ class SuffixTable:
                 table = self._rooted if key.startswith("^") else self._plain
                 table.setdefault(key.removeprefix("^").replace("\\", ""), index)
                 continue
+            if len(self._patterns) >= MAX_EXPRESSIONS:
+                raise PatternError(f"{key[:80]!r} is one of more than {MAX_EXPRESSIONS} regular expressions")
             try:
                 self._patterns.append((index, Pattern(rf"(.*\.)?({key})")))
             except PatternError as error:
@@ -72,7 +76,7 @@ class SuffixTable:
         """Return the index of the key that counts, or None."""
         if not self._plain and not self._rooted and not self._patterns:
             return None
-        found = [self._plain[end] for end in _suffixes(path) if end in self._plain]
+        found = [self._plain[end] for end in suffixes(path) if end in self._plain]
         if path in self._rooted:
             found.append(self._rooted[path])
         first = min(found, default=None)
@@ -84,7 +88,8 @@ class SuffixTable:
         return first
 
 
-def _suffixes(path: str) -> Iterator[str]:
+def suffixes(path: str) -> Iterator[str]:
+    """Yield the path, and what follows each of its dots."""
     yield path
     while "." in path:
         path = path.partition(".")[2]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from worker_engine.adapters.pattern import NonlinearPatternError, Pattern, PatternError
+from worker_engine.adapters.pattern import NonlinearPatternError, Pattern, PatternError, suffixes
 
 ALL_LINEAR: Final = "all-linear"
 
@@ -30,11 +30,11 @@ class Targets:
         lists: names of the lists of layers (`layers` of `model.layers.3`), empty for any.
     """
 
-    names: tuple[str, ...]
+    names: frozenset[str]
     expression: Pattern | None
     by_tensors: bool
     all_linear: bool
-    excluded_names: tuple[str, ...]
+    excluded_names: frozenset[str]
     excluded: Pattern | None
     saved: tuple[str, ...]
     layers: frozenset[int]
@@ -44,7 +44,8 @@ class Targets:
     def read(cls, value: Mapping[str, Any], *, saved: tuple[str, ...] = ()) -> Self:
         """Raises ValueError naming the field. `saved` is modules_to_save."""
         all_linear = str(value.get("target_modules")).lower() == ALL_LINEAR
-        names, expression, nonlinear = ((), None, False) if all_linear else _modules(value, "target_modules")
+        targets = {} if all_linear else value
+        names, expression, nonlinear = _modules(targets, "target_modules")
         excluded_names, excluded, _ = _modules(value, "exclude_modules")
         layers = value.get("layers_to_transform")
         layers = [layers] if isinstance(layers, int) and not isinstance(layers, bool) else layers or []
@@ -92,25 +93,25 @@ class Targets:
         return None
 
 
-def _modules(value: Mapping[str, Any], field: str) -> tuple[tuple[str, ...], Pattern | None, bool]:
+def _modules(value: Mapping[str, Any], field: str) -> tuple[frozenset[str], Pattern | None, bool]:
     """Return the names, the expression, and whether it is beyond linear-time matching."""
     given = value.get(field)
     if isinstance(given, str) and given:
         try:
-            return (), Pattern(given), False
+            return frozenset(), Pattern(given), False
         except NonlinearPatternError:
-            return (), None, True
+            return frozenset(), None, True
         except PatternError as error:
             raise ValueError(f"{field} {error}") from error
     given = given or []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
         raise ValueError(f"{field} must be a text or a list of texts, got {given!r}")
-    return tuple(given), None, False
+    return frozenset(given), None, False
 
 
-def is_named(module: str, names: Sequence[str]) -> bool:
+def is_named(module: str, names: Collection[str]) -> bool:
     """Return True if the module's path is one of the names, or ends in one after a dot."""
-    return any(module == name or module.endswith(f".{name}") for name in names)
+    return any(end in names for end in suffixes(module))
 
 
 def _is_name(value: object) -> bool:

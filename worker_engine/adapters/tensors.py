@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from worker_engine.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig
 from worker_engine.adapters.foreign_weights import MLX_REFUSAL
-from worker_engine.adapters.targets import is_named
+from worker_engine.adapters.pattern import suffixes
 
 LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linear modules of a decoder layer."""
@@ -92,12 +92,15 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
 def absent_names(config: LoraConfig, base: Mapping[str, Shape]) -> list[str]:
     """Return the fields' names of modules that the base lacks: no tensor can be of them, as in PEFT."""
     paths = _module_paths(base)
-    named = {"target_modules": config.targets.names, "modules_to_save": config.modules_to_save}
+    ends = {end for path in paths for end in suffixes(path)}
+    absent = {
+        "target_modules": sorted(config.targets.names - ends),
+        "modules_to_save": [name for name in config.modules_to_save if not _saved(name, paths)],
+    }
     return [
         f"{field} names {name!r}, which this base model lacks"
-        for field, names in named.items()
+        for field, names in absent.items()
         for name in names
-        if not any(_names(field, name, path) for path in paths)
     ]
 
 
@@ -249,11 +252,12 @@ def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) ->
 def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
     """Refuse a file that lacks tensors of what the configuration names: something was lost on the way."""
     paths = _module_paths(base)
-    changed = [module for module, parts in modules.items() if _has_lora(parts)]
+    changed = {end for module, parts in modules.items() if _has_lora(parts) for end in suffixes(module)}
+    named = paths if config.targets.names else []
+    adapted = {end for path in named if config.adapts(path) for end in suffixes(path)}
     kinds = ", ".join(sorted({module.rpartition(".")[2] for module in modules}))
-    for target in config.targets.names:
-        named = [path for path in paths if is_named(path, (target,)) and config.adapts(path)]
-        if named and not any(is_named(module, (target,)) for module in changed):
+    for target in sorted(config.targets.names & adapted):
+        if target not in changed:
             raise AdapterConfigError(
                 f"adapter_config.json targets {target!r}, but no tensor is of a module of that name; tensors "
                 f"are of {kinds}"
@@ -264,15 +268,15 @@ def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str,
     ):
         held = [module for module, parts in modules.items() if part in parts]
         for wanted in names:
-            known = field != "modules_to_save" or any(_names(field, wanted, path) for path in paths)
+            known = field != "modules_to_save" or _saved(wanted, paths)
             if known and not any(module.endswith(wanted) for module in held):
                 raise AdapterConfigError(
                     f"adapter_config.json: {field} names {wanted!r}, but no tensor is of it"
                 )
 
 
-def _names(field: str, name: str, path: str) -> bool:
-    return is_named(path, (name,)) if field == "target_modules" else path.endswith(name)
+def _saved(name: str, paths: Sequence[str]) -> bool:
+    return any(path.endswith(name) for path in paths)
 
 
 def _module_paths(base: Mapping[str, Shape]) -> list[str]:

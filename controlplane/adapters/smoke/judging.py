@@ -13,7 +13,8 @@ from controlplane.errors import RefusedError
 
 _ABOVE_NOISE: Final = 4.0
 """Times that a difference must exceed the base's from itself. Where the base repeats itself to the bit, as
-the bundled worker does, any difference is the adapter's: one on a single module may move no token by 0.001."""
+the bundled worker does, any difference is the adapter's: one on a single module may move no token by
+0.001."""
 _WORSE: Final = 3.0
 """Nats a token: a prompt each of whose tokens is e**3 = 20 times less probable is worth a look."""
 _BROKEN: Final = 2.0
@@ -53,7 +54,8 @@ def judge(smoke: Smoke, *, vocabulary: int | None) -> tuple[StepStatus, str]:
     if smoke.max_difference <= _ABOVE_NOISE * smoke.noise:
         return "warned", (
             "it changes nothing here: no token's log-probability differs by more than"
-            f" {smoke.max_difference:.1g} from the base's, which differ by {smoke.noise:.1g} among themselves."
+            f" {smoke.max_difference:.1g} from the base's, which differ by {smoke.noise:.1g} among"
+            " themselves."
             " Was it saved before training, or does it change tokens alone that this English prompt lacks?"
         )
     changes = f"log-probabilities differ by {smoke.mean_difference:.2g} on average"

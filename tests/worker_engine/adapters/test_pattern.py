@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker_engine.adapters.pattern import NonlinearPatternError, Pattern, PatternError
+from worker_engine.adapters.pattern import NonlinearPatternError, Pattern, PatternError, SuffixTable
 
 MODULES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.down_proj")
 PATHS = [f"model.layers.{layer}.{module}" for layer in (0, 1, 7, 17) for module in MODULES]
@@ -73,6 +73,13 @@ def test_what_makes_re_backtrack_for_ever_is_matched(text: str) -> None:
 def test_what_re_alone_can_match_is_told(text: str) -> None:
     with pytest.raises(NonlinearPatternError):
         Pattern(text)
+
+
+def test_a_table_holds_a_bounded_number_of_expressions_and_any_number_of_paths() -> None:
+    keys = {f"model.layers.{index}.q_proj": index for index in range(5000)}
+    assert SuffixTable([*keys, *[f"a{index}.*" for index in range(64)]]).find("model.layers.9.q_proj") == 9
+    with pytest.raises(PatternError, match="is one of more than 64 regular expressions"):
+        SuffixTable([f"a{index}.*" for index in range(65)])
 
 
 @pytest.mark.parametrize("text", ["(", "(" * 4000, r"\1", "[z-a]"])

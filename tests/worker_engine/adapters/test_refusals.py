@@ -95,6 +95,8 @@ REFUSALS = {
     ),
     "other-layers": (change(layers_to_transform=[0, 2]), "layers.1.self_attn.q_proj, so PEFT ignores it"),
     "excluded": (change(exclude_modules=r".*\.1\..*"), "layers.1.self_attn.q_proj, so PEFT ignores it"),
+    "many-saved": (change(modules_to_save=["x"] * 1001), "modules_to_save has more than 1000 names"),
+    "many-expressions": (change(rank_pattern={f"{i}.*": 4 for i in range(65)}), "more than 64 regular"),
     "no-expression": (change(target_modules="(q_proj"), "target_modules is no regular expression"),
     "twice": (tensors(**{A.replace(".weight", ".default.weight"): torch.zeros(4, 72)}), "in the file twice"),
     "nan": (change(lora_alpha=float("nan")), "holds NaN at lora_alpha"),
@@ -176,6 +178,9 @@ SERVED: dict[str, Damage] = {
         target_modules=["q_proj", "v_proj", "o_proj", "down_proj"], exclude_modules=["o_proj", "down_proj"]
     ),
     "names that the base lacks": change(target_modules=["q_proj", "v_proj", "gate_up_proj", "w1"]),
+    "whole paths": change(
+        target_modules=[f"model.layers.{i}.self_attn.{m}_proj" for i in range(3) for m in ("q", "v")]
+    ),
     "a saved module that the base lacks": change(modules_to_save=["classifier"]),
     "lookahead": change(target_modules=r"^(?!.*visual).*(?:q_proj|v_proj)$"),
     "a backreference": change(target_modules=r"(.*)\.(q|v)_\1?proj"),
