@@ -21,8 +21,8 @@ _PICKLE_REFUSAL: Final = (
     " `graftwork convert FOLDER NEW_FOLDER`, and send adapter_model.safetensors"
 )
 _SHARD_REFUSAL: Final = (
-    "{} says that the weights were saved in shards, which PEFT does not load either: load all shards with"
-    " safetensors.torch.load_file and save them as one adapter_model.safetensors with save_file"
+    "{} says that the weights were saved in shards, which PEFT does not load either: make one file of them by"
+    " `graftwork convert FOLDER NEW_FOLDER`, and send adapter_model.safetensors"
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graftwork.errors import ConfigurationError
+from graftwork.shards import SHARD_INDEX
 
 Progress = Callable[[int, int], None]
 """Called with (bytes sent, bytes in all)."""
@@ -15,9 +16,9 @@ Progress = Callable[[int, int], None]
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "pytorch_model.bin")
 _OTHER_FORMS: Final = {
-    "adapter_model.safetensors.index.json": (
-        "the weights were saved in shards, which PEFT does not load either: load all shards with"
-        f" safetensors.torch.load_file and save them as one {WEIGHTS} with save_file"
+    SHARD_INDEX: (
+        "the weights were saved in shards, which PEFT does not load either: make one file of them with"
+        " `graftwork convert FOLDER NEW_FOLDER`"
     ),
     "adapters.safetensors": (
         "the adapter was saved by mlx-lm, whose tensors have other names and shapes than PEFT's: train it"
