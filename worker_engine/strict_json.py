@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, Final
+
+MAX_DEPTH: Final = 100
+"""Values within one another. Python's writer of JSON ends at its stack's depth, which differs by caller."""
 
 
 def loads(data: bytes | str) -> Any:
@@ -32,22 +35,24 @@ def find_fault(value: object) -> str | None:
 
     The text continues a sentence: "holds NaN at a.b.0, which is no JSON number".
     """
-    pending: list[tuple[str, object]] = [("", value)]
+    pending: list[tuple[int, str, object]] = [(0, "", value)]
     while pending:
-        path, item = pending.pop()
-        if isinstance(item, dict):
-            pending += ((path, name) for name in item)
-            pending += ((f"{path}.{name}", held) for name, held in item.items())
-        elif isinstance(item, list):
-            pending += ((f"{path}.{index}", held) for index, held in enumerate(item))
-        elif (fault := _fault_of(item)) is not None:
+        depth, path, item = pending.pop()
+        if (fault := _fault_of(item, depth)) is not None:
             what, why = fault
             place = f" at {ascii(path[1:201])[1:-1]}" if path else ""
             return f"holds {what}{place}, which {why}"
+        if isinstance(item, dict):
+            pending += ((depth, path, name) for name in item)
+            pending += ((depth + 1, f"{path}.{name}", held) for name, held in item.items())
+        elif isinstance(item, list):
+            pending += ((depth + 1, f"{path}.{index}", held) for index, held in enumerate(item))
     return None
 
 
-def _fault_of(item: object) -> tuple[str, str] | None:
+def _fault_of(item: object, depth: int) -> tuple[str, str] | None:
+    if depth > MAX_DEPTH:
+        return f"more than {MAX_DEPTH} values within one another", "cannot be stored"
     if isinstance(item, float) and not math.isfinite(item):
         return "NaN" if math.isnan(item) else "an infinite number", "is no JSON number"
     if isinstance(item, str) and "\0" in item:

@@ -28,6 +28,12 @@ def test_names_are_judged_too(text: str) -> None:
         loads(text)
 
 
+def test_depth_is_bounded() -> None:
+    assert loads("[" * 101 + "]" * 101)
+    with pytest.raises(ValueError, match="more than 100 values within one another"):
+        loads("[" * 102 + "]" * 102)
+
+
 def test_the_place_is_told() -> None:
     with pytest.raises(ValueError, match=r"^it holds NaN at a\.b\.1, which is no JSON number$"):
         loads('{"a": {"b": [1, NaN], "c": 2}}')

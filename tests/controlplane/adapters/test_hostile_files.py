@@ -145,7 +145,11 @@ def test_configurations_are_refused(
 
 def test_faults_in_fields_that_are_not_read_stop_nothing(tenant: Tenant, base_model: BaseModel) -> None:
     """PEFT serves it; the version keeps the configuration without what no database holds."""
+    deep: list[object] = []
+    for _ in range(900):
+        deep = [deep]
     unread = {
+        "eva_config": deep,
         "lora_dropout": float("nan"),
         "revision": "a\0\ud800",
         "loftq_config": {"a": [1e999]},
