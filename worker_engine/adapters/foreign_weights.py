@@ -1,4 +1,4 @@
-"""Weights that lie beside an adapter_config.json in another form than the one that is served."""
+"""Adapter weights in other forms than safetensors of PEFT, and what to do with each."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         module, part = _place(name)
         expected = _expected(config, name, module, part, base)
         if shape != expected:
-            raise _unlike(name, shape, expected, module, base)
+            raise _shape_error(name, shape, expected, module, base)
         if (other := modules.setdefault(module, {}).setdefault(part, name)) != name:
             raise AdapterConfigError(f"tensor {name} is in the file twice: as {other} too")
     if not any(part is not Part.BASE_WEIGHT for parts in modules.values() for part in parts):
@@ -125,19 +125,19 @@ def _place(name: str) -> tuple[str, Part]:
     )
 
 
-def _unlike(
+def _shape_error(
     name: str, shape: Shape, expected: Shape, module: str, base: Mapping[str, Shape]
 ) -> AdapterConfigError:
     message = f"tensor {name} has shape {list(shape)}, expected {list(expected)}"
     vocabulary = base[f"{module}.weight"][0]
-    unlike = [(held, size) for held, size in zip(shape, expected, strict=False) if held != size]
+    mismatches = [(held, size) for held, size in zip(shape, expected, strict=False) if held != size]
     if (
         module in (EMBEDDING, HEAD)
         and len(shape) == len(expected)
-        and [size for _, size in unlike] == [vocabulary]
+        and [size for _, size in mismatches] == [vocabulary]
     ):
         message += (
-            f": the adapter was trained with a vocabulary of {unlike[0][0]} tokens, the base model has"
+            f": the adapter was trained with a vocabulary of {mismatches[0][0]} tokens, the base model has"
             f" {vocabulary}. {_RESIZED}"
         )
     return AdapterConfigError(message)
@@ -250,7 +250,7 @@ def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) ->
 
 
 def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
-    """Refuse a file that lacks tensors of what the configuration names: something was lost on the way."""
+    """Refuse a file without tensors of a module or field that the configuration names."""
     paths = _module_paths(base)
     changed = {end for module, parts in modules.items() if _has_lora(parts) for end in suffixes(module)}
     named = paths if config.targets.names else []
