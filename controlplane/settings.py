@@ -183,7 +183,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     # A view that does not state who may call it can be called by nobody.
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.http.permissions.Nobody"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.http.json_parser.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "controlplane.http.pagination.CursorPages",
     "DEFAULT_FILTER_BACKENDS": ["controlplane.http.filters.StrictFilters"],
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.http.throttling.CallerThrottle"],

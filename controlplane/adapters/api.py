@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, status
-from rest_framework.parsers import JSONParser, MultiPartParser
+from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -45,6 +45,7 @@ from controlplane.adapters.serializers import (
 from controlplane.adapters.services import adapter_register
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
+from controlplane.http.json_parser import StrictJSONParser
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.idempotency.api import idempotent, keep_with_change
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
@@ -78,7 +79,7 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
     serializer_class = AdapterSerializer
     filterset_class = AdapterFilter
     queryset = Adapter.objects.none()  # tells the schema the model
-    parser_classes = (MultiPartParser, JSONParser)
+    parser_classes = (MultiPartParser, StrictJSONParser)
 
     def get_queryset(self) -> QuerySet[Adapter]:
         deleted = self.request.query_params.get("deleted") == "true"
@@ -160,7 +161,7 @@ class VersionsApi(generics.ListAPIView[AdapterVersion]):
     serializer_class = VersionSerializer
     filterset_class = VersionFilter
     queryset = AdapterVersion.objects.none()
-    parser_classes = (MultiPartParser, JSONParser)
+    parser_classes = (MultiPartParser, StrictJSONParser)
 
     def get_queryset(self) -> QuerySet[AdapterVersion]:
         adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])

@@ -6,7 +6,7 @@ import hashlib
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.utils import timezone
@@ -31,6 +31,8 @@ from worker_engine.adapters.config import AdapterConfigError, LoraConfig
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 
 _CONFIG, _WEIGHTS = ADAPTER_FILES
+_MAX_DETAIL: Final = 1000
+"""Characters of a step's text."""
 
 
 class SupersededError(Exception):
@@ -127,8 +129,9 @@ class ValidationAttempt:
                 raise RefusedError(f"{_WEIGHTS} is not a whole safetensors file: {error}") from error
             self._step("header", "done", f"{len(header.tensors)} tensors")
             self._step("tensors", "running")
-            rank, scalings = check_tensors(header, config, self._base_model.modules)
-            self._step("tensors", "done", f"largest rank {rank}")
+            rank, scalings, warnings = check_tensors(header, config, self._base_model.modules)
+            detail = "; ".join([f"largest rank {rank}", *warnings])[:_MAX_DETAIL]
+            self._step("tensors", "warned" if warnings else "done", detail)
             self._step("values", "running")
             changes = check_values(stream, header, scalings=scalings, progress=self._beat)
             if changes:

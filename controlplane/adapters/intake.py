@@ -13,14 +13,8 @@ from controlplane.adapters.archives import unpack
 from controlplane.adapters.card import file_put
 from controlplane.artifact_store import ByteStream, artifact_store
 from controlplane.errors import InvalidInputError, RefusedError, UnavailableError
-from controlplane.uploads.file_names import (
-    MODEL_CARD,
-    is_archive,
-    is_pickle,
-    name_fault,
-    one_name,
-    pickle_refusal,
-)
+from controlplane.uploads.file_names import MODEL_CARD, is_archive, name_fault, one_name
+from worker_engine.adapters.foreign_weights import refusal_of_others
 from worker_engine.protocol import ADAPTER_FILES
 
 
@@ -73,9 +67,9 @@ def _check_names(files: Mapping[str, BinaryIO]) -> None:
     for name in files:
         if fault := name_fault(name):
             raise InvalidInputError(f"the file name {name[:200]!r} {fault}: send plain names", field="files")
-        if is_pickle(name):
-            raise InvalidInputError(pickle_refusal(name), field="files")
     if not set(ADAPTER_FILES) <= set(files):
+        if ADAPTER_FILES[1] not in files and (refusal := refusal_of_others(files)):
+            raise InvalidInputError(refusal, field="files")
         got = ", ".join(sorted(files))[:300] or "none"
         raise InvalidInputError(
             f"send the files {' and '.join(ADAPTER_FILES)}, or one .zip or .tar.gz of them; got {got}",

@@ -12,7 +12,7 @@ from controlplane.artifact_store import ByteStream
 from controlplane.catalog.safetensors_header import SafetensorsHeader
 from controlplane.errors import RefusedError
 from worker_engine.adapters.config import AdapterConfigError, LoraConfig
-from worker_engine.adapters.tensors import Part, max_rank, sort_tensors
+from worker_engine.adapters.tensors import Part, absent_names, max_rank, sort_tensors
 
 _EXPONENT: Final = {"F32": ("<u4", 0x7F80_0000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
 """dtype -> its bits as an integer type, and its exponent's mask: all ones mean NaN or infinity.
@@ -28,14 +28,14 @@ _CHUNK: Final = 4 << 20
 
 def check_tensors(
     header: SafetensorsHeader, config: LoraConfig, base: Mapping[str, Sequence[int]]
-) -> tuple[int, dict[str, float]]:
+) -> tuple[int, dict[str, float], list[str]]:
     """Checks names, dtypes and shapes as the worker does when it loads the adapter.
 
     Args:
         base: shapes by module's path, of biases by their own name, as `catalog.checkpoint` reads them.
 
     Returns:
-        the largest rank, and by tensor what a worker multiplies it with.
+        the largest rank, by tensor what a worker multiplies it with, and warnings.
 
     Raises:
         RefusedError: names the tensor and what was expected.
@@ -57,7 +57,7 @@ def check_tensors(
         for part, name in parts.items()
         if part in (Part.B, Part.EMBEDDING_B)
     }
-    return max_rank(config, modules), scalings
+    return max_rank(config, modules), scalings, absent_names(config, tensors)
 
 
 def check_values(

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from celery.exceptions import SoftTimeLimitExceeded
-from django.db import transaction
+from django.db import DataError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
@@ -27,6 +27,14 @@ _ABANDONED: Final = timedelta(minutes=2)
 _MAX_ATTEMPTS: Final = 5
 _MAX_LOST: Final = 3
 """Attempts whose process died. A restart of the workers may cost one; what kills three kills the next."""
+_GIVEN_UP: Final = (
+    "validation failed {} times by an error of this installation: register it again later, and if it goes on,"
+    " ask whoever runs this installation"
+)
+_UNSTORABLE: Final = (
+    "the adapter's files hold a text or number that cannot be stored: save the adapter again, or ask whoever"
+    " runs this installation, whose log names it"
+)
 _REQUEUE: Final = timedelta(minutes=2)
 _LONGEST_WAIT: Final = timedelta(minutes=10)
 _OUTAGE: Final = timedelta(days=1)
@@ -66,11 +74,13 @@ def version_validate(*, version_id: int) -> None:
         else:
             logger.warning("validation of %s waits: %s", version, error)
             _wait(version, str(error))
-    except Exception as error:
+    except (DataError, UnicodeError):
+        # The same files lead to the same error, so another attempt cannot succeed.
+        _refuse(version, _UNSTORABLE)
+        raise
+    except Exception:
         if version.attempts >= _MAX_ATTEMPTS:
-            _refuse(
-                version, f"validation failed {version.attempts} times, last by: {error}; register it again"
-            )
+            _refuse(version, _GIVEN_UP.format(version.attempts))
         else:
             _wait(version, "an internal error")
         raise
@@ -124,7 +134,8 @@ def _give_up_or_retry(version: AdapterVersion) -> None:
 
 def _refuse(version: AdapterVersion, reason: str, **values: Any) -> None:
     """Records why, and leaves none of the files."""
-    reason = reason.replace("\0", "\\0")  # a tensor's name may hold what PostgreSQL's text does not
+    # A tensor's name may hold what PostgreSQL's text does not.
+    reason = reason.replace("\0", "\\0").encode(errors="backslashreplace").decode()
     values |= {"reason": reason, "sha256": ""}
     if _end(version, AdapterVersion.Status.REFUSED, "failed", reason, **values):
         staging_discard(version=version)

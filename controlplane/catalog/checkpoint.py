@@ -11,10 +11,13 @@ from typing import Any, Final
 from controlplane.catalog.checkpoint_sources import CheckpointSource
 from controlplane.catalog.checkpoint_sources.base import refusal
 from controlplane.catalog.safetensors_header import SafetensorsHeader, TensorInfo, read_header
+from worker_engine.strict_json import find_fault
 
 _MAX_JSON_BYTES: Final = 64 << 20
 _INDEX: Final = "model.safetensors.index.json"
 _WEIGHT: Final = ".weight"
+_MAX_NAME: Final = 100
+_MAX_DTYPE: Final = 20
 _EMBEDDING: Final = "model.embed_tokens"
 _HEAD: Final = "lm_head"
 
@@ -46,7 +49,7 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     if not isinstance(architectures, list) or not architectures:
         raise refusal(f"{where} names no architecture")
     length = config.get("max_position_embeddings")
-    if not isinstance(length, int) or length < 1:
+    if not isinstance(length, int) or not 1 <= length < 1 << 31:
         raise refusal(f"{where} must give max_position_embeddings, a positive integer")
     tensors = _tensors(source, sizes)
     modules = {
@@ -59,7 +62,13 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     if not any(len(shape) == 2 and ".layers." in path for path, shape in modules.items()):
         raise refusal(f"{source.uri} holds no linear layer: its weights must be full-precision safetensors")
     dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
-    return Checkpoint(str(architectures[0]), length, str(dtype), modules)
+    # Only what is stored is judged: configurations of Mamba hybrids are published with Infinity in them.
+    if fault := find_fault([architectures[0], dtype, *modules]):
+        raise refusal(f"{source.uri} {fault}")
+    architecture, dtype = str(architectures[0]), str(dtype)
+    if len(architecture) > _MAX_NAME or len(dtype) > _MAX_DTYPE:
+        raise refusal(f"{where} names an architecture or dtype that is too long")
+    return Checkpoint(architecture, length, dtype, modules)
 
 
 def _tensors(source: CheckpointSource, sizes: Mapping[str, int]) -> dict[str, TensorInfo]:
@@ -99,7 +108,7 @@ def _json(source: CheckpointSource, sizes: Mapping[str, int], name: str) -> dict
         data = stream.read(_MAX_JSON_BYTES)
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise refusal(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise refusal(f"{path} must hold an object")

@@ -90,7 +90,7 @@ def _entries(text: bytes) -> dict[str, Any]:
         return entries
 
     try:
-        entries = json.loads(text, object_pairs_hook=unique)
+        entries = json.loads(text.decode(), object_pairs_hook=unique)
     except HeaderError:
         raise
     except (ValueError, RecursionError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,6 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.traces import rows_of_file
+from worker_engine import strict_json
 
 TRACE: Final = "trace"
 """As `prompts`: prompts made to the lengths of the bundled trace."""
@@ -94,8 +94,8 @@ def _scorer(values: Mapping[str, str]) -> dict[str, Any]:
             return {"kind": "regex", "pattern": values["right"]}
         case "json_schema":
             try:
-                schema = json.loads(values["right"])
-            except (ValueError, RecursionError):
+                schema = strict_json.loads(values["right"])
+            except ValueError:
                 schema = None
             if not isinstance(schema, dict):
                 raise InvalidInputError(_("give a JSON schema, as an object"), field="right")

@@ -15,6 +15,7 @@ from controlplane.audit.snapshot import snapshot
 from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.models import ComparisonRun, PromptSet
+from worker_engine import strict_json
 
 MOST_BYTES: Final = 32 << 20
 MOST_LINES: Final = 100_000
@@ -100,12 +101,9 @@ def line_fault(line: bytes) -> str:
     if len(line) > _MOST_LINE:
         return f"is longer than {_MOST_LINE >> 20} MiB"
     try:
-        value: Any = json.loads(line.decode())
-        json.dumps(value, ensure_ascii=False).encode()
+        value: Any = strict_json.loads(line.decode())
     except UnicodeDecodeError as error:
         return f"is not UTF-8 (byte {error.start})"
-    except UnicodeEncodeError:
-        return "has half of a surrogate pair, which is no character"
     except json.JSONDecodeError as error:  # whose own text has a line's number: another, of this line alone
         return f"is not JSON: {error.msg} at column {error.colno}"
     except (ValueError, RecursionError) as error:

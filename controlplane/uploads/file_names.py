@@ -6,6 +6,7 @@ import unicodedata
 from typing import Final
 
 from worker_engine.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES
+from worker_engine.adapters.foreign_weights import refusal_of_others
 from worker_engine.protocol import ADAPTER_FILES
 
 FILE_LIMITS: Final = {ADAPTER_FILES[0]: MAX_CONFIG_BYTES, ADAPTER_FILES[1]: MAX_ADAPTER_BYTES}
@@ -40,12 +41,16 @@ def is_pickle(name: str) -> bool:
     return name.lower().endswith(_PICKLES)
 
 
-def pickle_refusal(name: str) -> str:
-    """Why a pickle is not taken and what to do about it."""
-    return (
-        f"{name[:200]} is a pickle, which can run code when it is loaded: convert it where it was made, by"
-        " `graftwork convert FOLDER NEW_FOLDER`, and send adapter_model.safetensors"
-    )
+def upload_refusal(name: str) -> str:
+    """Return why a file of this name is not taken by itself, and what to send."""
+    if refusal := refusal_of_others([name]):
+        return refusal
+    if is_pickle(name):
+        return (
+            f"{name[:200]} is a trainer's state and no part of an adapter: leave it out, and send"
+            f" {' and '.join(ADAPTER_FILES)}"
+        )
+    return f"send {', '.join(ADAPTER_FILES)}, or a .zip or .tar.gz of them"
 
 
 def one_name(name: str) -> str:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.artifact_store import artifact_store
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.tenants.models import Tenant, User
-from controlplane.uploads.file_names import accepted_bytes, is_pickle, name_fault, pickle_refusal
+from controlplane.uploads.file_names import accepted_bytes, name_fault, upload_refusal
 from controlplane.uploads.models import Upload
 
 LIFETIME: Final = timedelta(hours=24)
@@ -89,13 +89,8 @@ def uploads_expire() -> int:
 
 
 def _check(name: str, size: int) -> None:
-    if is_pickle(name):
-        raise InvalidInputError(pickle_refusal(name), field="name")
     limit = None if name_fault(name) else accepted_bytes(name)
     if limit is None:
-        raise InvalidInputError(
-            "send adapter_config.json, adapter_model.safetensors, or a .zip or .tar.gz of them",
-            field="name",
-        )
+        raise InvalidInputError(upload_refusal(name), field="name")
     if not 0 < size <= limit:
         raise InvalidInputError(f"{name[:200]} may have 1 to {limit} bytes", field="size")

@@ -2,7 +2,9 @@
 import { forget, RefusedError, upload } from "./tus.js";
 import { toast, toastText } from "./toast.js";
 
-const WANTED = /^adapter_config\.json$|^README\.md$|^adapter_model\.|\.(zip|tgz|tar\.gz|bin|pt|pth|ckpt)$/i;
+const WANTED = /^adapter_config\.json$|^README\.md$|^adapter_model\.safetensors$|\.(zip|tgz|tar\.gz)$/i;
+// Weights in other forms are sent only where the right ones are missing: the server says what to do with them.
+const OTHER_WEIGHTS = /^adapter_model\.|^adapters\.safetensors$|\.(bin|pt|pth|ckpt)$/i;
 const UNITS = ["B", "kB", "MB", "GB"];
 
 /** `bytes` for people: 3.7 MB. */
@@ -69,7 +71,15 @@ document.addEventListener("htmx:confirm", async (event) => {
   const form = event.target;
   if (!form.matches?.("form[data-upload]") || form.elements.source.value !== "files") return;
   const input = form.querySelector("[data-dropzone] input[type=file]");
-  const files = [...input.files].filter((file) => WANTED.test(file.name));
+  const whole = [...input.files].some((file) => /^adapter_model\.safetensors$|\.(zip|tgz|tar\.gz)$/i.test(file.name));
+  const files = [...input.files].filter((file) => WANTED.test(file.name) || (!whole && OTHER_WEIGHTS.test(file.name)));
+  if (files.length && files.length < input.files.length) {
+    // A trainer's state may be larger than the adapter: it is not sent at all.
+    const kept = new DataTransfer();
+    for (const file of files) kept.items.add(file);
+    input.files = kept.files;
+    list(input);
+  }
   const total = files.reduce((sum, file) => sum + file.size, 0);
   // Not by `form.dataset`: a form's controls stand before its own properties, and one is called "dataset".
   const own = (name) => form.getAttribute(`data-${name}`);

@@ -131,13 +131,17 @@ SHARED = (
     "gateway.wire_presence",
     "gateway.addresses",
     "worker_engine.protocol",
-    *(f"worker_engine.adapters.{name}" for name in ("config", "pattern", "targets", "tensors")),
+    "worker_engine.strict_json",
+    *(
+        f"worker_engine.adapters.{name}"
+        for name in ("config", "foreign_weights", "pattern", "targets", "tensors")
+    ),
 )
 """What another plane imports of a plane."""
 
 
 @pytest.mark.parametrize("module", SHARED)
-def test_wire_modules_need_only_the_standard_library(module: str) -> None:
+def test_wire_modules_need_only_the_standard_library_and_re2(module: str) -> None:
     imported = set()
     for node in ast.walk(ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())):
         if isinstance(node, ast.Import):
@@ -146,7 +150,7 @@ def test_wire_modules_need_only_the_standard_library(module: str) -> None:
             assert node.module is not None, "relative imports hide where a name comes from"
             if node.module not in SHARED:
                 imported.add(node.module.partition(".")[0])
-    assert imported <= set(sys.stdlib_module_names)
+    assert imported <= {*sys.stdlib_module_names, "re2"}
 
 
 @pytest.mark.costly("imports a whole plane in a new process")

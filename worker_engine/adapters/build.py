@@ -71,6 +71,8 @@ class AdapterBuilder:
             weight = self._rounded(path, parts[Part.WEIGHT])
             if path in (EMBEDDING, HEAD):
                 self.rows[path] = OwnRows(weight)
+                if path == EMBEDDING and self.base.tied and self.config.ties_head:
+                    self.rows[HEAD] = self.rows[path]
             else:
                 self.norms[path] = weight
         if Part.TOKENS in parts:

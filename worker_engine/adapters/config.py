@@ -1,7 +1,8 @@
-"""PEFT's adapter_config.json: what of it we serve, which modules it changes, their ranks and scalings.
+"""PEFT's adapter_config.json: which of its fields are served, which modules it changes, ranks and scalings.
 
-Standard library only, and so are `pattern`, `targets` and `tensors`: the control plane reads an adapter with
-them when it is registered, the worker when it is loaded, so that what is ready there is served here.
+The standard library and RE2 only, and so are `pattern`, `targets` and `tensors`: the control plane reads an
+adapter with them when it is registered, the worker when it is loaded, so that what is ready there is served
+here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from worker_engine.adapters.foreign_weights import MLX_REFUSAL
 from worker_engine.adapters.pattern import PatternError, SuffixTable
 from worker_engine.adapters.targets import Targets
+from worker_engine.strict_json import find_fault
 
 MAX_ADAPTER_BYTES: Final = 2 << 30
 """Of adapter_model.safetensors, for registration and worker alike. Rank 64 on every linear layer of a 70B
@@ -25,24 +28,32 @@ _SERVED: Final = frozenset(
         "peft_type", "task_type", "r", "lora_alpha", "use_rslora", "use_dora", "lora_bias", "bias",
         "rank_pattern", "alpha_pattern", "target_modules", "exclude_modules", "layers_to_transform",
         "layers_pattern", "modules_to_save", "trainable_token_indices", "init_lora_weights",
+        "ensure_weight_tying",
     }
 )  # fmt: skip
 _HARMLESS: Final = frozenset(
     {
         "auto_mapping", "base_model_name_or_path", "revision", "peft_version", "inference_mode",
-        "lora_dropout", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
+        "lora_dropout", "megatron_core", "qalora_group_size", "runtime_config",
         "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
     }
 )  # fmt: skip
-"""Where the adapter came from and how it was trained: the weights that came of it are in the file. That an
-initialisation altered the base as well is told by init_lora_weights."""
+"""Where the adapter came from and how it was trained: the weights that came of it are in the file, so the
+values of these fields are not read. That an initialisation altered the base as well is told by
+init_lora_weights."""
 _MUST_BE: Final[Mapping[str, tuple[object, ...]]] = {
     "peft_type": ("LORA",),
     "task_type": ("CAUSAL_LM", None),
     "bias": ("none", "all", "lora_only", None),
 }
-_CHANGES_BASE: Final = ("pissa", "olora", "loftq", "corda", "lora_ga")
+_CHANGES_BASE: Final = ("pissa", "olora", "corda", "lora_ga")
 """Initialisations that also alter the base weights: such an adapter is wrong on the plain base."""
+_OF_MLX: Final = ("lora_parameters", "fine_tune_type")
+
+_MAX_NAMES: Final = 1000
+"""Of modules_to_save: each is looked for in every module's path."""
+EMBEDDING: Final = "model.embed_tokens"
+HEAD: Final = "lm_head"
 
 
 class AdapterConfigError(ValueError):
@@ -57,8 +68,9 @@ class LoraConfig:
         bias: whether the file may hold trained biases in place of the base's.
         lora_bias: whether B has a bias.
         modules_to_save: names of modules whose weights the adapter replaces as a whole.
+        ties_head: whether what the adapter does to the embedding, it does to the head of a tied base.
         token_indices: module's name -> tokens whose rows the adapter replaces.
-        raw: the whole object, as it was written.
+        raw: the whole object as it was written, but null for values of unread fields that are no JSON.
     """
 
     rank: int
@@ -69,6 +81,7 @@ class LoraConfig:
     bias: bool
     targets: Targets
     modules_to_save: tuple[str, ...]
+    ties_head: bool
     token_indices: Mapping[str, tuple[int, ...]]
     ranks: Numbers
     alphas: Numbers
@@ -84,8 +97,10 @@ class LoraConfig:
         if not isinstance(value, dict):
             raise AdapterConfigError(f"adapter_config.json must hold an object, got {type(value).__name__}")
         _refuse_unsupported(value)
+        _refuse_faults(value)
+        saved = _texts(value, "modules_to_save")
         try:
-            targets = Targets.read(value)
+            targets = Targets.read(value, saved=saved)
         except ValueError as error:
             raise AdapterConfigError(f"adapter_config.json: {error}") from error
         return cls(
@@ -96,7 +111,8 @@ class LoraConfig:
             lora_bias=_flag(value, "lora_bias"),
             bias=value.get("bias") not in ("none", None),
             targets=targets,
-            modules_to_save=_texts(value, "modules_to_save"),
+            modules_to_save=saved,
+            ties_head=_flag(value, "ensure_weight_tying"),
             token_indices=_token_indices(value.get("trainable_token_indices")),
             ranks=Numbers.read(value, "rank_pattern", whole=True),
             alphas=Numbers.read(value, "alpha_pattern"),
@@ -107,6 +123,18 @@ class LoraConfig:
     def max_rank(self) -> int:
         """Largest rank that any module may have."""
         return max(self.rank, *(int(number) for number in self.ranks.numbers), 0)
+
+    def adapts(self, module: str) -> bool:
+        """Return True if PEFT puts LoRA on the module."""
+        is_head = module == HEAD
+        if self.targets.match(module, is_head=is_head):
+            return True
+        return is_head and self.ties_head and self.targets.match(EMBEDDING, is_head=False)
+
+    def replaces(self, module: str) -> bool:
+        """Return True if modules_to_save names the module, or the embedding that the head is tied to."""
+        modules = (module, EMBEDDING) if module == HEAD and self.ties_head else (module,)
+        return any(item.endswith(name) for item in modules for name in self.modules_to_save)
 
     def rank_of(self, module: str) -> int:
         """Rank of a module by its full path."""
@@ -122,7 +150,6 @@ class LoraConfig:
 class Numbers:
     """rank_pattern or alpha_pattern: numbers by name, path or regular expression, the first match counts."""
 
-    field: str
     numbers: tuple[float, ...]
     table: SuffixTable
 
@@ -135,19 +162,18 @@ class Numbers:
             _number({f"{field}.{key}": item}, f"{field}.{key}", whole=whole) for key, item in patterns.items()
         ]
         try:
-            return cls(field, tuple(numbers), SuffixTable(patterns))
+            return cls(tuple(numbers), SuffixTable(patterns))
         except PatternError as error:
             raise AdapterConfigError(f"adapter_config.json: {field} key {error}") from error
 
     def of(self, module: str, default: float) -> float:
-        try:
-            index = self.table.find(module)
-        except PatternError as error:
-            raise AdapterConfigError(f"adapter_config.json: {self.field} {error}") from error
+        index = self.table.find(module)
         return default if index is None else self.numbers[index]
 
 
 def _refuse_unsupported(value: Mapping[str, Any]) -> None:
+    if "peft_type" not in value and any(name in value for name in _OF_MLX):
+        raise AdapterConfigError(f"adapter_config.json: {MLX_REFUSAL}")
     for name, allowed in _MUST_BE.items():
         if (name in value and value[name] not in allowed) or (name == "peft_type" and name not in value):
             raise AdapterConfigError(
@@ -159,11 +185,27 @@ def _refuse_unsupported(value: Mapping[str, Any]) -> None:
                 f"adapter_config.json: {name[:80]} is not served: train the adapter without it"
             )
     start = value.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith("loftq"):
+        raise AdapterConfigError(
+            f"adapter_config.json: init_lora_weights {start!r} changed the base's weights before training:"
+            " save that base as well (`model.unload().save_pretrained(...)` right after the initialisation),"
+            " have it registered as a base model, and set init_lora_weights to true"
+        )
     if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
         raise AdapterConfigError(
             f"adapter_config.json: init_lora_weights {start!r} alters the base's weights: save the adapter "
             "with path_initial_model_for_weight_conversion, which makes it a plain one"
         )
+
+
+def _refuse_faults(value: dict[str, Any]) -> None:
+    """Refuse what no database stores, by field; what stands in a field that is not read becomes null."""
+    for name in list(value):
+        if (fault := find_fault({name: value[name]})) is None:
+            continue
+        if name not in _HARMLESS:
+            raise AdapterConfigError(f"adapter_config.json {fault}")
+        value[name] = None
 
 
 def _number(value: Mapping[str, Any], name: str, *, whole: bool = False) -> float:
@@ -184,6 +226,8 @@ def _flag(value: Mapping[str, Any], name: str) -> bool:
 
 def _texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
     texts = value.get(name) or []
+    if isinstance(texts, list) and len(texts) > _MAX_NAMES:
+        raise AdapterConfigError(f"adapter_config.json: {name} has more than {_MAX_NAMES} names")
     if not isinstance(texts, list) or not all(isinstance(item, str) and item for item in texts):
         raise AdapterConfigError(f"adapter_config.json: {name} must be a list of texts, got {texts!r}")
     return tuple(texts)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from worker_engine.adapters.foreign_weights import refusal_of_others
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.errors import AdapterNotFound, ConfigError, InvalidRequest, RequestError
@@ -167,7 +168,10 @@ class AdapterRegistry:
         if not all(place.is_relative_to(self._root) for place in places):
             raise InvalidRequest("src must lie in the folder that --adapters-dir names", param="src")
         if not all(place.is_file() for place in places[1:]):
-            raise InvalidRequest(f"src must be a folder with {' and '.join(ADAPTER_FILES)}", param="src")
+            names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+            refusal = None if places[2].is_file() else refusal_of_others(names)
+            expected = f"src must be a folder with {' and '.join(ADAPTER_FILES)}"
+            raise InvalidRequest(refusal or expected, param="src")
         return folder
 
 

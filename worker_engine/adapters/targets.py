@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from worker_engine.adapters.pattern import Pattern, PatternError
+from worker_engine.adapters.pattern import NonlinearPatternError, Pattern, PatternError, suffixes
 
 ALL_LINEAR: Final = "all-linear"
 
@@ -19,25 +19,34 @@ class Targets:
     Attributes:
         names: target_modules as a list; empty for a regular expression.
         expression: target_modules as a regular expression.
+        by_tensors: target_modules is an expression beyond linear-time matching, so the modules that have
+            tensors in the adapter's file are the targets.
         all_linear: every linear module but the head.
+        excluded_names: exclude_modules as a list.
+        excluded: exclude_modules as a regular expression; None also where it cannot be matched in linear
+            time, since the file holds no tensors of excluded modules.
+        saved: modules_to_save, which PEFT excludes from the targets.
         layers: decoder layers that are changed; empty for all.
         lists: names of the lists of layers (`layers` of `model.layers.3`), empty for any.
     """
 
-    names: tuple[str, ...]
+    names: frozenset[str]
     expression: Pattern | None
+    by_tensors: bool
     all_linear: bool
-    excluded_names: tuple[str, ...]
+    excluded_names: frozenset[str]
     excluded: Pattern | None
+    saved: tuple[str, ...]
     layers: frozenset[int]
     lists: tuple[str, ...]
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> Self:
-        """Raises ValueError naming the field."""
+    def read(cls, value: Mapping[str, Any], *, saved: tuple[str, ...] = ()) -> Self:
+        """Raises ValueError naming the field. `saved` is modules_to_save."""
         all_linear = str(value.get("target_modules")).lower() == ALL_LINEAR
-        names, expression = ((), None) if all_linear else _modules(value, "target_modules")
-        excluded_names, excluded = _modules(value, "exclude_modules")
+        targets = {} if all_linear else value
+        names, expression, nonlinear = _modules(targets, "target_modules")
+        excluded_names, excluded, _ = _modules(value, "exclude_modules")
         layers = value.get("layers_to_transform")
         layers = [layers] if isinstance(layers, int) and not isinstance(layers, bool) else layers or []
         if not isinstance(layers, list) or not all(type(item) is int and item >= 0 for item in layers):
@@ -49,20 +58,29 @@ class Targets:
         if not isinstance(lists, list) or not all(_is_name(item) for item in lists):
             raise ValueError(f"layers_pattern must be a module's name or a list of them, got {lists!r}")
         return cls(
-            names, expression, all_linear, excluded_names, excluded, frozenset(layers), tuple(lists)
+            names, expression, nonlinear, all_linear, excluded_names, excluded, saved, frozenset(layers),
+            tuple(lists),
         )  # fmt: skip
 
     def match(self, module: str, *, is_head: bool) -> bool:
-        """Whether PEFT adapts the module. Raises PatternError when an expression takes too long."""
-        if _named(module, self.excluded_names) or (self.excluded and self.excluded.matches(module)):
+        """Return True if PEFT adapts the module."""
+        if self.excludes(module):
             return False
+        if self.by_tensors:
+            return True
         if self.all_linear:
             return not is_head
         if self.expression is not None:
             return self.expression.matches(module)
         if module in self.names:
             return True
-        return _named(module, self.names) and (not self.layers or self._layer_of(module) in self.layers)
+        return is_named(module, self.names) and (not self.layers or self._layer_of(module) in self.layers)
+
+    def excludes(self, module: str) -> bool:
+        """Return True if exclude_modules or modules_to_save keeps the module from being adapted."""
+        if is_named(module, self.excluded_names) or (self.excluded and self.excluded.matches(module)):
+            return True
+        return any(f".{name}." in f".{module}." for name in self.saved)
 
     def _layer_of(self, module: str) -> int | None:
         """The first number between dots, or the first behind one of the lists' names."""
@@ -75,21 +93,25 @@ class Targets:
         return None
 
 
-def _modules(value: Mapping[str, Any], field: str) -> tuple[tuple[str, ...], Pattern | None]:
+def _modules(value: Mapping[str, Any], field: str) -> tuple[frozenset[str], Pattern | None, bool]:
+    """Return the names, the expression, and whether it is beyond linear-time matching."""
     given = value.get(field)
-    if isinstance(given, str):
+    if isinstance(given, str) and given:
         try:
-            return (), Pattern(given)
+            return frozenset(), Pattern(given), False
+        except NonlinearPatternError:
+            return frozenset(), None, True
         except PatternError as error:
             raise ValueError(f"{field} {error}") from error
     given = given or []
     if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
         raise ValueError(f"{field} must be a text or a list of texts, got {given!r}")
-    return tuple(given), None
+    return frozenset(given), None, False
 
 
-def _named(module: str, names: Sequence[str]) -> bool:
-    return any(module == name or module.endswith(f".{name}") for name in names)
+def is_named(module: str, names: Collection[str]) -> bool:
+    """Return True if the module's path is one of the names, or ends in one after a dot."""
+    return any(end in names for end in suffixes(module))
 
 
 def _is_name(value: object) -> bool:

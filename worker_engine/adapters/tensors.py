@@ -1,23 +1,32 @@
 """An adapter file's tensors: what each one is, and that it fits the configuration and the base model.
 
-Standard library only; see `config`. Names are those of PEFT's `get_peft_model_state_dict`.
+The standard library and RE2 only; see `config`. Names are those of PEFT's `get_peft_model_state_dict`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from worker_engine.adapters.config import AdapterConfigError, LoraConfig
-from worker_engine.adapters.pattern import PatternError
+from worker_engine.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig
+from worker_engine.adapters.foreign_weights import MLX_REFUSAL
+from worker_engine.adapters.pattern import suffixes
 
 LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linear modules of a decoder layer."""
-EMBEDDING: Final = "model.embed_tokens"
-HEAD: Final = "lm_head"
+__all__ = ["EMBEDDING", "HEAD", "LORA_MODULES", "Modules", "Part", "Shape", "max_rank", "sort_tensors"]
 _PREFIX: Final = "base_model.model."
 _HEAD_NORMS: Final = ("q_norm", "k_norm")
+_ADAPTER_NAME: Final = re.compile(r"\.(lora_(?:embedding_)?[AB]|lora_magnitude_vector)\.default(?=\.|$)")
+"""Where a trainer that saves its state as it is leaves the name of PEFT's first adapter."""
+_OF_TRAINING: Final = ".lora_velora_embed"
+"""VeLoRA's projection of activations, which is used in the backward pass alone."""
+_RESIZED: Final = (
+    "Train new tokens by trainable_token_indices in rows that the base has to spare, or have the resized base"
+    " (`model.get_base_model().save_pretrained(...)`) registered as a base model"
+)
 
 Shape = tuple[int, ...]
 
@@ -64,17 +73,35 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
     modules: Modules = {}
     # Sorted: a file is refused with the same words each time, whatever order its reader gives.
     for name, shape in sorted(tensors.items()):
+        if name.endswith(_OF_TRAINING):
+            continue
         module, part = _place(name)
         expected = _expected(config, name, module, part, base)
         if shape != expected:
-            raise AdapterConfigError(f"tensor {name} has shape {list(shape)}, expected {list(expected)}")
-        modules.setdefault(module, {})[part] = name
+            raise _shape_error(name, shape, expected, module, base)
+        if (other := modules.setdefault(module, {}).setdefault(part, name)) != name:
+            raise AdapterConfigError(f"tensor {name} is in the file twice: as {other} too")
     if not any(part is not Part.BASE_WEIGHT for parts in modules.values() for part in parts):
         raise AdapterConfigError("adapter_model.safetensors holds no LoRA tensor")
     for module, parts in modules.items():
         _demand_whole(config, module, parts)
-    _demand_fields_used(config, modules)
+    _demand_fields_used(config, modules, base)
     return modules
+
+
+def absent_names(config: LoraConfig, base: Mapping[str, Shape]) -> list[str]:
+    """Return the fields' names of modules that the base lacks: no tensor can be of them, as in PEFT."""
+    paths = _module_paths(base)
+    ends = {end for path in paths for end in suffixes(path)}
+    absent = {
+        "target_modules": sorted(config.targets.names - ends),
+        "modules_to_save": [name for name in config.modules_to_save if not _saved(name, paths)],
+    }
+    return [
+        f"{field} names {name!r}, which this base model lacks"
+        for field, names in absent.items()
+        for name in names
+    ]
 
 
 def max_rank(config: LoraConfig, modules: Modules) -> int:
@@ -85,13 +112,35 @@ def max_rank(config: LoraConfig, modules: Modules) -> int:
 def _place(name: str) -> tuple[str, Part]:
     path = name.removeprefix(_PREFIX)
     if path != name:
+        if ".default" in path:
+            path = _ADAPTER_NAME.sub(r".\1", path)
         for end, part in _ENDS:
             if path.endswith(end) and len(path) > len(end):
                 return path.removesuffix(end), part
+    if name.endswith((".lora_a", ".lora_b")):
+        raise AdapterConfigError(f"tensor {name[:200]} is not PEFT's: {MLX_REFUSAL}")
     raise AdapterConfigError(
         f"tensor {name[:200]} is not served: expected base_model.model.<module's path> and one of "
         + ", ".join(part.value for part in Part)
     )
+
+
+def _shape_error(
+    name: str, shape: Shape, expected: Shape, module: str, base: Mapping[str, Shape]
+) -> AdapterConfigError:
+    message = f"tensor {name} has shape {list(shape)}, expected {list(expected)}"
+    vocabulary = base[f"{module}.weight"][0]
+    mismatches = [(held, size) for held, size in zip(shape, expected, strict=False) if held != size]
+    if (
+        module in (EMBEDDING, HEAD)
+        and len(shape) == len(expected)
+        and [size for _, size in mismatches] == [vocabulary]
+    ):
+        message += (
+            f": the adapter was trained with a vocabulary of {mismatches[0][0]} tokens, the base model has"
+            f" {vocabulary}. {_RESIZED}"
+        )
+    return AdapterConfigError(message)
 
 
 def _expected(config: LoraConfig, name: str, module: str, part: Part, base: Mapping[str, Shape]) -> Shape:
@@ -119,11 +168,7 @@ def _lora(config: LoraConfig, name: str, module: str, part: Part, weight: Shape)
         )
     if embeds != of_embedding and part in (Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B):
         raise AdapterConfigError(f"tensor {name}: {'an embedding' if embeds else 'a linear module'} has none")
-    try:
-        targeted = config.targets.match(module, is_head=module == HEAD)
-    except PatternError as error:
-        raise AdapterConfigError(f"adapter_config.json: target_modules {error}") from error
-    if not targeted:
+    if not config.adapts(module):
         raise AdapterConfigError(f"tensor {name}: target_modules does not name {module}, so PEFT ignores it")
     rank, (out_features, in_features) = config.rank_of(module), weight
     if part is Part.MAGNITUDE or part is Part.LORA_BIAS:
@@ -144,10 +189,13 @@ def _whole(config: LoraConfig, name: str, module: str, part: Part, weight: Shape
     """modules_to_save, or the base's own embedding, which PEFT saves beside LoRA on it."""
     kind = module.rpartition(".")[2]
     tops = (EMBEDDING, HEAD)
-    if module in tops and (part is Part.BASE_WEIGHT or config.targets.match(module, is_head=False)):
+    if module in tops and (part is Part.BASE_WEIGHT or config.adapts(module)):
         return weight
-    if not any(module.endswith(item) for item in config.modules_to_save):
-        raise AdapterConfigError(f"tensor {name}: modules_to_save does not name {module}")
+    if not config.replaces(module):
+        hint = (
+            f"; PEFT saves it unasked where the vocabulary was resized. {_RESIZED}" if module in tops else ""
+        )
+        raise AdapterConfigError(f"tensor {name}: modules_to_save does not name {module}{hint}")
     if module not in tops and (len(weight) != 1 or kind in _HEAD_NORMS):
         raise AdapterConfigError(
             f"adapter_config.json: modules_to_save {kind!r} is not served, only embed_tokens, lm_head and "
@@ -201,12 +249,15 @@ def _demand_whole(config: LoraConfig, module: str, parts: Mapping[Part, str]) ->
         raise AdapterConfigError(f"tensor {name}: {module} is replaced, so it is not served beside that")
 
 
-def _demand_fields_used(config: LoraConfig, modules: Modules) -> None:
-    """What the configuration names must be in the file: else something was lost on the way."""
-    changed = [module for module, parts in modules.items() if _has_lora(parts)]
+def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
+    """Refuse a file without tensors of a module or field that the configuration names."""
+    paths = _module_paths(base)
+    changed = {end for module, parts in modules.items() if _has_lora(parts) for end in suffixes(module)}
+    named = paths if config.targets.names else []
+    adapted = {end for path in named if config.adapts(path) for end in suffixes(path)}
     kinds = ", ".join(sorted({module.rpartition(".")[2] for module in modules}))
-    for target in config.targets.names:
-        if not any(module == target or module.endswith(f".{target}") for module in changed):
+    for target in sorted(config.targets.names & adapted):
+        if target not in changed:
             raise AdapterConfigError(
                 f"adapter_config.json targets {target!r}, but no tensor is of a module of that name; tensors "
                 f"are of {kinds}"
@@ -217,7 +268,16 @@ def _demand_fields_used(config: LoraConfig, modules: Modules) -> None:
     ):
         held = [module for module, parts in modules.items() if part in parts]
         for wanted in names:
-            if not any(module.endswith(wanted) for module in held):
+            known = field != "modules_to_save" or _saved(wanted, paths)
+            if known and not any(module.endswith(wanted) for module in held):
                 raise AdapterConfigError(
                     f"adapter_config.json: {field} names {wanted!r}, but no tensor is of it"
                 )
+
+
+def _saved(name: str, paths: Sequence[str]) -> bool:
+    return any(path.endswith(name) for path in paths)
+
+
+def _module_paths(base: Mapping[str, Shape]) -> list[str]:
+    return [name.removesuffix(".weight") for name in base if name.endswith(".weight")]

@@ -1,9 +1,9 @@
-"""Turns a pickled adapter into safetensors on this machine, in a process that may do little else.
+"""Turns a pickled adapter, or one in shards, into one file of safetensors on this machine.
 
-Loading a pickle can run code. The process reads it with `weights_only`, which admits tensors alone, and
-should that ever be got round, it is bounded in time, memory, files, and what it can start, and knows nothing
-of the environment. What it may still do is what this user may: use a machine that holds nothing else for a
-pickle that you do not trust.
+Loading a pickle can run code. A process that may do little else reads it with `weights_only`, which admits
+tensors alone, and should that ever be got round, it is bounded in time, memory, files, and what it can start,
+and knows nothing of the environment. What it may still do is what this user may: use a machine that holds
+nothing else for a pickle that you do not trust.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Final
 
 from graftwork.errors import ConfigurationError
 from graftwork.folder import CONFIG, WEIGHTS
+from graftwork.shards import SHARD_INDEX, merge_shards
 
 SECONDS: Final = 600
 PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "pytorch_model.bin")
@@ -27,7 +28,7 @@ _CHILD: Final = Path(__file__).with_name("unpickle.py")
 
 
 def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
-    """Writes an adapter folder like `source`, with safetensors in place of its pickle.
+    """Writes an adapter folder like `source`, with one file of safetensors in place of its pickle or shards.
 
     Args:
         target: a folder that does not exist yet. On an error it still does not.
@@ -39,14 +40,21 @@ def convert(source: Path, target: Path, *, seconds: float = SECONDS) -> Path:
     """
     if missing := [name for name in ("torch", "safetensors") if find_spec(name) is None]:
         raise ConfigurationError(f"converting needs {missing[0]}: pip install torch safetensors")
-    pickle = _pickle(source)
+    pickle = None if (source / SHARD_INDEX).is_file() else _pickle(source)
+    if not (source / CONFIG).is_file():
+        raise ConfigurationError(
+            f"{source} has no {CONFIG}: give the folder that PEFT's save_pretrained wrote"
+        )
     if target.exists():
         raise ConfigurationError(f"{target} exists already: name a new folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".graftwork-") as folder:
         made = Path(folder) / "adapter"
         made.mkdir()
-        _run(pickle.resolve(), made, seconds)
+        if pickle is None:
+            merge_shards(source, made / WEIGHTS)
+        else:
+            _run(pickle.resolve(), made, seconds)
         shutil.copyfile(source / CONFIG, made / CONFIG)
         made.rename(target)
     return target
@@ -56,10 +64,6 @@ def _pickle(source: Path) -> Path:
     found = next((source / name for name in PICKLES if (source / name).is_file()), None)
     if found is None:
         raise ConfigurationError(f"{source} holds none of {', '.join(PICKLES)}: there is nothing to convert")
-    if not (source / CONFIG).is_file():
-        raise ConfigurationError(
-            f"{source} has no {CONFIG}: give the folder that PEFT's save_pretrained wrote"
-        )
     return found
 
 

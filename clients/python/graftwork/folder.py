@@ -8,12 +8,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from graftwork.errors import ConfigurationError
+from graftwork.shards import SHARD_INDEX
 
 Progress = Callable[[int, int], None]
 """Called with (bytes sent, bytes in all)."""
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "pytorch_model.bin")
+_OTHER_FORMS: Final = {
+    SHARD_INDEX: (
+        "the weights were saved in shards, which PEFT does not load either: make one file of them with"
+        " `graftwork convert FOLDER NEW_FOLDER`"
+    ),
+    "adapters.safetensors": (
+        "the adapter was saved by mlx-lm, whose tensors have other names and shapes than PEFT's: train it"
+        " with PEFT, or rename and transpose its tensors as PEFT has them"
+    ),
+}
+"""File name -> what to do about weights in this form."""
 
 
 class AdapterFolder:
@@ -48,6 +60,9 @@ class AdapterFolder:
         return self.path / CONFIG, self.path / WEIGHTS
 
     def _missing(self, name: str) -> str:
+        for other, advice in _OTHER_FORMS.items():
+            if name == WEIGHTS and (self.path / other).exists():
+                return f"{self.path / other}: {advice}"
         for pickle in _PICKLES:
             if name == WEIGHTS and (self.path / pickle).exists():
                 return (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -19,7 +21,7 @@ __all__ = ["Put", "unpack"]
 _TAR: Final = (".tar.gz", ".tgz")
 _BROKEN: Final = (
     zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError,
-    OverflowError, RuntimeError, UnicodeError, ValueError,
+    OverflowError, RuntimeError, UnicodeError, ValueError, LookupError, struct.error,
 )  # fmt: skip
 """What the standard library raises on a file that is damaged, or made to look so."""
 
@@ -36,3 +38,8 @@ def unpack(name: str, stream: ByteStream, put: Put) -> None:
         (unpack_tar if name.lower().endswith(_TAR) else unpack_zip)(stream, put)
     except _BROKEN as error:
         raise RefusedError(f"{name} is damaged: {error}; pack it again") from error
+    except OSError as error:
+        # A damaged directory makes zipfile seek before the file's start. Other errors are the disk's.
+        if error.errno != errno.EINVAL:
+            raise
+        raise RefusedError(f"{name} is damaged: its directory points outside of it; pack it again") from error

@@ -7,7 +7,8 @@ from typing import Final
 
 from controlplane.artifact_store import ByteStream
 from controlplane.errors import RefusedError
-from controlplane.uploads.file_names import MODEL_CARD, is_pickle, name_fault, one_name, pickle_refusal
+from controlplane.uploads.file_names import MODEL_CARD, name_fault, one_name
+from worker_engine.adapters.foreign_weights import refusal_of_others
 from worker_engine.protocol import ADAPTER_FILES
 
 Put = Callable[[str, ByteStream], None]
@@ -56,13 +57,14 @@ class Entries:
         self._seen.add(folded)
         if is_folder:
             return None
-        if is_pickle(name):
-            raise RefusedError(pickle_refusal(name))
         return self._adapter_file(name)
 
     def finish(self) -> None:
         """Raises RefusedError unless both files came, out of one folder."""
         if missing := [file for file in ADAPTER_FILES if file not in self._found]:
+            files = [name.rpartition("/")[2] for name in self._seen]
+            if missing == [ADAPTER_FILES[1]] and (refusal := refusal_of_others(files)):
+                raise RefusedError(refusal)
             raise RefusedError(f"the archive holds no {' and no '.join(missing)}: pack the adapter's folder")
         if len(set(self._found.values())) > 1:
             raise RefusedError(f"{' and '.join(ADAPTER_FILES)} lie in different folders of the archive")

@@ -18,9 +18,10 @@ from controlplane.credentials.models import SourceCredential
 from controlplane.credentials.selectors import credential_get
 from controlplane.errors import InvalidInputError, NotFoundError, RefusedError
 from controlplane.tenants.models import Tenant
-from controlplane.uploads.file_names import MODEL_CARD, pickle_refusal
+from controlplane.uploads.file_names import MODEL_CARD
 from controlplane.uploads.models import Upload
 from controlplane.uploads.services import upload_discard
+from worker_engine.adapters.foreign_weights import OTHER_FORMS, refusal_of_others
 from worker_engine.protocol import ADAPTER_FILES
 
 __all__ = ["Source", "source_discard", "source_fetch", "source_of", "source_saved", "upload_uri"]
@@ -132,11 +133,8 @@ def _credential(tenant: Tenant, name: str) -> SourceCredential:
 
 
 def _missing(source: Source, name: str) -> str:
-    pickle = "adapter_model.bin"
     if name == ADAPTER_FILES[1]:
-        try:
-            with source.open(pickle):
-                return pickle_refusal(pickle)
-        except MissingFileError:
-            pass
+        for other in OTHER_FORMS:
+            with suppress(MissingFileError), source.open(other):
+                return refusal_of_others([other]) or ""
     return f"{source.uri} holds no {name}, expected {' and '.join(ADAPTER_FILES)}"

@@ -23,6 +23,7 @@ from controlplane.deployments.rollouts.services import (
 )
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from worker_engine import strict_json
 
 _ACTIONS: Final = {
     "pause": deployment_rollout_pause,
@@ -93,7 +94,7 @@ def _change(deployment: Deployment, values: dict[str, str]) -> dict[str, Any]:
         change["image"] = values["image"]
     for name in _JSON:
         try:
-            change[name] = json.loads(values[name] or "{}")
+            change[name] = strict_json.loads(values[name] or "{}")
         except ValueError:
             raise InvalidInputError(_("give a JSON object, such as {}"), field=name) from None
         if not isinstance(change[name], dict):

@@ -145,9 +145,9 @@ def cli(product: Product, tmp_path: Path) -> Product:
 
 @pytest.fixture
 def adapter_folder(tmp_path: Path) -> Path:
-    """An adapter of the small base model, as PEFT writes it."""
+    """An adapter of the small base model, as PEFT and a trainer write it."""
     folder = tmp_path / "adapter"
     folder.mkdir()
-    for name, data in adapter_files().items():
+    for name, data in {**adapter_files(), "optimizer.pt": b"x", "training_args.bin": b"x"}.items():
         (folder / name).write_bytes(data)
     return folder

@@ -155,6 +155,14 @@ def test_what_is_refused_ends_with_a_reason(cli: Product, adapter_folder: Path) 
     weights.rename(adapter_folder / "adapter_model.bin")
     pickle = cli.run(*push)
     assert (pickle.status, "graftwork convert" in pickle.err) == (2, True)
+    for other, reason in (
+        ("adapter_model.safetensors.index.json", "saved in shards"),
+        ("adapters.safetensors", "saved by mlx-lm"),
+    ):
+        (adapter_folder / "adapter_model.bin").rename(adapter_folder / "adapter_model.bin.old")
+        (adapter_folder / other).write_bytes(b"x")
+        assert reason in cli.run(*push).err
+        (adapter_folder / other).rename(adapter_folder / "adapter_model.bin")
     assert "is no folder" in cli.run("adapters", "push", "/nowhere", "--name", "x").err
     away = cli.run("whoami", GRAFTWORK_API_URL="http://127.0.0.1:1")
     assert (away.status, "is the address right" in away.err) == (6, True)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from graftwork.convert import convert
 from graftwork.errors import ConfigurationError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 CONFIG = {"peft_type": "LORA", "r": 2}
 NAME = "base_model.model.model.layers.0.self_attn.q_proj.lora_{}.weight"
@@ -54,6 +54,44 @@ def test_tensors_come_out_as_they_went_in(tmp_path: Path, name: str) -> None:
     assert made.keys() == held.keys()
     assert all(torch.equal(made[key], held[key]) and made[key].dtype == held[key].dtype for key in held)
     assert list((tmp_path / "deep").iterdir()) == [target]
+
+
+def sharded(path: Path, held: dict[str, torch.Tensor]) -> Path:
+    path.mkdir()
+    (path / "adapter_config.json").write_text(json.dumps(CONFIG))
+    places = {name: f"adapter_model-0000{index}-of-00002.safetensors" for index, name in enumerate(held, 1)}
+    for name, shard in places.items():
+        save_file({name: held[name]}, path / shard)
+    (path / "adapter_model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return path
+
+
+def test_shards_become_one_file(tmp_path: Path) -> None:
+    held = {NAME.format(part): torch.randn(4, 4, dtype=torch.bfloat16) for part in "AB"}
+    target = convert(sharded(tmp_path / "old", held), tmp_path / "new")
+    made = load_file(target / "adapter_model.safetensors")
+    assert made.keys() == held.keys()
+    assert all(torch.equal(made[key], held[key]) for key in held)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("adapter_model.safetensors.index.json", "{}", "have no 'weight_map'"),
+        ("adapter_model.safetensors.index.json", '{"weight_map": {"x": "../../a"}}', "cannot be read"),
+        ("adapter_model.safetensors.index.json", '{"weight_map": [1]}', "cannot be read"),
+        ("adapter_model-00002-of-00002.safetensors", "", "cannot be read"),
+    ],
+)
+def test_damaged_shards_are_refused_and_leave_nothing(
+    tmp_path: Path, file: str, text: str, reason: str
+) -> None:
+    held = {NAME.format(part): torch.zeros(4, 4) for part in "AB"}
+    source = sharded(tmp_path / "old", held)
+    (source / file).write_text(text)
+    with pytest.raises(ConfigurationError, match=reason):
+        convert(source, tmp_path / "new")
+    assert list(tmp_path.iterdir()) == [source]
 
 
 @pytest.mark.parametrize("protocol", ["torch", "plain"])

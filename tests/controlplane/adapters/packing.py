@@ -12,6 +12,11 @@ from collections.abc import Callable, Mapping
 from tests.controlplane.conftest import adapter_files
 
 Pack = Callable[..., bytes]
+TRAINER_FILES = dict.fromkeys(
+    ("training_args.bin", "optimizer.pt", "rng_state.pth", "scheduler.pt", "step7/model.ckpt"),
+    b"\x80\x04",
+)
+"""What transformers' Trainer leaves beside an adapter: pickles, which nobody may load."""
 
 
 def zipped(files: Mapping[str, bytes] | None = None, *more: tuple[zipfile.ZipInfo, bytes]) -> bytes:

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from django.db import connection
+from django.db import DataError, connection
 from django.utils import timezone
 
 from controlplane.adapters import attempt
@@ -160,7 +160,23 @@ def test_an_internal_error_is_tried_five_times(
             version_validate(version_id=version.pk)
     version.refresh_from_db()
     assert (version.status, version.attempts) == ("refused", 5)
-    assert "failed 5 times, last by: killed here" in version.reason
+    assert "failed 5 times by an error of this installation" in version.reason
+    assert "killed here" not in version.reason
+
+
+def test_an_error_that_every_attempt_meets_is_tried_once(
+    version: AdapterVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unstorable(*_: object) -> None:
+        raise DataError("invalid input syntax for type json")
+
+    monkeypatch.setattr(attempt, "check_tensors", unstorable)
+    with pytest.raises(DataError):
+        version_validate(version_id=version.pk)
+    version.refresh_from_db()
+    assert (version.status, version.attempts) == ("refused", 1)
+    assert "cannot be stored" in version.reason
+    assert "syntax" not in version.reason
 
 
 def test_staged_files_that_a_dead_worker_left_are_swept(

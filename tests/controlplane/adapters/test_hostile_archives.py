@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import struct
 import tarfile
 import tempfile
@@ -20,7 +21,15 @@ from controlplane.adapters.validation import version_validate
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
-from tests.controlplane.adapters.packing import tar, tar_entry, tarred, zeros, zip_entry, zipped
+from tests.controlplane.adapters.packing import (
+    TRAINER_FILES,
+    tar,
+    tar_entry,
+    tarred,
+    zeros,
+    zip_entry,
+    zipped,
+)
 from tests.controlplane.conftest import adapter_files
 from worker_engine.protocol import ADAPTER_FILES
 
@@ -39,6 +48,19 @@ def patched_size(data: bytes, size: int) -> bytes:
             edited[at + offset : at + offset + 4] = struct.pack("<I", size)
             at += 4
     return bytes(edited)
+
+
+def large_with_hole() -> bytes:
+    """A .zip of 2 MiB without a piece of its middle: its directory points before the file's start."""
+    data = zipped({**FILES, "filler": random.Random(1).randbytes(2 << 20)})
+    return data[: 1 << 20] + data[(1 << 20) + 9000 :]
+
+
+def large_damaged() -> bytes:
+    """A .zip whose weights of 2 MiB have a byte of their middle changed."""
+    data = bytearray(zipped({**FILES, WEIGHTS: random.Random(1).randbytes(2 << 20)}))
+    data[1 << 20] ^= 0x55
+    return bytes(data)
 
 
 def sparse_map() -> bytes:
@@ -128,10 +150,20 @@ HOSTILE: dict[str, Case] = {
         lambda: zipped({"a/" + CONFIG: b"{}", "b/" + WEIGHTS: b"x"}),
         "lie in different folders",
     ),
-    "zip with a pickle": (
+    "zip of pickled weights": (
         "a.zip",
-        lambda: zipped({**FILES, "x/training_args.BIN": b""}),
+        lambda: zipped({CONFIG: FILES[CONFIG], "adapter_model.BIN": b""}),
         "graftwork convert",
+    ),
+    "zip of shards": (
+        "a.zip",
+        lambda: zipped({CONFIG: FILES[CONFIG], f"{WEIGHTS}.index.json": b"{}"}),
+        "saved in shards",
+    ),
+    "zip of mlx-lm's": (
+        "a.zip",
+        lambda: zipped({CONFIG: FILES[CONFIG], "adapters.safetensors": b""}),
+        "saved by mlx-lm",
     ),
     "zip of a large config": (
         "a.zip",
@@ -139,6 +171,9 @@ HOSTILE: dict[str, Case] = {
         "larger than the 1048576",
     ),
     "zip cut off": ("a.zip", lambda: zipped()[:-40], "is damaged"),
+    "large zip cut off": ("a.zip", lambda: large_damaged()[:-30], "is damaged"),
+    "large zip with a hole": ("a.zip", large_with_hole, "is damaged"),
+    "large zip with a changed byte": ("a.zip", large_damaged, "is damaged"),
     "no zip": ("a.zip", lambda: b"PK" + bytes(100), "is damaged"),
     "tar bomb": ("a.tar.gz", tar_bomb, "grows more than 200-fold"),
     "tar with a link": (
@@ -176,7 +211,11 @@ HOSTILE: dict[str, Case] = {
     "tar absolute": ("a.tar.gz", lambda: tarred(FILES, (tar_entry("/etc/x"), b"x")), "is absolute"),
     "tar twice": ("a.tar.gz", lambda: tarred(FILES, (tar_entry(CONFIG), b"{}")), "is in the archive twice"),
     "tar twice by case": ("a.tgz", lambda: tarred(FILES, (tar_entry(WEIGHTS.title()), b"")), "archive twice"),
-    "tar with a pickle": ("a.tar.gz", lambda: tarred({**FILES, "rng_state.pth": b""}), "graftwork convert"),
+    "tar of pickled weights": (
+        "a.tar.gz",
+        lambda: tarred({CONFIG: FILES[CONFIG], "adapter_model.bin": b""}),
+        "graftwork convert",
+    ),
     "tar of a large config": (
         "a.tgz",
         lambda: tarred({**FILES, CONFIG: bytes(2 << 20)}),
@@ -251,6 +290,8 @@ PACKED: list[tuple[str, Callable[[], bytes]]] = [
     ("a.zip", lambda: zipped(FILES, (zip_entry("folder/", 0o040755), b""))),
     ("a.tar.gz", tarred),
     ("a.tgz", lambda: tarred(NESTED, (tar_entry("out", tarfile.DIRTYPE), b""))),
+    ("a.zip", lambda: zipped({**FILES, **TRAINER_FILES})),
+    ("a.tgz", lambda: tarred({**TRAINER_FILES, **FILES})),
     ("a.tar.gz", lambda: tarred({**FILES, "n" * 150 + "/README.md": b"x"})),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from controlplane.adapters.validation import version_validate
 from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from tests.controlplane.adapters.packing import zipped
+from tests.controlplane.adapters.packing import TRAINER_FILES, zipped
 from tests.controlplane.conftest import CONFIG, adapter_files, adapter_tensors, safetensors
 from worker_engine.protocol import ADAPTER_FILES
 
@@ -77,6 +78,10 @@ WEIGHT_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: headed(lambda header: header.update({"a\u202e\0b": header.pop(LAST)})),
         "is not served: expected base_model.model.",
     ),
+    "a name of half a surrogate pair": (
+        lambda: headed(lambda header: header.update({"a\ud800": header.pop(LAST)})),
+        "is not served: expected base_model.model.",
+    ),
     "a pickle in disguise": (lambda: b"\x80\x04\x95" + bytes(100), "its header claims"),
     "a zip in disguise": (lambda: zipped(), "its header claims"),
     "empty": (lambda: b"", "too few for a header"),
@@ -102,7 +107,7 @@ def test_weights_are_refused(tenant: Tenant, base_model: BaseModel, tmp_path: Pa
     begun = time.process_time()
     version = validated(tenant, base_model, files)
     assert time.process_time() - begun < 5
-    assert (version.status, version.staging) == ("refused", "")
+    assert (version.status, version.staging, version.attempts) == ("refused", "", 1)
     assert reason in version.reason
     assert len(version.reason) < 5000
     assert stored(tmp_path) == []
@@ -117,6 +122,14 @@ def test_weights_are_refused(tenant: Tenant, base_model: BaseModel, tmp_path: Pa
         ({**CONFIG, "target_modules": "(a+)+$"}, "target"),
         (b"[" * 500_000, "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
+        ({**CONFIG, "lora_alpha": float("nan")}, "holds NaN at lora_alpha"),
+        (
+            {**CONFIG, "alpha_pattern": {"q_proj": float("inf")}},
+            "number at alpha_pattern.q_proj",
+        ),
+        (b'{"peft_type": "LORA", "r": 1e999}', "holds an infinite number at r"),
+        ({**CONFIG, "target_modules": ["q_proj", "v_proj", "\0"]}, "a NUL character"),
+        ({**CONFIG, "modules_to_save": ["\ud800"]}, "half of a surrogate pair"),
         (b"null", "must hold an object"),
     ],
 )
@@ -125,8 +138,41 @@ def test_configurations_are_refused(
 ) -> None:
     data = config if isinstance(config, bytes) else json.dumps(config).encode()
     version = validated(tenant, base_model, adapter_files() | {CONFIG_FILE: data})
-    assert version.status == "refused"
+    assert (version.status, version.attempts) == ("refused", 1)
     assert reason in version.reason
+    assert stored(tmp_path) == []
+
+
+def test_faults_in_fields_that_are_not_read_stop_nothing(tenant: Tenant, base_model: BaseModel) -> None:
+    """PEFT serves it; the version keeps the configuration without what no database holds."""
+    deep: list[object] = []
+    for _ in range(900):
+        deep = [deep]
+    unread = {
+        "eva_config": deep,
+        "lora_dropout": float("nan"),
+        "revision": "a\0\ud800",
+        "loftq_config": {"a": [1e999]},
+    }
+    data = json.dumps({**CONFIG, **unread}).encode()
+    version = validated(tenant, base_model, adapter_files() | {CONFIG_FILE: data})
+    assert (version.status, version.reason, version.attempts) == ("ready", "", 1)
+    assert version.config is not None
+    assert {name: version.config[name] for name in unread} == dict.fromkeys(unread)
+
+
+@pytest.mark.parametrize("cut", [slice(0, -30), slice(9000, None), slice(0, 2 << 20)])
+def test_a_damaged_archive_in_a_request_is_a_bad_request(
+    tenant: Tenant, base_model: BaseModel, tmp_path: Path, cut: slice
+) -> None:
+    """Beyond 1 MiB a request's file lies on disk, where the same damage ends in other errors."""
+    data = zipped({**adapter_files(), "filler": random.Random(1).randbytes(3 << 20)})
+    _, key = api_key_create(tenant=tenant, name="k", scopes=["manage"])
+    files = [SimpleUploadedFile("a.zip", data[cut])]
+    form = {"name": "pirate", "base_model": "tiny-base", "files": files}
+    reply = Client().post("/api/v1/adapters", form, headers={"Authorization": f"Bearer {key}"})
+    assert (reply.status_code, reply.json()["errors"][0]["attr"]) == (400, "files")
+    assert "a.zip is damaged" in reply.json()["errors"][0]["detail"]
     assert stored(tmp_path) == []
 
 
@@ -135,7 +181,8 @@ def test_configurations_are_refused(
     [
         ([CONFIG_FILE, "adapter_model.bin"], "graftwork convert"),
         ([CONFIG_FILE, "adapter_model.PT"], "graftwork convert"),
-        ([CONFIG_FILE, WEIGHTS, "optimizer.pt"], "graftwork convert"),
+        ([CONFIG_FILE, "adapters.safetensors"], "saved by mlx-lm"),
+        ([CONFIG_FILE, f"{WEIGHTS}.index.json", "optimizer.pt"], "saved in shards"),
         ([CONFIG_FILE, WEIGHTS, WEIGHTS], "was sent twice"),
         ([CONFIG_FILE, WEIGHTS, WEIGHTS.upper()], "was sent twice"),
         ([CONFIG_FILE, WEIGHTS, "ａ" + WEIGHTS[1:]], "was sent twice"),
@@ -160,7 +207,13 @@ def test_names_of_uploads_are_refused(
 def test_what_peft_saves_beside_an_adapter_is_left_out(
     tenant: Tenant, base_model: BaseModel, tmp_path: Path
 ) -> None:
-    more = {"README.md": b"x", "tokenizer.json": b"{}", "handler.py": b"raise SystemExit", "説明.txt": b"x"}
+    more = {
+        **TRAINER_FILES,
+        "README.md": b"x",
+        "tokenizer.json": b"{}",
+        "handler.py": b"raise SystemExit",
+        "説明.txt": b"x",
+    }
     version = validated(tenant, base_model, {**adapter_files(), **more})
     assert (version.status, version.reason) == ("ready", "")
     assert sorted(path.name for path in stored(tmp_path)) == sorted(ADAPTER_FILES)

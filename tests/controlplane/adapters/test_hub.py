@@ -30,6 +30,7 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.conftest import stop
 from tests.controlplane.adapters import hub_standin
+from tests.controlplane.adapters.packing import TRAINER_FILES
 from tests.controlplane.conftest import adapter_files
 
 pytestmark = pytest.mark.django_db
@@ -120,7 +121,7 @@ def test_a_later_attempt_reads_the_pinned_commit(hub: Hub, tenant: Tenant, base_
 
 
 def test_folders_and_odd_revisions_are_found(hub: Hub, tenant: Tenant, base_model: BaseModel) -> None:
-    files = {f"checkpoints/last/{name}": data for name, data in adapter_files().items()}
+    files = {f"checkpoints/last/{name}": data for name, data in {**adapter_files(), **TRAINER_FILES}.items()}
     hub.publish("acme/runs", FIRST, files, "v1.0")
     version = imported(tenant, base_model, "hf://acme/runs@v1.0/checkpoints/last")
     assert (version.status, version.source) == ("ready", f"hf://acme/runs@{FIRST}/checkpoints/last")
@@ -166,6 +167,8 @@ def test_a_token_opens_a_private_repository_and_goes_to_the_hub_alone(
         ("hf://gated/pirate", "is gated: accept its terms"),
         ("hf://acme/empty", "holds no adapter_config.json"),
         ("hf://acme/pickled", "graftwork convert"),
+        ("hf://acme/sharded", "saved in shards"),
+        ("hf://acme/mlx", "saved by mlx-lm"),
     ],
 )
 def test_what_cannot_be_had_is_said_and_nothing_stays(
@@ -175,6 +178,8 @@ def test_what_cannot_be_had_is_said_and_nothing_stays(
     hub.publish("acme/empty", FIRST, {})
     config = {"adapter_config.json": adapter_files()["adapter_config.json"]}
     hub.publish("acme/pickled", FIRST, {**config, "adapter_model.bin": b"x"})
+    hub.publish("acme/sharded", FIRST, {**config, "adapter_model.safetensors.index.json": b"{}"})
+    hub.publish("acme/mlx", FIRST, {**config, "adapters.safetensors": b"x"})
     version = imported(tenant, base_model, uri)
     assert version.status == "refused"
     assert reason in version.reason

@@ -114,7 +114,24 @@ def test_an_adapter_of_zeros_is_ready_with_two_warnings(
     found = steps(version)
     assert found["values"] == ("warned", "every lora_B is zero, so the adapter changes nothing")
     assert found["smoke"][0] == "warned"
-    assert "it changes nothing: no token's log-probability differs" in found["smoke"][1]
+    assert "it changes nothing here: no token's log-probability differs by more than 0" in found["smoke"][1]
+
+
+def test_an_adapter_of_one_module_is_not_called_unchanged(
+    tenant: Tenant, base: BaseModel, adapter: Path
+) -> None:
+    """The worker computes the base to the bit each time, so 0.0001 nats are the adapter's."""
+
+    def keep_one(tensors: dict[str, torch.Tensor]) -> None:
+        for name, tensor in tensors.items():
+            if "lora_B" in name:
+                tensors[name] = tensor * (0.001 if "layers.1.self_attn.q_proj" in name else 0)
+
+    version = validated(tenant, base, adapter, keep_one)
+    smoke = version.smoke
+    assert smoke is not None
+    assert (steps(version)["smoke"][0], smoke["noise"]) == ("done", 0.0)
+    assert 0 < smoke["max_difference"] < 0.001
 
 
 def test_an_adapter_that_makes_infinities_is_refused(tenant: Tenant, base: BaseModel, adapter: Path) -> None:
@@ -235,9 +252,11 @@ def figures(base: float, adapter: float, difference: float = 0.5, noise: float =
         (figures(3.0, 3.2), "done", "3.20 nats a token beside the base's 3.00"),
         (figures(3.0, 6.5), "warned", "plain English costs 6.50"),
         (figures(3.0, 10.2), "warned", "plain English costs"),
-        (figures(3.0, 3.0, difference=0.0009), "warned", "changes nothing"),
+        (figures(3.0, 3.0, difference=0.0), "warned", "changes nothing here"),
+        (figures(3.0, 3.0, difference=2e-5), "done", "differ by 2e-05"),
+        (figures(3.0, 3.0, difference=2e-5, noise=1e-5), "warned", "which differ by 1e-05 among themselves"),
         (figures(3.0, 3.0, difference=0.03, noise=0.01), "warned", "changes nothing"),
-        (figures(3.0, 3.0, difference=0.05, noise=0.01), "done", "differ by 0.050"),
+        (figures(3.0, 3.0, difference=0.05, noise=0.01), "done", "differ by 0.05 on"),
     ],
 )
 def test_what_figures_mean(smoke: Smoke, status: str, said: str) -> None:

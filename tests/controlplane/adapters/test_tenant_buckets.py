@@ -27,7 +27,7 @@ from controlplane.open_endpoints import OpenEndpoints
 from controlplane.sealing import seal, unseal
 from controlplane.tenants.models import Tenant
 from tests.conftest import free_port
-from tests.controlplane.adapters.packing import tarred
+from tests.controlplane.adapters.packing import TRAINER_FILES, tarred
 from tests.controlplane.conftest import adapter_files
 from tests.dripping import OK, dripping, lasting
 
@@ -44,7 +44,7 @@ def endpoint() -> Iterator[str]:
         region_name="us-east-1",
     )  # fmt: skip
     client.create_bucket(Bucket="theirs")
-    for name, data in adapter_files().items():
+    for name, data in {**adapter_files(), **TRAINER_FILES}.items():
         client.put_object(Bucket="theirs", Key=f"runs/7/{name}", Body=data)
     client.put_object(Bucket="theirs", Key="packed/a.tar.gz", Body=tarred())
     client.put_object(Bucket="theirs", Key="pickled/adapter_config.json", Body=b"{}")

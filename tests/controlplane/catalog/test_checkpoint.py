@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,21 @@ def write(name: str, text: str) -> Callable[[Path], None]:
     return apply
 
 
+def change(**fields: object) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **fields}))
+
+    return apply
+
+
+def test_infinity_in_a_field_that_is_not_read_stops_nothing(tmp_path: Path) -> None:
+    """Configurations of Mamba hybrids are published with it."""
+    folder = write_checkpoint(tmp_path / "base")
+    change(time_step_limit=[0.0, float("inf")])(folder)
+    assert base_model_register(name="tiny-base", source=folder).max_model_len > 0
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -40,6 +56,13 @@ def write(name: str, text: str) -> Callable[[Path], None]:
         (cut(SHARD, -1), rf"{SHARD} is not a safetensors file: .*but the file holds"),
         (write("config.json", "{"), r"config\.json is not JSON"),
         (write("config.json", "{}"), "names no architecture"),
+        (write("config.json", "[" * 100_000), r"config\.json is not JSON"),
+        (change(architectures=["a\0"]), "holds a NUL character"),
+        (change(dtype=float("nan")), "holds NaN"),
+        (change(architectures=["\ud800"]), "half of a surrogate pair"),
+        (change(architectures=["A" * 101]), "too long"),
+        (change(max_position_embeddings=float("inf")), "must give max_position_embeddings"),
+        (change(max_position_embeddings=1 << 40), "must give max_position_embeddings"),
         (write("model.safetensors.index.json", '{"weight_map": {"a": "../b"}}'), "not a file beside it"),
     ],
 )

@@ -13,6 +13,7 @@ from pytest_django import Settings
 from controlplane.adapters.models import AdapterVersion
 from controlplane.credentials.models import SourceCredential
 from controlplane.uploads.models import Upload
+from tests.controlplane.conftest import adapter_files
 from tests.controlplane.console.conftest import make_adapter_files
 from tests.controlplane.console.test_browser import Open, open_page, validating
 
@@ -74,6 +75,24 @@ def test_a_pickle_is_refused_in_the_page(open_page: Open, tmp_path: Path) -> Non
     page.get_by_test_id("register-submit").click()
     expect(page.get_by_role("status").or_(page.locator(".toast")).first).to_contain_text("graftwork convert")
     assert not Upload.objects.exists()
+
+
+@pytest.mark.parametrize("size", [1 << 10, 9_000_000])
+def test_a_trainers_folder_is_taken_without_its_state(
+    open_page: Open, tmp_path: Path, settings: Settings, size: int
+) -> None:
+    """By one request where the adapter is small, ahead of the form where it is large."""
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
+    files = {**adapter_files(), "optimizer.pt": bytes(9_500_000), "training_args.bin": b"x"}
+    files["adapter_model.safetensors"] += bytes(size)  # the page does not look into it
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    page = open_page("/t/acme/adapters/new")
+    page.get_by_test_id("register-name").fill("trained")
+    page.get_by_test_id("register-files").set_input_files([tmp_path / name for name in files])
+    page.get_by_test_id("register-submit").click()
+    page.wait_for_url("**/adapters/trained/")
+    assert AdapterVersion.objects.filter(adapter__name="trained").count() == 1
 
 
 def test_a_hub_is_chosen_with_a_credential_that_is_never_shown(open_page: Open) -> None:

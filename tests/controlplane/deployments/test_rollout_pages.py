@@ -72,6 +72,9 @@ def test_on_the_pages(staff: Client, deployment: Deployment) -> None:  # noqa: F
     assert 'name="options"' in staff.get(f"{PAGE}/rollouts").content.decode()
     for field, text, said in (
         ("options", "[]", "give a JSON object"),
+        ("options", '{"max_loras": NaN}', "give a JSON object"),
+        ("environment", '{"A": "\\u0000"}', "give a JSON object"),
+        ("environment", "[" * 100_000, "give a JSON object"),
         ("wait_seconds", "soon", "give a number"),
         ("batch_copies", "0", "from 1 to 1000"),
         ("options", "{}", "nothing would be another"),

@@ -154,6 +154,19 @@ def test_lines_that_do_not_parse_are_told_by_their_numbers(staff: Client) -> Non
     assert PromptSet.objects.count() == 0
 
 
+def test_lines_that_no_database_keeps_are_told(staff: Client) -> None:
+    data = b'{"text": "a", "x": NaN}\n{"text": "a", "x": 1e999}\n{"text": "a\\u0000"}\n{"text": "\\ud800"}\n'
+    text = upload(staff, data).json()["errors"][0]["detail"]
+    for part in (
+        "line 1: is not JSON: it holds NaN at x",
+        "line 2: is not JSON: it holds an infinite number at x",
+        "line 3: is not JSON: it holds a NUL character at text",
+        "line 4: is not JSON: it holds half of a surrogate pair at text",
+    ):
+        assert part in text
+    assert PromptSet.objects.count() == 0
+
+
 @pytest.mark.costly("a large file")
 def test_a_prompt_set_is_its_content(staff: Client, base: BaseModel) -> None:
     first, again = (upload(staff, b'{"messages": [{"role": "user", "content": "hi"}]}\n') for _ in range(2))
@@ -224,9 +237,12 @@ def test_texts_that_no_database_keeps_are_refused(staff: Client, base: BaseModel
     drafted = {"method": "draft", "draft_model": "/models/a\0b"}
     answer = post(staff, "optimizations", asked(base, recipe={"speculation": drafted}))
     assert answer.status_code == 400
-    assert "draft_model must be a text" in answer.json()["errors"][0]["detail"]
+    assert "a NUL character at recipe.speculation.draft_model" in answer.json()["errors"][0]["detail"]
     schema = {"kind": "json_schema", "schema": {"title": "a\0b"}}
     arms = [{"variant": ""}, {"variant": "", "name": "again"}]
     body = {"base_model": base.name, "arms": arms, "quality": {"scorer": schema}}
     answer = post(staff, "comparisons", body)
-    assert (answer.status_code, "take out NUL" in answer.json()["errors"][0]["detail"]) == (400, True)
+    assert (
+        answer.status_code,
+        "a NUL character at quality.scorer.schema.title" in answer.json()["errors"][0]["detail"],
+    ) == (400, True)

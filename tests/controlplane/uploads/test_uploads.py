@@ -177,6 +177,8 @@ def test_a_right_checksum_is_taken(client: Client, algorithm: str) -> None:
     ("name", "size", "field", "text"),
     [
         ("adapter_model.bin", 10, "name", "graftwork convert"),
+        ("optimizer.pt", 10, "name", "is a trainer's state and no part of an adapter: leave it out"),
+        ("adapters.safetensors", 10, "name", "saved by mlx-lm"),
         ("model.safetensors", 10, "name", "adapter_model.safetensors, or a .zip"),
         ("../a.zip", 10, "name", "or a .zip"),
         ("a\u202e.zip", 10, "name", "or a .zip"),

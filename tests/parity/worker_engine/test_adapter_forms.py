@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, VeloraConfig, get_peft_model
 from transformers import LlamaForCausalLM
 
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
@@ -26,6 +26,8 @@ pytestmark = [
     # PEFT takes B's bias for a half-written matrix.
     pytest.mark.filterwarnings("ignore:Adapter 'default'.*invalid shape"),
     pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:You have requested `ensure_weight_tying`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:ensure_weight_tying=True but the model:UserWarning"),
 ]
 COUNT = 12
 ATTENTION = ["q_proj", "v_proj"]
@@ -54,6 +56,28 @@ FORMS: dict[str, dict[str, Any]] = {
     "saved-head": {"target_modules": ATTENTION, "modules_to_save": ["lm_head"]},
     "saved-norms": {"target_modules": ATTENTION, "modules_to_save": ["norm", "input_layernorm"]},
     "token-rows": {"target_modules": ATTENTION, "trainable_token_indices": [3, 250, 7, 101]},
+    "ties-embedding": {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True},
+    "ties-head": {"target_modules": ["lm_head", "q_proj"], "ensure_weight_tying": True},
+    "ties-saved-embedding": {
+        "target_modules": ATTENTION,
+        "modules_to_save": ["embed_tokens"],
+        "ensure_weight_tying": True,
+    },
+    "ties-saved-head": {
+        "target_modules": ATTENTION,
+        "modules_to_save": ["lm_head"],
+        "ensure_weight_tying": True,
+    },
+    "ties-token-rows": {
+        "target_modules": ATTENTION,
+        "trainable_token_indices": [3, 250],
+        "ensure_weight_tying": True,
+    },
+    "velora": {"target_modules": ATTENTION, "velora_config": VeloraConfig()},
+    "saved-and-targeted": {
+        "target_modules": [*ATTENTION, "embed_tokens"],
+        "modules_to_save": ["embed_tokens"],
+    },
     "token-rows-of-head": {
         "target_modules": ATTENTION,
         "trainable_token_indices": {"embed_tokens": list(range(40)), "lm_head": [5, 6, 200]},

@@ -73,6 +73,25 @@ def test_a_refused_replacement_leaves_the_old_content(registry: AdapterRegistry,
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ("adapter_model.bin", "graftwork convert"),
+        ("adapter_model.safetensors.index.json", "saved in shards"),
+        ("adapters.safetensors", "saved by mlx-lm"),
+        ("optimizer.pt", "must be a folder with adapter_config.json and adapter_model.safetensors"),
+    ],
+)
+def test_other_weights_are_refused_with_what_to_do(
+    registry: AdapterRegistry, root: Path, other: str, reason: str
+) -> None:
+    (root / "plain" / other).write_bytes(b"x")
+    asyncio.run(registry.register("beside", "plain"))
+    (root / "plain" / "adapter_model.safetensors").unlink()
+    with pytest.raises(InvalidRequest, match=reason):
+        asyncio.run(registry.register("alone", "plain"))
+
+
 def test_one_name_is_registered_by_one_request_at_a_time(registry: AdapterRegistry) -> None:
     async def run() -> None:
         results = await asyncio.gather(

@@ -12,10 +12,10 @@ from graftwork.convert import convert as convert_folder
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="Folder with adapter_model.bin.")],
+    source: Annotated[Path, typer.Argument(help="Folder with adapter_model.bin or shards.")],
     target: Annotated[Path, typer.Argument(help="New folder to write.")],
     json: Json = False,
 ) -> None:
-    """Turns a pickled adapter into safetensors on this machine, in a bounded process; needs torch."""
+    """Turns a pickled adapter, or shards, into safetensors on this machine; needs torch."""
     convert_folder(source, target)
     show({"folder": str(target)}, f"wrote {target}: graftwork adapters push {target} --name <name>")
