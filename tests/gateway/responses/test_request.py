@@ -74,7 +74,7 @@ def test_a_conversation_with_calls() -> None:
 
 
 def test_what_clients_that_store_nothing_send() -> None:
-    """What none of it changes is taken; reasoning of other models is left out."""
+    """These parameters are accepted without an effect; reasoning of other models is left out."""
     plain = chat(input=[USER])
     assert plain == chat(
         input=[{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}, USER],
@@ -95,7 +95,7 @@ def test_items_of_earlier_answers_come_back_whole() -> None:
          "content": [{"type": "refusal", "refusal": "No."}, {"type": "output_text", "text": "But",
                      "parsed": None, "annotations": [{}], "logprobs": []}]},
         {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": '{"a',
-         "async": None, "status": "incomplete", "parsed_arguments": {}, "caller": {"type": "direct"}, "namespace": "n"},
+         "async": None, "status": "incomplete", "parsed_arguments": {}, "namespace": "n"},
         {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "no", "status": "completed",
          "created_by": "me", "name": "f", "caller": {"type": "direct"}},
         {"type": "function_call", "call_id": "d", "name": "g", "arguments": None},
