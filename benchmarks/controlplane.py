@@ -109,12 +109,9 @@ def running(*, adapters: int, keys: int) -> Iterator[Product]:
             environ | {"GRAFTWORK_DATABASE_URL": web_role(environ)},
             python,
             "-m",
-            "granian",
-            "--interface",
-            "asgi",
+            "controlplane.web_server",
             "--port",
             str(web),
-            "controlplane.asgi:application",
         )
         start(python, "manage.py", "publish_routes")
         start(python, "-m", "gateway")

@@ -25,8 +25,7 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
         ),
         "gateway": _python("-m", "gateway"),
         "web": _python(
-            "-m", "granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", str(ports["web"]),
-            "controlplane.asgi:application",
+            "-m", "controlplane.web_server", "--port", str(ports["web"]),
         ),
         "publish_routes": _python("manage.py", "publish_routes"),
         "ingest_usage": _python("manage.py", "ingest_usage"),

@@ -1,7 +1,7 @@
 """Ends every process of one demo run, also those whose parents are gone.
 
 Each process that the supervisor starts carries the run's mark in its environment and passes it on to
-its own children (Celery's pool, granian's workers), so nothing escapes by a new process group or by
+its own children (Celery's pool, the web server's processes), so nothing escapes by a new process group or by
 losing its parent. `python -m demo.reaper <mark>` waits for the end of its standard input, which comes
 when the supervisor ends in whatever way, SIGKILL included, and then ends what is left.
 """

@@ -22,6 +22,7 @@ from gateway.errors import (
     UpstreamUnreachable,
     Waking,
     error_code,
+    failure_status,
 )
 from gateway.http import HangUpWatch
 from gateway.metering import Attempt
@@ -204,7 +205,7 @@ class Answer:
         elif not self._begun:
             attempt.forget()
         if isinstance(error, GatewayError):
-            attempt.finish("error", error_code(error))
+            attempt.finish(failure_status(error), error_code(error))
         elif isinstance(error, asyncio.CancelledError):
             attempt.finish("cancelled" if gone else "interrupted", "" if gone else "shutdown")
         elif error is not None:

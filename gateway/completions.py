@@ -13,7 +13,7 @@ from gateway.answer import Answer
 from gateway.bodies import Bodies
 from gateway.dispatch import Dispatcher
 from gateway.drain import Drain
-from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code
+from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code, failure_status
 from gateway.forms import Form
 from gateway.http import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Receive, Scope, Send, header, respond
 from gateway.metering import Meter, Request
@@ -175,7 +175,7 @@ class Completions:
         try:
             body = form.whole(await answer.read())
         except GatewayError as error:
-            attempt.finish("error", error_code(error))
+            attempt.finish(failure_status(error), error_code(error))
             await self._meter.durable()
             raise
         attempt.finish("ok")
@@ -212,7 +212,7 @@ class Completions:
             whole = True
         except (GatewayError, ValueError) as error:
             failure = error if isinstance(error, GatewayError) else UpstreamFailed(str(error))
-            last += self._fail(answer, form, failure, "error", error_code(failure))
+            last += self._fail(answer, form, failure, failure_status(failure), error_code(failure))
         except asyncio.CancelledError:
             if not self._drain.cut():
                 raise

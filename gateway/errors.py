@@ -44,6 +44,8 @@ from typing import ClassVar, Final
 
 import orjson
 
+from gateway.usage_event import UsageStatus
+
 _OF_REQUEST: Final = frozenset({"adapter_unavailable", "deadline_exceeded"})
 """The worker's codes of a 503 that is about one request."""
 
@@ -279,6 +281,12 @@ def error_object(error: GatewayError) -> dict[str, dict[str, str | None]]:
 def error_event(error: GatewayError) -> bytes:
     """The server-sent event that ends a stream which fails after its HTTP 200."""
     return b"data: " + orjson.dumps(error_object(error)) + b"\n\n"
+
+
+def failure_status(error: GatewayError) -> UsageStatus:
+    """The status of an attempt that `error` ended: a client's own errors count against nobody else."""
+    refused = isinstance(error, UpstreamRefused) and error.upstream_status != 429
+    return "client_error" if refused or isinstance(error, BadRequest) else "error"
 
 
 def error_code(error: GatewayError) -> str:

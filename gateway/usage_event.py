@@ -14,7 +14,8 @@ class WireError(ValueError):
     """A message that does not follow this wire format; the text names what was expected."""
 
 
-UsageStatus = Literal["ok", "error", "cancelled", "interrupted"]
+UsageStatus = Literal["ok", "error", "client_error", "cancelled", "interrupted"]
+"""`error` is the copy's or the gateway's fault, timeouts among them; `client_error` is the request's own."""
 
 
 @dataclass

@@ -87,8 +87,7 @@ def running(folder: Path, database_url: str, *, bases: dict[str, Path]) -> Itera
 
     python = sys.executable
     served = process(
-        "web", python, "-m", "granian", "--interface", "asgi", "--port", str(web),
-        "controlplane.asgi:application",
+        "web", python, "-m", "controlplane.web_server", "--port", str(web),
     )  # fmt: skip
     worker = process(
         "worker", python, "-m", "celery", "-A", "controlplane.celery", "worker", "-Q", "graftwork.long",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name, call_nano
-from controlplane.metering.models import UsageEventRow
+from controlplane.metering.models import UNANSWERED, UsageEventRow
 from controlplane.metering.selectors import SummedUse
 
 
@@ -19,7 +19,7 @@ def request_nano(row: UsageEventRow, prices: PriceList) -> int | None:
     if price is None:
         return None if row.prompt_tokens or row.completion_tokens else 0
     use = SummedUse(
-        row.day, row.tenant, requests=1, answered=int(row.status != "error"),
+        row.day, row.tenant, requests=1, answered=int(row.status not in UNANSWERED),
         prompt_tokens=row.prompt_tokens, cached_tokens=row.cached_tokens,
         completion_tokens=row.completion_tokens,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from controlplane.metering.models import UsageEventRow
 from controlplane.tenants.selectors import api_key_names
 from worker_engine.protocol import EngineName, ProtocolError
 
-_TONES = {"ok": "ok", "error": "danger", "interrupted": "warn"}
+_TONES = {"ok": "ok", "error": "danger", "client_error": "warn", "interrupted": "warn"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,10 +19,18 @@ _UPLOADS: Final = re.compile(
     r"|POST /(?:api/v1|staff)/prompt-sets/?"
 )
 """Where files are sent to, by REST and by the web UI."""
+HEAD_START_SECONDS: Final = 30.0
+BYTES_A_SECOND: Final = 4096
+"""A body comes at least so fast, once it has had its head start: else it would be waited for for ever."""
+
+
+def takes_files(scope: Scope) -> bool:
+    """True for requests that may upload files."""
+    return _UPLOADS.fullmatch(f"{scope['method']} {scope['path']}") is not None
 
 
 class BodyLimit:
-    """Answers 413 beyond `limit` bytes, or `upload_limit` on the paths that take files."""
+    """Answers 413 beyond `limit` bytes, or `upload_limit` where files are taken, and 408 to who drips."""
 
     def __init__(self, application: Application, *, limit: int, upload_limit: int) -> None:
         self._application = application
@@ -31,31 +40,44 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        limit = (
-            self._upload_limit if _UPLOADS.fullmatch(f"{scope['method']} {scope['path']}") else self._limit
-        )
+        limit = self._upload_limit if takes_files(scope) else self._limit
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if not declared.isdigit() or int(declared) > limit:
-            await _refuse(send, limit)
+            await _refuse(send, 413, "too_large", _too_large(limit))
             return
-        taken = 0
+        loop = asyncio.get_running_loop()
+        taken, whole, began, late = 0, False, loop.time(), False
 
         async def bounded() -> Message:
-            # A body sent in chunks declares no length. To Django it ends like a client that hung up.
-            nonlocal taken
-            message = await receive()
+            # To Django a body that is too long or too late ends like a client that hung up.
+            nonlocal taken, whole, late
+            if whole:
+                return await receive()
+            until = began + HEAD_START_SECONDS + taken / BYTES_A_SECOND
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, until - loop.time()))
+            except TimeoutError:
+                whole = late = True
+                return {"type": "http.disconnect"}
             taken += len(message.get("body", b""))
+            whole = not message.get("more_body", False) or taken > limit
             return {"type": "http.disconnect"} if taken > limit else message
 
         await self._application(scope, bounded, send)
+        # A body sent in chunks declares no length.
         if taken > limit:
-            await _refuse(send, limit)
+            await _refuse(send, 413, "too_large", _too_large(limit))
+        elif late:
+            await _refuse(send, 408, "too_slow", "the body did not come in time: send it again, faster")
 
 
-async def _refuse(send: Send, limit: int) -> None:
-    detail = f"the body is larger than the {limit} bytes that are accepted here"
-    error = {"code": "too_large", "detail": detail, "attr": None}
+def _too_large(limit: int) -> str:
+    return f"the body is larger than the {limit} bytes that are accepted here"
+
+
+async def _refuse(send: Send, status: int, code: str, detail: str) -> None:
+    error = {"code": code, "detail": detail, "attr": None}
     body = json.dumps({"type": "client_error", "errors": [error]}).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -7,16 +7,16 @@ import logging
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from django.utils import timezone
 
 from controlplane.metering.models import NAME
-from gateway.wire import UsageEvent, WireError
+from gateway.wire import UsageEvent, UsageStatus, WireError
 
 logger = logging.getLogger(__name__)
-STATUSES: Final = ("ok", "error", "cancelled", "interrupted")
+STATUSES: Final = ("ok", "error", "client_error", "cancelled", "interrupted")
 _MAX_TOKENS: Final = 1 << 40
 _MAX_MS: Final = 1e12
 _FUTURE_S: Final = 86_400
@@ -94,7 +94,7 @@ class _Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     base_model: _Text
     backend: _Text
     endpoint: _Text
-    status: Literal["ok", "error", "cancelled", "interrupted"]
+    status: UsageStatus
     error_code: _Text
     prompt_tokens: _Tokens
     cached_tokens: _Tokens

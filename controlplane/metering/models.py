@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -11,6 +11,8 @@ from controlplane.tenants.models import ServiceAccount
 
 NAME = 200
 """Longest text that an event's name-like field may hold."""
+UNANSWERED: Final = ("error", "client_error")
+"""Statuses of attempts that a price of requests is not for."""
 
 
 class UsageEventRow(models.Model):
@@ -103,7 +105,7 @@ class _Sums(models.Model):
     @property
     def answered(self) -> int:
         """Requests that did not end in an error, which alone a price of requests is for."""
-        return 0 if self.status == "error" else self.requests
+        return 0 if self.status in UNANSWERED else self.requests
 
 
 class UsageRollup(_Sums):

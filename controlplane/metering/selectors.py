@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, F, Q, QuerySet, Sum
 from django.db.models.functions import Cast, Coalesce
 
-from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageHour, UsageRollup
+from controlplane.metering.models import UNANSWERED, DeadUsageEvent, UsageEventRow, UsageHour, UsageRollup
 
 
 def rollup_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageRollup]:
@@ -60,7 +60,7 @@ class SummedUse(NamedTuple):
 _SUMS = {
     "requests": Sum("requests"),
     # Counted here, so that nobody who prices requests has to ask for each status by itself.
-    "answered": Coalesce(Sum("requests", filter=~Q(status="error")), 0),
+    "answered": Coalesce(Sum("requests", filter=~Q(status__in=UNANSWERED)), 0),
     "prompt_tokens": Sum("prompt_tokens"),
     "cached_tokens": Sum("cached_tokens"),
     "completion_tokens": Sum("completion_tokens"),

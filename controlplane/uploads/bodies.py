@@ -26,18 +26,17 @@ _PIECE: Final = 1 << 20
 class UploadBodies:
     """Hands Django an empty body in place of an upload's, and its view the real one, piece by piece."""
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(self, application: Application, others: Application) -> None:
+        """`others` serves every other request."""
+        self._application, self._others = application, others
 
     async def __call__(self, scope: Any, receive: Receive, send: Any) -> None:
         if scope["type"] != "http" or scope["method"] != "PATCH" or not _PATH.fullmatch(scope["path"]):
-            await self._application(scope, receive, send)
+            await self._others(scope, receive, send)
             return
         body = StreamedBody(receive, asyncio.get_running_loop())
-        lengths = (b"content-length", b"transfer-encoding")
-        headers = [(name, value) for name, value in scope["headers"] if name.lower() not in lengths]
         try:
-            await self._application({**scope, "headers": headers, _KEY: body}, _nothing(), send)
+            await self._application({**without_lengths(scope), _KEY: body}, nothing(), send)
         finally:
             body.close()
 
@@ -107,7 +106,14 @@ def request_body(request: Request) -> Body:
     return WholeBody(request._request.body) if streamed is None else streamed
 
 
-def _nothing() -> Receive:
+def without_lengths(scope: Any) -> Any:
+    """`scope` of a request without a body."""
+    lengths = (b"content-length", b"transfer-encoding")
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() not in lengths]
+    return {**scope, "headers": headers}
+
+
+def nothing() -> Receive:
     """An empty body, then silence."""
     told = False
 

@@ -29,7 +29,7 @@ COPY controlplane controlplane
 RUN chmod -R a+rX /app
 USER graftwork
 EXPOSE 8000
-CMD ["granian", "--interface", "asginl", "--host", "0.0.0.0", "--port", "8000", "controlplane.asgi:application"]
+CMD ["python", "-m", "controlplane.web_server", "--host", "0.0.0.0", "--port", "8000"]
 
 # What fills a fresh installation with the demo's tenants and adapters.
 FROM web AS seed

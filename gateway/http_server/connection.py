@@ -20,7 +20,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__", "_ahead", "_body", "_buffer", "_client", "_drained", "_exchange", "_held", "_lingers",
-        "_loop", "_own", "_server", "_transport",
+        "_loop", "_malformed", "_own", "_server", "_transport",
     )  # fmt: skip
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol):
         self._body: Body = LengthBody(0)
         self._exchange: Exchange | None = None
         self._drained: asyncio.Future[None] | None = None
-        self._held = self._lingers = False
+        self._held = self._lingers = self._malformed = False
 
     # For the event loop.
 
@@ -101,7 +101,9 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         answer = exchange.answer
-        if answer is None or not answer.begun:
+        if self._malformed and (answer is None or not answer.begun):
+            self._refuse(400, "The request's body is not in well-formed chunks.")
+        elif answer is None or not answer.begun:
             self._refuse(500, "The server failed on this request.")
         elif not answer.ended:
             # Cut, so that its client does not take half an answer for a whole one.
@@ -166,8 +168,8 @@ class Connection(asyncio.Protocol):
         try:
             part, self._buffer = self._body.take(self._buffer)
         except MalformedChunks:
-            # The application answers; what follows is never read.
-            self._buffer, self._body = b"", LengthBody(0)
+            # The application may answer; what follows is never read.
+            self._buffer, self._body, self._malformed = b"", LengthBody(0), True
             exchange.disconnect()
         else:
             exchange.feed(part, whole=self._body.done)

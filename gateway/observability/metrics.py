@@ -108,7 +108,7 @@ class Metrics:
         model.completion.add(event.completion_tokens)
         if event.ttft_ms is not None:
             model.ttft.observe(event.ttft_ms / 1000)
-        if event.adapter:
+        if event.adapter and event.status not in ("client_error", "cancelled"):
             self._adapters.record(
                 event.adapter,
                 ok=event.status == "ok",

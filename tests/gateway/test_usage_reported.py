@@ -121,7 +121,8 @@ def test_an_error_behind_200_is_an_error(
     assert answer.status_code == status
     assert "boom" not in answer.text
     for event in control_plane.wait_events(1):
-        assert (event.status, event.prompt_tokens, event.completion_tokens) == ("error", 0, 0)
+        kind = "client_error" if status == 400 else "error"
+        assert (event.status, event.prompt_tokens, event.completion_tokens) == (kind, 0, 0)
 
 
 def test_a_whole_answer_is_what_the_stream_says(gateway: GatewayProcess) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import uuid
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from controlplane.metering.cloud_events.envelope import CloudEvent
 from controlplane.metering.cloud_events.errors import EventDeadError, EventRefusedError
 from controlplane.metering.event_rows import EventRow
 from controlplane.metering.models import NAME
+from gateway.wire import UsageStatus
 
 MOST_TOKENS: Final = 10_000_000
 """Of one request. No model reads or writes as many: a larger count is a mistake of the sender's."""
@@ -44,7 +45,7 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cached_tokens: _Tokens = 0
     tenant: _Name | None = None
     project: _Name | None = None
-    status: Literal["ok", "error", "cancelled", "interrupted"] = "ok"
+    status: UsageStatus = "ok"
     error_code: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[a-z0-9_.-]*$")] = ""
     estimated: bool = False
     backend: Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[a-z0-9_.-]+$")] = "external"

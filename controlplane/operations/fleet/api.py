@@ -21,7 +21,8 @@ from controlplane.tenants.permissions import Staff
 
 class TrafficSerializer(serializers.Serializer[Traffic]):
     requests = serializers.IntegerField(help_text="Attempts that began within the minutes and have ended.")
-    failed = serializers.IntegerField(source="errors")
+    failed = serializers.IntegerField(source="errors", help_text="By fault of the copy or the way to it.")
+    client_errors = serializers.IntegerField(help_text="Attempts that a request's own fault ended.")
     tokens = serializers.IntegerField()
     per_second = serializers.FloatField()
     ttft_p50_ms = serializers.FloatField(allow_null=True)

@@ -23,6 +23,7 @@ class Traffic:
 
     requests: int = 0
     errors: int = 0
+    client_errors: int = 0
     tokens: int = 0
     seconds: float = 1.0
     ttft_p50_ms: float | None = None
@@ -53,26 +54,35 @@ def traffic_by_copy(*, minutes: int, now: dt.datetime, copy: str = "") -> tuple[
         times[endpoint].append(float(ttft or 0))
     sums = rows.values("endpoint").annotate(
         requests=Count("*"), errors=Count("status", filter=Q(status="error")),
+        client_errors=Count("status", filter=Q(status="client_error")),
         tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
     )  # fmt: skip
     found = {
         row["endpoint"]: _traffic(
-            row["requests"], row["errors"], row["tokens"], minutes, times[row["endpoint"]]
+            row["requests"],
+            row["errors"],
+            row["client_errors"],
+            row["tokens"],
+            minutes,
+            times[row["endpoint"]],
         )
         for row in sums
     }
     whole = _traffic(
         sum(item.requests for item in found.values()), sum(item.errors for item in found.values()),
+        sum(item.client_errors for item in found.values()),
         sum(item.tokens for item in found.values()), minutes,
         [ttft for ttfts in times.values() for ttft in ttfts],
     )  # fmt: skip
     return found, whole
 
 
-def _traffic(requests: int, errors: int, tokens: int, minutes: int, ttfts: list[float]) -> Traffic:
+def _traffic(
+    requests: int, errors: int, client_errors: int, tokens: int, minutes: int, ttfts: list[float]
+) -> Traffic:
     ordered = sorted(ttfts)
     return Traffic(
-        requests, errors, tokens, minutes * 60.0, share(ordered, 0.5), share(ordered, 0.95)
+        requests, errors, client_errors, tokens, minutes * 60.0, share(ordered, 0.5), share(ordered, 0.95)
     )  # fmt: skip
 
 

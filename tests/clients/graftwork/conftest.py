@@ -111,7 +111,7 @@ def product(redis_server: str, upstream: str, tmp_path_factory: pytest.TempPathF
     source = str(write_checkpoint(folder / "base"))
     key, inference_key = python("-c", SEED.format(source=source, upstream=upstream)).split()
     commands = [
-        ["-m", "granian", "--interface", "asgi", "--port", str(port), "controlplane.asgi:application"],
+        ["-m", "controlplane.web_server", "--port", str(port)],
         ["-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo"],
         ["manage.py", "ingest_usage"],
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import ssl
 import uuid
 from collections.abc import Iterator
@@ -172,6 +173,18 @@ def test_the_overview_has_every_copy_with_its_state_and_its_traffic(
     assert (well.traffic.requests, well.traffic.errors, well.traffic.ttft_p95_ms) == (3, 1, 20.0)
     assert overview.total("running") == 3
     assert overview.used_share == 0.45
+
+
+def test_clients_own_errors_are_no_failures_of_the_fleet(base_model: BaseModel, staff: Client) -> None:
+    routed(base_model, "well", "http://127.0.0.1:1")
+    for status in ("ok", "ok", *["client_error"] * 6):
+        used(base_model, "well", "", status=status)
+    traffic = staff.get("/api/v1/fleet").json()["traffic"]
+    assert (traffic["requests"], traffic["failed"], traffic["client_errors"]) == (8, 0, 6)
+    page = staff.get("/staff/fleet/").content.decode()
+    assert "6 client errors" in page
+    (failed,) = re.findall(r"<dt>Failed</dt><dd>([^<]*)<", page)
+    assert failed.strip() in ("0 %", "0\u202f%", "0\u00a0%", "0.0 %")
 
 
 def test_the_fleets_queries_do_not_grow_with_it(base_model: BaseModel, staff: Client) -> None:

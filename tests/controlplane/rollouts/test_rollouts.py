@@ -33,6 +33,7 @@ from controlplane.rollouts.services import (
 from controlplane.rollouts.tasks import decide
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
+from gateway.usage_event import UsageStatus
 from tests.controlplane.adapters.test_races import at_once
 from tests.controlplane.adapters.test_splits import ready, route
 from tests.controlplane.metering.test_ingest import usage_event
@@ -49,7 +50,14 @@ def adapter(tenant: Tenant, base_model: BaseModel) -> Adapter:
 
 
 def use(
-    adapter: Adapter, number: int, count: int, *, errors: int = 0, ttft_ms: float = 100.0, whole: bool = False
+    adapter: Adapter,
+    number: int,
+    count: int,
+    *,
+    errors: int = 0,
+    ttft_ms: float = 100.0,
+    whole: bool = False,
+    failed: UsageStatus = "error",
 ) -> None:
     """Usage of the alias on one arm, ingested as gateways' events are; `whole` ones have no first token."""
     engine = version_get(adapter=adapter, number=number).engine_name
@@ -61,7 +69,7 @@ def use(
         dataclasses.replace(
             event,
             request_id=f"r{next(_ids)}",
-            status="error" if index < errors else "ok",
+            status=failed if index < errors else "ok",
             ttft_ms=None if whole or index < errors else ttft_ms,
             duration_ms=ttft_ms if whole else event.duration_ms,
         )
@@ -123,6 +131,17 @@ def test_good_figures_lead_by_steps_to_promotion(adapter: Adapter) -> None:
     assert reasons[1] == "canary of version 2"
     assert reasons[3].startswith("canary promoted: ")
     assert AuditRecord.objects.filter(action="rollout.promote").count() == 1
+
+
+def test_clients_own_errors_do_not_lead_back(adapter: Adapter) -> None:
+    rollout = rollout_start(adapter=adapter, alias="prod", version=2)
+    use(adapter, 1, 300)
+    use(adapter, 2, 300, errors=150, failed="client_error")
+    rollouts_decide()
+    rollout.refresh_from_db()
+    assert rollout.status == "running"
+    canary = figures(rollout)["canary"]
+    assert (canary["requests"], canary["errors"]) == (150, 0)
 
 
 @pytest.mark.parametrize(("errors", "ttft_ms", "said"), [(30, 100.0, "failed"), (0, 400.0, "took longer")])

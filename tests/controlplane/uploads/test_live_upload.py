@@ -77,9 +77,7 @@ def server(start: Start, tenant: Tenant, tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "spool").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "spool"))
     port = free_port()
-    process = start(
-        "-m", "granian", "--interface", "asginl", "--port", str(port), "controlplane.asgi:application"
-    )
+    process = start("-m", "controlplane.web_server", "--port", str(port))
 
     def listens() -> bool:
         with socket.socket() as probe:

@@ -80,7 +80,9 @@ def test_requests_tokens_and_times(gateway: GatewayProcess) -> None:
     assert found.sum("tokens_total", model="base", kind="cached") == 5 * 5
     assert found.sum("tokens_total", model="base", kind="completion") == 4 * 5 + 32
     assert found.sum("adapter_requests_total", adapter=name, status="ok") == 4
-    assert found.sum("adapter_requests_total", adapter=name, status="failed") == 2
+    assert found.sum("adapter_requests_total", adapter=name, status="failed") == 1, (
+        "not the client's own error"
+    )
     assert found.sum("adapter_tokens_total", adapter=name, kind="completion") == 52
     # Requests that never came to admission have no times.
     assert found.sum("request_seconds_count", **chat) == 6
