@@ -6,6 +6,8 @@ WorkerError
 ├── OptimizationError        a checkpoint cannot be made smaller or faster like this
 └── RequestError             reaches the caller in OpenAI's form
     ├── InvalidRequest       400
+    │   ├── UnknownParameter
+    │   ├── MissingParameter
     │   ├── ContextLengthExceeded
     │   ├── GrammarTooComplex
     │   └── AdapterRefused
@@ -64,7 +66,7 @@ class RequestError(WorkerError):
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
-    code: ClassVar[str | None] = None
+    code: ClassVar[str] = "internal_error"
     retry_after: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
@@ -84,6 +86,19 @@ class InvalidRequest(RequestError):
 
     status = 400
     type = "invalid_request_error"
+    code = "invalid_value"
+
+
+class UnknownParameter(InvalidRequest):
+    """The body has a field that this worker does not know."""
+
+    code = "unknown_parameter"
+
+
+class MissingParameter(InvalidRequest):
+    """A required field is missing."""
+
+    code = "missing_required_parameter"
 
 
 class ContextLengthExceeded(InvalidRequest):

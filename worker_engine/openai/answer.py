@@ -31,7 +31,12 @@ class Answer:
     ) -> None:
         """With `form`, calls are looked for in the text. `prompts` each have `body.n` choices, in order."""
         self._body, self._chat = body, head.chat
-        self._renderer = Renderer(head, n=body.n, continuous_usage=body.continuous_usage)
+        self._renderer = Renderer(
+            head,
+            n=body.n,
+            continuous_usage=body.continuous_usage,
+            prompts=prompts if body.return_token_ids else None,
+        )
         echoes: list[Echo | None] = [None for _ in prompts]
         if body.echo:
             echoes = [_echo(tokenizer, *both) for both in zip(body.prompts, prompts, strict=True)]

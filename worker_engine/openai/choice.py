@@ -13,13 +13,18 @@ from worker_engine.tool_calls.parser import CallDelta, CallParser, Parsed
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one delta added to a choice, in OpenAI's words."""
+    """What one delta added to a choice, in OpenAI's words.
+
+    Attributes:
+        token_ids: of an empty part they are repeated by the next one.
+    """
 
     text: str = ""
     calls: tuple[dict[str, Any], ...] = ()
     logprobs: dict[str, Any] | None = None
     finish_reason: str | None = None
     prompt_logprobs: list[dict[str, Any] | None] | None = None
+    token_ids: tuple[int, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -53,6 +58,7 @@ class Choice:
     calls_finish: bool = True
     echo: Echo | None = None
     prompt: PromptWriter | None = None
+    _untold_ids: tuple[int, ...] = ()
 
     def take(self, delta: TokenDelta) -> Part:
         """Turns a delta into what may be shown of it; empty while text is held back."""
@@ -72,13 +78,18 @@ class Choice:
         if self.logprobs is not None:
             everything = self.parser is not None or delta.finish_reason is FinishReason.LENGTH
             logprobs = self.logprobs.release(shown + delta.text, everything=everything)
-        return Part(
+        token_ids = self._untold_ids + delta.token_ids
+        part = Part(
             shown + parsed.content,
             tuple(self._call(call) for call in parsed.calls),
             logprobs,
             self._finish(delta),
             self.prompt.tell(delta.prompt_logprobs) if self.prompt is not None else None,
+            token_ids,
         )
+        # The ids of tokens whose text is held back go with the next part that is sent.
+        self._untold_ids = token_ids if part.empty else ()
+        return part
 
     def _finish(self, delta: TokenDelta) -> str | None:
         if delta.finish_reason is None:

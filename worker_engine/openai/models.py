@@ -8,11 +8,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from worker_engine.adapters.registry import NAME_PATTERN
-from worker_engine.errors import InvalidRequest
+from worker_engine.errors import InvalidRequest, ModelNotFound
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.parameters import Flag, Parameter, Text, object_schema
 from worker_engine.routes import SERVICE, Route
+from worker_engine.service import Service
 
 _NAME: Final = Text(max_length=256)
 _PATH: Final = Text(max_length=4096)
@@ -23,16 +24,30 @@ _UNLOAD: Final[Mapping[str, Parameter]] = {"lora_name": _NAME}
 
 async def list_models(request: web.Request) -> web.Response:
     """GET /v1/models: the base model, then each adapter with the base as its parent."""
-    service = request.app[SERVICE]
+    return web.json_response({"object": "list", "data": list(_models(request.app[SERVICE]).values())})
+
+
+async def get_model(request: web.Request) -> web.Response:
+    """GET /v1/models/{model}."""
+    name = request.match_info["model"]
+    if (model := _models(request.app[SERVICE]).get(name)) is None:
+        raise ModelNotFound(f"The model {name[:256]!r} does not exist.", param="model")
+    return web.json_response(model)
+
+
+def _models(service: Service) -> dict[str, dict[str, Any]]:
+    """OpenAI's model objects by name; `created` is when this worker began to serve."""
     base = service.config.served_model_name
-    shared = {"object": "model", "created": 0, "owned_by": "graftwork"}
+    shared = {"object": "model", "created": service.started_at, "owned_by": "graftwork"}
     limit = {"max_model_len": service.engine.max_model_len}
-    models: list[dict[str, Any]] = [{"id": base, **shared, "root": base, "parent": None, **limit}]
-    models += [
+    adapters = [
         {"id": item.name, **shared, "root": item.src, "parent": base, **limit, "sha256": item.ref.sha256}
         for item in service.registry
     ]
-    return web.json_response({"object": "list", "data": models})
+    return {
+        base: {"id": base, **shared, "root": base, "parent": None, **limit},
+        **{str(item["id"]): item for item in adapters},
+    }
 
 
 async def load_lora_adapter(request: web.Request) -> web.Response:
@@ -64,6 +79,7 @@ _LOAD_BODY: Final = object_schema(_LOAD, ["lora_name", "lora_path"])
 _LOAD_BODY["properties"]["lora_name"]["pattern"] = f"^{NAME_PATTERN}$"
 ROUTES: Final = (
     Route("GET", "/v1/models", list_models, "The base model and the adapters registered by name"),
+    Route("GET", "/v1/models/{model:.+}", get_model, "One of them; names may hold slashes"),
     Route(
         "POST", "/v1/load_lora_adapter", load_lora_adapter, "Register an adapter by name (as vLLM does)",
         body=_LOAD_BODY, produces=("text/plain",),
