@@ -59,6 +59,7 @@ _COMMON: Final[Mapping[str, Check]] = {
     "guided_json": schema,
     "guided_regex": schema,
     "guided_choice": schema,
+    "guided_grammar": schema,
     "response_format": schema,
     "prompt_logprobs": integer(0, 20),
     "allowed_token_ids": list_of(int, 1 << 16),

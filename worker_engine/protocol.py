@@ -183,6 +183,8 @@ class GrammarKind(enum.StrEnum):
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     LARK = "lark"
+    CLIENT = "client"
+    """A client's, in Lark's or GBNF's notation, to be checked."""
 
 
 @dataclass(frozen=True, slots=True)
