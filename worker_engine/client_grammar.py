@@ -41,7 +41,13 @@ _NO_OPTIONS: Final = re.compile(r"%llguidance\s*\{\s*\}")
 
 @dataclass(slots=True)
 class _Definition:
-    """What one rule repeats by itself, and the names it stands on."""
+    """A rule of the grammar.
+
+    Attributes:
+        product: its counts, multiplied.
+        inner: the largest product of counts within one of its regular expressions.
+        names: rules that it refers to.
+    """
 
     product: int = 1
     inner: int = 1

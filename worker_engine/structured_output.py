@@ -21,7 +21,6 @@ import numpy as np
 import torch
 
 from kernels.transfer import to_device
-from worker_engine.client_grammar import checked_grammar
 from worker_engine.errors import InvalidRequest
 from worker_engine.grammar_limits import check_pattern, check_schema, check_size
 from worker_engine.protocol import Grammar, GrammarKind
@@ -123,6 +122,9 @@ def _source(grammar: Grammar) -> str:
         check_size(grammar.text)
         return matcher.grammar_from_lark(grammar.text)
     if grammar.kind is GrammarKind.CLIENT:
+        # Loaded at the first such grammar: the engine alone needs no JSON library.
+        from worker_engine.client_grammar import checked_grammar
+
         return matcher.grammar_from_lark(checked_grammar(grammar.text))
     check_schema(grammar.text)
     text = grammar.text

@@ -53,11 +53,19 @@ def _reasoning(value: Any) -> str | None:
     return None if right else "an object of summary (auto, concise or detailed): no effort is served"
 
 
+WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
+    "stream_options": _stream_options,
+    "truncation": one_of("auto", "disabled"),
+    "max_tool_calls": integer(1, 1 << 20),
+    "background": _background,
+    "reasoning": _reasoning,
+}
+"""Parameters that clients send by habit, and that change nothing here."""
 CHECKS: Final[Mapping[str, Check]] = {
+    **WITHOUT_EFFECT,
     "input": _input,
     "instructions": text,
     "stream": boolean,
-    "stream_options": _stream_options,
     "max_output_tokens": integer(1, MAX_TOKENS),
     "temperature": number(0, 2),
     "top_p": number(0, 1),
@@ -68,10 +76,6 @@ CHECKS: Final[Mapping[str, Check]] = {
     "parallel_tool_calls": boolean,
     "text": _object,
     "metadata": metadata,
-    "truncation": one_of("auto", "disabled"),
-    "max_tool_calls": integer(1, 1 << 20),
-    "background": _background,
-    "reasoning": _reasoning,
 }
 _NOT_STORED: Final = ("previous_response_id", "conversation")
 _TOOL_DEFAULTS: Final = {"description": None, "parameters": None, "strict": False}

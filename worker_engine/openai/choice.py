@@ -13,7 +13,7 @@ from worker_engine.tool_calls.parser import CallDelta, CallParser, Parsed
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one delta added to a choice, in OpenAI's words.
+    """A delta's addition to a choice, in OpenAI's words.
 
     Attributes:
         token_ids: of an empty part they are repeated by the next one.

@@ -87,7 +87,7 @@ class Renderer:
         )
 
     def _token_ids(self, index: int, token_ids: tuple[int, ...]) -> dict[str, Any]:
-        """What `return_token_ids` adds to a choice: a completion's prompt once, the tokens each time."""
+        """Return the token ids of a choice; a completion's first part also has those of its prompt."""
         if self._prompts is None:
             return {}
         ids: dict[str, Any] = {"token_ids": token_ids}

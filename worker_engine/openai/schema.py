@@ -25,7 +25,7 @@ MAX_BAD_WORDS: Final = 64
 MAX_BIASES: Final = 1024
 MAX_ALLOWED: Final = 1 << 16
 MAX_LOGPROBS: Final = 20
-_NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
+NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
 """Parameters of OpenAI's that this worker knows but serves only at their default."""
 IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Parameters that do not touch generation."""
@@ -111,7 +111,7 @@ _SHARED: Final[Mapping[str, Parameter]] = {
     "stream_options": _OBJECT,
     "return_token_ids": _FLAGS["return_token_ids"],
     "truncate_prompt_tokens": TRUNCATE,
-    **{name: Told() for name in (*_NEUTRAL, *IGNORED)},
+    **{name: Told() for name in (*NEUTRAL, *IGNORED)},
 }
 CHAT: Final[Mapping[str, Parameter]] = {
     **_SHARED,
@@ -249,7 +249,7 @@ def read_truncate(fields: Fields) -> int | None:
 
 
 def _demand_neutral(value: Mapping[str, Any]) -> None:
-    for name, neutral in _NEUTRAL.items():
+    for name, neutral in NEUTRAL.items():
         # The types too: in Python, True equals 1 and False equals 0.
         given = value.get(name)
         if given is not None and (given != neutral or type(given) is not type(neutral)):
