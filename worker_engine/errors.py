@@ -14,6 +14,7 @@ WorkerError
     ├── Unauthorized         401
     ├── ModelNotFound        404
     │   └── AdapterNotFound
+    ├── AdapterFilesNotFound 404
     ├── RouteNotFound        404
     ├── MethodNotAllowed     405
     ├── BodyTimedOut         408
@@ -137,6 +138,14 @@ class ModelNotFound(RequestError):
 
 class AdapterNotFound(ModelNotFound):
     """The request names an adapter that is not registered."""
+
+
+class AdapterFilesNotFound(RequestError):
+    """There is no folder at the adapter's path."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "adapter_files_not_found"
 
 
 class RouteNotFound(RequestError):

@@ -39,7 +39,8 @@ class Answer:
         )
         echoes: list[Echo | None] = [None for _ in prompts]
         if body.echo:
-            echoes = [_echo(tokenizer, *both) for both in zip(body.prompts, prompts, strict=True)]
+            texts = body.prompts if body.truncate is None else prompts
+            echoes = [_echo(tokenizer, *both) for both in zip(texts, prompts, strict=True)]
         self._choices = [
             self._choice(tokenizer, index * body.n + choice, form, echo)
             for index, echo in enumerate(echoes)
