@@ -36,7 +36,7 @@ _TOKEN: Final = re.compile(
 _DIRECTIVES: Final = frozenset({"%ignore", "%import", "%json"})
 _BLANKS: Final = re.compile(r"\s*")
 _NO_OPTIONS: Final = re.compile(r"%llguidance\s*\{\s*\}")
-"""What GBNF is translated with, and many grammars begin with: it changes nothing."""
+"""The line that translated GBNF begins with. It sets no option."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ def checked_grammar(text: str) -> str:
 
 
 class _Reader:
-    """Goes over a grammar's tokens once; what is no token of interest is copied."""
+    """Reads a grammar token by token and copies everything but regular expressions and schemas."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -11,7 +11,7 @@ from gateway.errors import BadRequest
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 _ECHOED: Final = frozenset({"id", "status", "phase", "caller", "namespace", "async", "created_by"})
-"""What items of earlier answers carry when a client sends them back: nothing that a chat has a place for."""
+"""Fields that items of earlier answers carry when a client sends them back; chats have none like them."""
 _MESSAGE: Final = _ECHOED | {"type", "role", "content"}
 _CALL: Final = _ECHOED | {"type", "call_id", "name", "arguments", "parsed_arguments"}
 _OUTPUT: Final = _ECHOED | {"type", "call_id", "output", "name"}

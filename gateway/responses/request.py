@@ -17,7 +17,7 @@ RESPONSES: Final = "/v1/responses"
 MAX_TOOLS: Final = 128
 LOGPROBS: Final = "message.output_text.logprobs"
 _INCLUDES: Final = (LOGPROBS, "reasoning.encrypted_content")
-"""Clients that store nothing ask for the second whatever the model is; models here have none to encrypt."""
+"""Stateless clients ask for the second with every model; models here have no reasoning to encrypt."""
 _SUMMARIES: Final = (None, "auto", "concise", "detailed")
 _VERBOSITIES: Final = (None, "low", "medium", "high")
 _STATELESS: Final = "responses are not stored. Send the whole conversation in input."
@@ -46,7 +46,7 @@ def _background(value: Any) -> str | None:
 
 
 def _reasoning(value: Any) -> str | None:
-    """No model here reasons apart from its answer: a summary is never made, an effort refused."""
+    """Accept a summary, which no model here makes, and refuse an effort, which none takes."""
     right = isinstance(value, dict) and value.keys() <= {"effort", "summary", "generate_summary"}
     right = right and value.get("effort") in (None, "none")
     right = right and all(value.get(name) in _SUMMARIES for name in ("summary", "generate_summary"))
@@ -60,7 +60,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
     "background": _background,
     "reasoning": _reasoning,
 }
-"""Parameters that clients send by habit, and that change nothing here."""
+"""Parameters that clients send by habit and that have no effect here."""
 CHECKS: Final[Mapping[str, Check]] = {
     **WITHOUT_EFFECT,
     "input": _input,

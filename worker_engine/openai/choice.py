@@ -58,7 +58,7 @@ class Choice:
     calls_finish: bool = True
     echo: Echo | None = None
     prompt: PromptWriter | None = None
-    _untold_ids: tuple[int, ...] = ()
+    _pending_ids: tuple[int, ...] = ()
 
     def take(self, delta: TokenDelta) -> Part:
         """Turns a delta into what may be shown of it; empty while text is held back."""
@@ -72,13 +72,13 @@ class Choice:
         finished = delta.finish_reason is not None
         parsed = Parsed(delta.text) if self.parser is None else self.parser.feed(delta.text)
         if self.parser is not None and finished:
-            rest = self.parser.finish(cut=delta.finish_reason is FinishReason.LENGTH)
+            rest = self.parser.finish(truncated=delta.finish_reason is FinishReason.LENGTH)
             parsed = Parsed(parsed.content + rest.content, parsed.calls + rest.calls)
         logprobs = None
         if self.logprobs is not None:
             everything = self.parser is not None or delta.finish_reason is FinishReason.LENGTH
             logprobs = self.logprobs.release(shown + delta.text, everything=everything)
-        token_ids = self._untold_ids + delta.token_ids
+        token_ids = self._pending_ids + delta.token_ids
         part = Part(
             shown + parsed.content,
             tuple(self._call(call) for call in parsed.calls),
@@ -88,7 +88,7 @@ class Choice:
             token_ids,
         )
         # The ids of tokens whose text is held back go with the next part that is sent.
-        self._untold_ids = token_ids if part.empty else ()
+        self._pending_ids = token_ids if part.empty else ()
         return part
 
     def _finish(self, delta: TokenDelta) -> str | None:

@@ -107,7 +107,7 @@ def _arguments(text: str) -> Mapping[str, Any]:
 
 
 def _text(content: object, where: str, *, refusals: bool) -> str:
-    """Join the text parts, and an assistant's `refusal` parts: what it refused in is its answer."""
+    """Join the text parts; an assistant's `refusal` parts are its text too."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not content:

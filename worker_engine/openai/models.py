@@ -71,7 +71,7 @@ async def load_lora_adapter(request: web.Request) -> web.Response:
 
 
 def _is_absent(src: str, root: Path | None) -> bool:
-    """Return True if `src` names no folder in the root of local adapters; of the rest nothing is told."""
+    """Return True if `src` names no folder in the root of local adapters; paths outside it give False."""
     try:
         parts = urllib.parse.urlsplit(src)
         if root is None or parts.scheme not in ("", "file"):

@@ -73,7 +73,7 @@ async def prompt_tokens(service: Service, body: CompletionRequest) -> list[tuple
 
 
 def room_for(service: Service, truncate: int | None, max_tokens: int) -> int | None:
-    """Tokens that `truncate_prompt_tokens` leaves of a prompt; None for all."""
+    """Return how many tokens of a prompt `truncate_prompt_tokens` keeps; None for all."""
     return max(service.engine.max_model_len - max_tokens, 1) if truncate == -1 else truncate
 
 
@@ -181,7 +181,7 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
     if form is not None and tools is not None and tools.required:
         text = lark(
             form,
-            _enforceable(tools.functions),
+            _checked_functions(tools.functions),
             parallel=tools.parallel,
             special_token_id=service.tokenizer.special_token_id,
         )
@@ -189,7 +189,7 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
     return ("", None) if body.constraint is None else (body.constraint.param, body.constraint.grammar)
 
 
-def _enforceable(functions: tuple[Function, ...]) -> tuple[Function, ...]:
+def _checked_functions(functions: tuple[Function, ...]) -> tuple[Function, ...]:
     """Return the functions without references that nothing can match. Raises InvalidRequest."""
     names, checked = 0, []
     for item in functions:
