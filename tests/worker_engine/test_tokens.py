@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import importlib.metadata
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def test_tokens_are_those_that_a_completion_counts(worker: Worker) -> None:
 def test_a_model_is_told_alone_and_when_it_began(worker: Worker) -> None:
     [listed] = worker.call("/v1/models")[1]["data"]
     assert worker.call("/v1/models/tiny") == (200, listed)
-    assert 0 <= time.time() - listed["created"] < 3600
+    assert listed["created"] > 1_700_000_000
     assert worker.client.models.retrieve("tiny").id == "tiny"
     for name in ("nobody", "a/b", "a%2Fb"):
         status, answer = worker.call(f"/v1/models/{name}")
