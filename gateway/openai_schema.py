@@ -59,8 +59,12 @@ _COMMON: Final[Mapping[str, Check]] = {
     "guided_json": schema,
     "guided_regex": schema,
     "guided_choice": schema,
+    "guided_grammar": schema,
     "response_format": schema,
     "prompt_logprobs": integer(0, 20),
+    "allowed_token_ids": list_of(int, 1 << 16),
+    "return_token_ids": boolean,
+    "truncate_prompt_tokens": integer(-1, MAX_TOKENS),
 }
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
@@ -75,6 +79,8 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
         "tools": schema,
         "tool_choice": schema,
         "parallel_tool_calls": boolean,
+        "add_generation_prompt": boolean,
+        "continue_final_message": boolean,
     },
     COMPLETIONS: {
         **_COMMON,
@@ -89,6 +95,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
         "input": prompts(MAX_INPUTS),
         "encoding_format": one_of("float", "base64"),
         "dimensions": integer(1, 1 << 16),
+        "truncate_prompt_tokens": integer(-1, MAX_TOKENS),
     },
 }
 IGNORED: Final = frozenset(

@@ -6,12 +6,15 @@ WorkerError
 ├── OptimizationError        a checkpoint cannot be made smaller or faster like this
 └── RequestError             reaches the caller in OpenAI's form
     ├── InvalidRequest       400
+    │   ├── UnknownParameter
+    │   ├── MissingParameter
     │   ├── ContextLengthExceeded
     │   ├── GrammarTooComplex
     │   └── AdapterRefused
     ├── Unauthorized         401
     ├── ModelNotFound        404
     │   └── AdapterNotFound
+    ├── AdapterFilesNotFound 404
     ├── RouteNotFound        404
     ├── MethodNotAllowed     405
     ├── BodyTimedOut         408
@@ -64,7 +67,7 @@ class RequestError(WorkerError):
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
-    code: ClassVar[str | None] = None
+    code: ClassVar[str] = "internal_error"
     retry_after: int | None = None
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: int | None = None) -> None:
@@ -84,6 +87,19 @@ class InvalidRequest(RequestError):
 
     status = 400
     type = "invalid_request_error"
+    code = "invalid_value"
+
+
+class UnknownParameter(InvalidRequest):
+    """The body has a field that this worker does not know."""
+
+    code = "unknown_parameter"
+
+
+class MissingParameter(InvalidRequest):
+    """A required field is missing."""
+
+    code = "missing_required_parameter"
 
 
 class ContextLengthExceeded(InvalidRequest):
@@ -122,6 +138,14 @@ class ModelNotFound(RequestError):
 
 class AdapterNotFound(ModelNotFound):
     """The request names an adapter that is not registered."""
+
+
+class AdapterFilesNotFound(RequestError):
+    """There is no folder at the adapter's path."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "adapter_files_not_found"
 
 
 class RouteNotFound(RequestError):

@@ -92,8 +92,12 @@ def _common_multiple(known: Fraction, value: object) -> Fraction:
     return common
 
 
-def check_pattern(pattern: str) -> None:
-    """Raises InvalidRequest when a regular expression has flags or nests counted repetitions too far."""
+def check_pattern(pattern: str) -> int:
+    """Return the largest product of counts within one another.
+
+    Raises:
+        InvalidRequest: a regular expression has flags or nests counted repetitions too far.
+    """
     check_size(pattern)
     # Per open group: the largest product of counts within it. The count that follows a group multiplies it.
     inside, last, at = [1], 1, 0
@@ -125,6 +129,7 @@ def check_pattern(pattern: str) -> None:
             last = inside.pop()
             inside[-1] = max(inside[-1], last)
         at = _class_end(pattern, at) if char == "[" else at + (2 if char == "\\" else 1)
+    return max(inside)
 
 
 def _number(digits: str) -> int:

@@ -21,7 +21,7 @@ def facts() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "libraries": {name: version for name in _LIBRARIES if (version := _version(name))},
+        "libraries": {name: version for name in _LIBRARIES if (version := package_version(name))},
     }
 
 
@@ -34,7 +34,8 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def _version(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """Return the version of an installed package; None where it runs from its sources."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -16,7 +16,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     """The worker's API as OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Graftwork worker", "version": "1"},
@@ -48,7 +48,7 @@ def _operation(route: Route) -> dict[str, Any]:
 def _parameters(route: Route) -> list[Mapping[str, Any]]:
     path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _VARIABLE.findall(route.path)
+        for name in _VARIABLE.findall(route.template)
     ]
     query = [
         {"name": name, "in": "query", "required": name in route.required_query, "schema": schema}

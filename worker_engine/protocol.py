@@ -183,6 +183,8 @@ class GrammarKind(enum.StrEnum):
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     LARK = "lark"
+    CLIENT = "client"
+    """A client's, in Lark's or GBNF's notation, to be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,7 @@ class SamplingParams:
         stop: strings that end the text; they are shown only with `include_stop`.
         min_tokens: tokens before which neither end-of-sequence nor a stop ends the text.
         bad_words: token sequences that are never completed.
+        allowed_token_ids: the only tokens that may be chosen; None for all.
         max_tokens: 0 computes the prompt and draws nothing.
         logprobs: None for none, else how many likely alternatives are told beside each token.
         prompt_logprobs: the same of the prompt's tokens.
@@ -241,6 +244,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
     min_tokens: int = 0
     bad_words: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     grammar: Grammar | None = None

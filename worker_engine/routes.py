@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,6 +12,7 @@ from aiohttp import web
 from worker_engine.service import Service
 
 SERVICE: Final = web.AppKey("service", Service)
+_PATTERN: Final = re.compile(r":[^{}]*\}")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -19,7 +21,7 @@ class Route:
     """One operation.
 
     Attributes:
-        path: with `{name}` for a variable segment.
+        path: with `{name}` for a variable segment, `{name:.+}` for one that may hold slashes.
         body: the JSON schema of its body; None when it takes none.
         query: JSON schemas of its query parameters by name.
         required_query: those that must be given.
@@ -37,6 +39,11 @@ class Route:
     headers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     produces: tuple[str, ...] = ("application/json",)
     open: bool = False
+
+    @property
+    def template(self) -> str:
+        """The path as OpenAPI writes it."""
+        return _PATTERN.sub("}", self.path)
 
 
 def check_model(service: Service, model: str) -> None:

@@ -69,22 +69,26 @@ class _Graph:
         self._dependents.append([])
         return len(self._left) - 1
 
-    def _demand(self, node: int, condition: int) -> None:
+    def _add_condition(self, node: int, condition: int) -> None:
         self._left[node] += 1
         self._dependents[condition].append(node)
 
     def _read(self, schema: dict[str, Any]) -> None:
         node = self._node(schema)
-        for condition in (*self._references(schema), *_items(schema.get("allOf")), *_demanded(schema)):
-            self._demand(node, self._node(condition))
+        for condition in (
+            *self._references(schema),
+            *_items(schema.get("allOf")),
+            *_required_subschemas(schema),
+        ):
+            self._add_condition(node, self._node(condition))
         for name in ("anyOf", "oneOf"):
             if branches := _items(schema.get(name)):
                 any_branch = self._add(1)
                 for branch in branches:
                     self._dependents[self._node(branch)].append(any_branch)
-                self._demand(node, any_branch)
+                self._add_condition(node, any_branch)
         # Optional subschemas are read too, so that endless ones are pruned.
-        for subschema in _optional(schema):
+        for subschema in _optional_subschemas(schema):
             self._node(subschema)
 
     def _references(self, schema: dict[str, Any]) -> list[Any]:
@@ -108,7 +112,7 @@ class _Graph:
         return value
 
 
-def _demanded(schema: dict[str, Any]) -> list[Any]:
+def _required_subschemas(schema: dict[str, Any]) -> list[Any]:
     """Return the subschemas without which an object or array of this schema cannot be."""
     if schema.get("type") == "object":
         properties = schema.get("properties")
@@ -124,7 +128,7 @@ def _demanded(schema: dict[str, Any]) -> list[Any]:
     return []
 
 
-def _optional(schema: dict[str, Any]) -> list[Any]:
+def _optional_subschemas(schema: dict[str, Any]) -> list[Any]:
     maps = (schema.get(name) for name in ("properties", "patternProperties"))
     subschemas = [item for each in maps if isinstance(each, dict) for item in each.values()]
     subschemas += _items(schema.get("prefixItems"))

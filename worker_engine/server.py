@@ -23,6 +23,7 @@ from worker_engine.errors import (
     RouteNotFound,
     Unauthorized,
 )
+from worker_engine.machine import package_version
 from worker_engine.openai import embeddings, generation, models, tokens
 from worker_engine.openai.parameters import object_schema
 from worker_engine.openai.schema import CHAT, COMPLETION
@@ -152,6 +153,10 @@ async def _drain(request: web.Request) -> web.Response:
     return web.json_response({"status": service.status, "pending": service.num_pending})
 
 
+async def _version(request: web.Request) -> web.Response:
+    return web.json_response({"version": package_version("graftwork") or "unknown"})
+
+
 async def _openapi(request: web.Request) -> web.Response:
     return web.json_response(openapi.document(ROUTES))
 
@@ -176,6 +181,7 @@ ROUTES: Final = (
     Route("GET", "/metrics", _metrics, "Prometheus metrics", produces=("text/plain",)),
     Route("GET", "/load", _load, "Requests here, and digests of the adapters in memory"),
     Route("POST", "/drain", _drain, "Take no more requests, and wait for those that run"),
+    Route("GET", "/version", _version, "This worker's version (as vLLM tells its own)"),
     Route("GET", "/openapi.json", _openapi, "This document"),
 )  # fmt: skip
 """Every operation of the worker."""

@@ -61,6 +61,7 @@ class Service:
             startup: is told when they are done.
             tokenizer: the checkpoint's, where it has been read already.
         """
+        self.started_at = int(time.time())
         self.config, self.startup = config, startup or Startup(began=boot_clock())
         self.model = load_config(config.model)
         self.tokenizer = tokenizer or ChatTokenizer(config.model)

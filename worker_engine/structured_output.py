@@ -141,6 +141,11 @@ def _written(grammar: Grammar) -> str:
     if grammar.kind is GrammarKind.LARK:
         check_size(grammar.text)
         return matcher.grammar_from_lark(grammar.text)
+    if grammar.kind is GrammarKind.CLIENT:
+        # Loaded at the first such grammar: the engine alone needs no JSON library.
+        from worker_engine.client_grammar import checked_grammar
+
+        return matcher.grammar_from_lark(checked_grammar(grammar.text))
     check_schema(grammar.text)
     text = grammar.text
     if '"$ref"' in text:

@@ -21,6 +21,8 @@ from worker_engine.tool_calls.parser import overlap
 
 REPLACEMENT = "\ufffd"
 """What the byte decoder writes for a UTF-8 character that is not complete yet."""
+_END_OF_TEXT = "\ue000end of the last message\ue000"
+"""Marks where a message that the model continues ends: templates strip blanks and put marks behind it."""
 _CONTEXT = 5
 """Tokens of the prompt before a completion's first: some decoders drop a text's leading space."""
 
@@ -73,24 +75,42 @@ class ChatTokenizer:
         return token_id if token_id is not None and self._bytes.is_special(token_id) else None
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        generation_prompt: bool = True,
+        continues: bool = False,
     ) -> str:
-        """The prompt that asks the assistant to go on.
+        """Return the chat as one prompt.
 
         Args:
             tools: the tools that the model is told of, as OpenAI writes them.
+            generation_prompt: end with what opens the assistant's answer.
+            continues: end behind the text of the last message, which the model goes on with.
 
         Raises:
             InvalidRequest: when the model has no chat template or its template refuses the messages.
         """
         if self._template is None:
             raise InvalidRequest("this model has no chat template: use /v1/completions", param="messages")
+        if continues:
+            messages = [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + _END_OF_TEXT}]
         try:
-            return self._template.render(
-                messages=messages, tools=tools, add_generation_prompt=True, **self._special
+            text = self._template.render(
+                messages=messages, tools=tools, add_generation_prompt=generation_prompt, **self._special
             )
         except Exception as error:  # foreign code meets foreign values
             raise InvalidRequest(f"the chat template refuses: {error}", param="messages") from error
+        if not continues:
+            return text
+        text, found, _ = text.rpartition(_END_OF_TEXT)
+        if not found:
+            raise InvalidRequest(
+                "continue_final_message: the chat template does not show the text of the last message",
+                param="continue_final_message",
+            )
+        return text
 
 
 class Detokenizer:

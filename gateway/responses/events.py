@@ -20,7 +20,7 @@ class ResponseEvents:
         self._waiting: list[bytes] = []
         self._item: dict[str, Any] | None = None
         self._call: int | None = None
-        self._untold: list[Any] = []
+        self._pending_logprobs: list[Any] = []
         """Log probabilities of tokens whose text has not come; a call's tokens have none."""
         self._reason: str | None = None
 
@@ -50,7 +50,7 @@ class ResponseEvents:
         if not self._response.output and self._item is None:
             # A model that had nothing to say said an empty text.
             self._open_text()
-        if self._untold and self._item is not None and self._item["type"] == "message":
+        if self._pending_logprobs and self._item is not None and self._item["type"] == "message":
             self._text("")
         self._response.finish(self._reason)
         self._close()
@@ -67,7 +67,7 @@ class ResponseEvents:
     def _choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta") or {}
         text, logprobs = delta.get("content"), (choice.get("logprobs") or {}).get("content") or []
-        self._untold += logprobs
+        self._pending_logprobs += logprobs
         if text:
             self._text(text)
         for call in delta.get("tool_calls") or []:
@@ -80,7 +80,7 @@ class ResponseEvents:
             self._close()
             self._open_text()
         assert self._item is not None
-        part, logprobs, self._untold = self._item["content"][0], self._untold, []
+        part, logprobs, self._pending_logprobs = self._item["content"][0], self._pending_logprobs, []
         part["text"] += text
         part["logprobs"] += logprobs
         self._event("response.output_text.delta", content_index=0, delta=text, logprobs=logprobs)
@@ -94,7 +94,7 @@ class ResponseEvents:
 
     def _function(self, call: Mapping[str, Any]) -> None:
         function, index = call.get("function") or {}, call.get("index", 0)
-        self._untold = []
+        self._pending_logprobs = []
         if self._item is None or self._item["type"] != "function_call" or index != self._call:
             # Only a call's first piece is named: going back to one that has ended is not understood.
             fresh = call_item(call.get("id"), function["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, Self
 
 import orjson
@@ -42,7 +43,8 @@ class ResponsesForm(Form):
         calls, items = message.get("tool_calls") or [], list[dict[str, Any]]()
         if message.get("content") or not calls:
             told: dict[str, Any] = {"text": message.get("content") or ""}
-            told["logprobs"] = (choice.get("logprobs") or {}).get("content") or []
+            logprobs = (choice.get("logprobs") or {}).get("content") or []
+            told["logprobs"] = _of_text(logprobs, told["text"]) if calls else logprobs
             items.append(message_item() | {"content": [text_part() | told]})
         for call in calls:
             function = call["function"]
@@ -68,3 +70,10 @@ class ResponsesForm(Form):
     def failure(self, error: GatewayError) -> bytes:
         self._events.fail(error.message)
         return self._events.drain()
+
+
+def _of_text(logprobs: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Return the entries of a text's tokens; those of the calls behind it have no place in a response."""
+    ends = accumulate(len(item.get("bytes") or item["token"].encode()) for item in logprobs)
+    length = len(text.encode())
+    return [item for item, end in zip(logprobs, ends, strict=True) if end <= length]

@@ -10,9 +10,11 @@ from gateway.errors import BadRequest
 
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 _TEXTS: Final = frozenset({"input_text", "output_text", "text"})
-_MESSAGE: Final = frozenset({"type", "role", "content", "id", "status", "phase"})
-_CALL: Final = frozenset({"type", "call_id", "name", "arguments", "id", "status"})
-_OUTPUT: Final = frozenset({"type", "call_id", "output", "id", "status"})
+_ECHOED: Final = frozenset({"id", "status", "phase", "caller", "namespace", "async", "created_by"})
+"""Fields that items of earlier answers carry when a client sends them back; chats have none like them."""
+_MESSAGE: Final = _ECHOED | {"type", "role", "content"}
+_CALL: Final = _ECHOED | {"type", "call_id", "name", "arguments", "parsed_arguments"}
+_OUTPUT: Final = _ECHOED | {"type", "call_id", "output", "name"}
 
 Message = dict[str, Any]
 
@@ -34,6 +36,8 @@ def read_input(value: str | list[Any], instructions: str | None) -> list[Message
         raise BadRequest(f"input must be a string or 1 to {MAX_MESSAGES} items.", param="input")
     for index, item in enumerate(value):
         _add(messages, item, f"input[{index}]")
+    if not messages:
+        raise BadRequest("input must hold a message, not reasoning alone.", param="input")
     return messages
 
 
@@ -51,13 +55,15 @@ def _add(messages: list[Message], item: object, where: str) -> None:
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
     elif kind == "function_call_output":
         messages.append(_output(item, where))
+    elif kind == "reasoning":
+        return  # another model's: chats have no place for it
     elif kind == "item_reference":
         raise BadRequest(
             f"{where}: item_reference is not served, since responses are not stored. Send the item itself.",
             param=where,
         )
     else:
-        served = "message, function_call or function_call_output"
+        served = "message, function_call, function_call_output or reasoning"
         raise BadRequest(f"{where}.type must be {served}.", param=f"{where}.type")
 
 
@@ -66,7 +72,11 @@ def _message(item: Mapping[str, Any], where: str) -> Message:
     role = item.get("role")
     if role not in _ROLES:
         raise BadRequest(f"{where}.role must be {' or '.join(sorted(_ROLES))}.", param=f"{where}.role")
-    return {"role": role, "content": _text(item.get("content"), f"{where}.content")}
+    content = item.get("content")
+    if role == "assistant" and content == []:
+        # An answer that ended before its first token.
+        content = ""
+    return {"role": role, "content": _text(content, f"{where}.content")}
 
 
 def _call(item: Mapping[str, Any], where: str) -> Mapping[str, Any]:

@@ -16,6 +16,10 @@ from gateway.sse import UsageView
 RESPONSES: Final = "/v1/responses"
 MAX_TOOLS: Final = 128
 LOGPROBS: Final = "message.output_text.logprobs"
+_INCLUDES: Final = (LOGPROBS, "reasoning.encrypted_content")
+"""Stateless clients ask for the second with every model; models here have no reasoning to encrypt."""
+_SUMMARIES: Final = (None, "auto", "concise", "detailed")
+_VERBOSITIES: Final = (None, "low", "medium", "high")
 _STATELESS: Final = "responses are not stored. Send the whole conversation in input."
 
 
@@ -28,7 +32,8 @@ def _object(value: Any) -> str | None:
 
 
 def _include(value: Any) -> str | None:
-    return None if isinstance(value, list) and all(x == LOGPROBS for x in value) else f"a list of {LOGPROBS}"
+    right = isinstance(value, list) and all(item in _INCLUDES for item in value)
+    return None if right else f"a list of {' and '.join(_INCLUDES)}"
 
 
 def _stream_options(value: Any) -> str | None:
@@ -41,17 +46,26 @@ def _background(value: Any) -> str | None:
 
 
 def _reasoning(value: Any) -> str | None:
-    """Clients send the object by habit; an effort would be a wish that nothing here grants."""
+    """Accept a summary, which no model here makes, and refuse an effort, which none takes."""
     right = isinstance(value, dict) and value.keys() <= {"effort", "summary", "generate_summary"}
-    right = right and all(x is None or x == "none" for x in value.values())
-    return None if right else "absent: no model here takes a reasoning effort or tells a summary"
+    right = right and value.get("effort") in (None, "none")
+    right = right and all(value.get(name) in _SUMMARIES for name in ("summary", "generate_summary"))
+    return None if right else "an object of summary (auto, concise or detailed): no effort is served"
 
 
+WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
+    "stream_options": _stream_options,
+    "truncation": one_of("auto", "disabled"),
+    "max_tool_calls": integer(1, 1 << 20),
+    "background": _background,
+    "reasoning": _reasoning,
+}
+"""Parameters that clients send by habit and that have no effect here."""
 CHECKS: Final[Mapping[str, Check]] = {
+    **WITHOUT_EFFECT,
     "input": _input,
     "instructions": text,
     "stream": boolean,
-    "stream_options": _stream_options,
     "max_output_tokens": integer(1, MAX_TOKENS),
     "temperature": number(0, 2),
     "top_p": number(0, 1),
@@ -62,9 +76,6 @@ CHECKS: Final[Mapping[str, Check]] = {
     "parallel_tool_calls": boolean,
     "text": _object,
     "metadata": metadata,
-    "truncation": one_of("disabled"),
-    "background": _background,
-    "reasoning": _reasoning,
 }
 _NOT_STORED: Final = ("previous_response_id", "conversation")
 _TOOL_DEFAULTS: Final = {"description": None, "parameters": None, "strict": False}
@@ -113,7 +124,7 @@ def parse(body: bytes) -> ResponsesRequest:
 
 
 def _logprobs(given: Mapping[str, Any]) -> dict[str, Any]:
-    if not given.get("include") and not given.get("top_logprobs"):
+    if LOGPROBS not in given.get("include", ()) and not given.get("top_logprobs"):
         return {}
     return {"logprobs": True, "top_logprobs": given.get("top_logprobs", 0)}
 
@@ -151,10 +162,8 @@ def _format(given: Mapping[str, Any]) -> dict[str, Any]:
     """`text.format` as a chat's `response_format`."""
     if not given.keys() <= {"format", "verbosity"}:
         raise BadRequest("text must be an object of format and verbosity.", param="text")
-    if given.get("verbosity") not in (None, "medium"):
-        raise BadRequest(
-            "text.verbosity must be medium: no model here takes another.", param="text.verbosity"
-        )
+    if given.get("verbosity") not in _VERBOSITIES:
+        raise BadRequest("text.verbosity must be low, medium or high.", param="text.verbosity")
     form = given.get("format")
     if form is None:
         return {}
@@ -179,7 +188,7 @@ def _echo(given: Mapping[str, Any], value: Mapping[str, Any]) -> dict[str, Any]:
         "frequency_penalty": 0.0,
         "instructions": given.get("instructions"),
         "max_output_tokens": given.get("max_output_tokens"),
-        "max_tool_calls": None,
+        "max_tool_calls": given.get("max_tool_calls"),
         "metadata": given.get("metadata", {}),
         "parallel_tool_calls": given.get("parallel_tool_calls", True),
         "presence_penalty": 0.0,

@@ -189,7 +189,7 @@ def test_nothing_is_generated_only_to_echo() -> None:
     [
         ("input", ""), ("input", []), ("input", ["a"] * 2049), ("input", {"x": 1}), ("input", None),
         ("encoding_format", "hex"), ("dimensions", 0), ("dimensions", 1.5), ("stream", True), ("n", 2),
-        ("input_type", "query"), ("truncate_prompt_tokens", 1),
+        ("input_type", "query"), ("truncate_prompt_tokens", -2),
     ],
 )  # fmt: skip
 def test_embeddings_have_a_list_of_their_own(name: str, value: Any) -> None:

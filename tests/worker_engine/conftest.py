@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.worker_engine.tiny_model import HERMES_TEMPLATE
 from tests.worker_process import Worker, run_worker
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
@@ -47,18 +44,6 @@ def make_engine(tmp_path: Path) -> EngineFactory:
 def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """One worker process for the tests that only call it; a module that needs other flags has its own."""
     with run_worker(tiny_model, tmp_path_factory.mktemp("worker"), "--memory-gib", "0.05") as worker:
-        yield worker
-
-
-@pytest.fixture(scope="session")
-def tool_worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A worker whose chat template knows tools in Hermes' form."""
-    folder = tmp_path_factory.mktemp("worker")
-    shutil.copytree(tiny_model, folder / "model")
-    (folder / "model" / "chat_template.jinja").write_text(HERMES_TEMPLATE)
-    config = folder / "model" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 2048}))
-    with run_worker(folder / "model", folder) as worker:
         yield worker
 
 

@@ -108,12 +108,23 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"guided_json": "{"}, "guided_json"), ({"guided_json": "5"}, "guided_json"),
     ({"guided_json": {"not": {}}}, "guided_json"), ({"structured_outputs": {}}, "structured_outputs"),
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
-    ({"structured_outputs": {"grammar": "x"}}, "structured_outputs.grammar"),
+    ({"structured_outputs": {"grammar": "x"}}, "structured_outputs"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
     (json_schema({"$ref": "#"}), "response_format"),
     (json_schema({"type": "object", "required": [f"name{i}" for i in range(10_000)]}), "response_format"),
     ({"guided_regex": "a", "min_tokens": 1}, "min_tokens"),
     ({"guided_regex": "a", "bad_words": ["a"]}, "bad_words"),
+    ({"allowed_token_ids": []}, "allowed_token_ids"), ({"allowed_token_ids": [256]}, "allowed_token_ids"),
+    ({"allowed_token_ids": ["a"]}, "allowed_token_ids"),
+    ({"allowed_token_ids": [1], "guided_regex": "a"}, "allowed_token_ids"),
+    ({"allowed_token_ids": [1], "bad_words": ["a"]}, "bad_words"),
+    ({"allowed_token_ids": [255], "min_tokens": 1}, "allowed_token_ids"),
+    ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
+    ({"continue_final_message": 1}, "continue_final_message"), ({"return_token_ids": 1}, "return_token_ids"),
+    ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+    ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
+    ({"structured_outputs": {"grammar": 'start: "a" b'}}, "structured_outputs"),
+    ({"structured_outputs": {"grammar": 'start: /(a{1000}){1000}/'}}, "structured_outputs"),
 ]  # fmt: skip
 COMPLETION_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER]}, "messages"), ({"prompt": None}, "prompt"), ({"prompt": ""}, "prompt"),
@@ -145,7 +156,7 @@ def test_bad_fields_are_named_while_others_are_served(worker: Worker) -> None:
         error = body["error"] if isinstance(body, dict) and "error" in body else {}
         if (status, error.get("param"), error.get("type")) != (400, param, "invalid_request_error"):
             wrong.append((json.dumps(change)[:80], status, error or body))
-        elif len(error["message"]) > 600:
+        elif not isinstance(error["code"], str) or len(error["message"]) > 600:
             wrong.append((json.dumps(change)[:80], len(error["message"]), error))
     assert wrong == []
     assert [choice.finish_reason for chunk in stream for choice in chunk.choices][-1] == "length"

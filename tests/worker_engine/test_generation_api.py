@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,21 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.worker_engine.tiny_model import byte_tokenizer
+from tests.worker_engine.tiny_model import HERMES_TEMPLATE, byte_tokenizer
 from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.protocol import PROMPT_PROGRESS, PROMPT_PROGRESS_HEADER
 
 
 @pytest.fixture(scope="module")
-def worker(tool_worker: Worker) -> Worker:
-    return tool_worker
+def worker(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A random model whose chat template knows tools in Hermes' form."""
+    folder = tmp_path_factory.mktemp("worker")
+    shutil.copytree(tiny_model, folder / "model")
+    (folder / "model" / "chat_template.jinja").write_text(HERMES_TEMPLATE)
+    config = folder / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 2048}))
+    with run_worker(folder / "model", folder) as worker:
+        yield worker
 
 
 def events(text: str) -> list[Any]:

@@ -53,6 +53,22 @@ def test_a_call_that_was_cut_may_come_back(arguments: Any, shown: dict[str, Any]
     assert message["tool_calls"][0]["function"]["arguments"] == shown
 
 
+@pytest.mark.parametrize(
+    ("message", "content"),
+    [
+        ({"content": None, "refusal": "No."}, "No."), ({"refusal": "No."}, "No."),
+        ({"content": "Yes.", "refusal": None}, "Yes."),
+        ({"content": [{"type": "refusal", "refusal": "No."}]}, "No."),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]}, "ab"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_what_the_assistant_said(message: dict[str, Any], content: str) -> None:
+    assert parse_messages([{"role": "assistant", **message}])[0]["content"] == content
+    for role in ("user", "system"):
+        with pytest.raises(InvalidRequest):
+            parse_messages([{"role": role, "content": [{"type": "refusal", "refusal": "No."}]}])
+
+
 @pytest.mark.parametrize("name", ["reasoning_content", "provider_specific_fields"])
 def test_what_only_answers_carry_is_refused_elsewhere(name: str) -> None:
     with pytest.raises(InvalidRequest) as refused:

@@ -42,7 +42,7 @@ def document(worker: Worker) -> dict[str, Any]:
 
 def test_every_route_and_parameter_is_told(worker: Worker, document: dict[str, Any]) -> None:
     told = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
-    assert told == {(route.method, route.path) for route in ROUTES}
+    assert told == {(route.method, route.template) for route in ROUTES}
     for path, parameters in (
         ("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION), ("/v1/embeddings", PARAMETERS)
     ):  # fmt: skip
@@ -60,7 +60,7 @@ def test_nothing_is_served_without_the_fleets_token(worker: Worker) -> None:
     """Whoever reaches a worker's port can neither compute, nor load an adapter, nor end it."""
     open_to_all = set()
     for route in ROUTES:
-        url = f"http://127.0.0.1:{worker.port}" + route.path.replace("{", "").replace("}", "")
+        url = f"http://127.0.0.1:{worker.port}" + route.template.replace("{", "").replace("}", "")
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
             status = httpx.request(route.method, url, headers=headers).status_code
             if route.open:

@@ -49,6 +49,8 @@ def naive_logits(row: Items[float], item: Sequence, eos: Items[int]) -> list[flo
     """Penalties and biases as vLLM's and OpenAI's documents write them."""
     params, completion = item.request.sampling, item.token_ids[item.num_prompt_tokens :]
     values = list(row)
+    if params.allowed_token_ids is not None:
+        values = [value if at in params.allowed_token_ids else -math.inf for at, value in enumerate(row)]
     if len(completion) < params.min_tokens:
         for token in (*eos, *params.stop_token_ids):
             values[token] = -math.inf
@@ -98,6 +100,8 @@ PARAMS: list[dict[str, Any]] = [
     {"logit_bias": ((3, 4.0), (7, -100.0)), "repetition_penalty": 0.5, "min_p": 0.2},
     {"min_tokens": 50, "stop_token_ids": (9,), "logit_bias": ((9, 50.0), (11, 50.0)), "temperature": 0.0},
     {"bad_words": ((5,), (2, 3), (4, 4, 8)), "logit_bias": ((3, 60.0), (8, 60.0)), "temperature": 0.0},
+    {"allowed_token_ids": (3, 9, 40), "repetition_penalty": 1.5},
+    {"allowed_token_ids": (11, 9, 2, 2), "min_tokens": 50, "temperature": 0.0, "logit_bias": ((5, 100.0),)},
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.worker_engine.conftest import EngineFactory, drain, request
 from tests.worker_engine.test_structured_output import compiler_id, schema
 from worker_engine.errors import InvalidRequest
-from worker_engine.openai.prepare import _enforceable
+from worker_engine.openai.prepare import _checked_functions
 from worker_engine.protocol import FinishReason, Grammar, GrammarKind
 from worker_engine.structured_output import GrammarCompiler
 from worker_engine.tool_calls.base import Function, lark
@@ -64,7 +64,7 @@ def test_a_loop_below_the_top_that_no_text_matches_is_refused(
     with pytest.raises(InvalidRequest, match="it can match no text"):
         compiler.start(schema(ENDLESS[case], strict=strict))
     with pytest.raises(InvalidRequest, match="parameters of f: it can match no text"):
-        _enforceable((Function("f", ENDLESS[case]),))
+        _checked_functions((Function("f", ENDLESS[case]),))
 
 
 @pytest.mark.parametrize("seed", range(4))

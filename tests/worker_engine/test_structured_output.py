@@ -22,7 +22,7 @@ from worker_engine import structured_output
 from worker_engine.errors import InvalidRequest, TooManyRequests
 from worker_engine.grammar_limits import MAX_NAMES, MAX_REPETITIONS, check_pattern
 from worker_engine.grammar_trial import MAX_BYTES, GrammarTrial
-from worker_engine.openai.prepare import _enforceable
+from worker_engine.openai.prepare import _checked_functions
 from worker_engine.protocol import FinishReason, Grammar, GrammarKind
 from worker_engine.structured_output import MAX_WAITING, GrammarCompiler, MaskBatch
 from worker_engine.tool_calls.base import Function
@@ -200,9 +200,9 @@ def test_functions_together_have_no_more_names_than_one_schema() -> None:
         return Function(f"f{number}", {"required": [f"{number}_{i}" for i in range(100)]})
 
     functions = tuple(function(number) for number in range(MAX_NAMES // 100 + 1))
-    _enforceable(functions[:-1])
+    _checked_functions(functions[:-1])
     with pytest.raises(InvalidRequest, match=f"{MAX_NAMES + 100} names together") as refused:
-        _enforceable(functions)
+        _checked_functions(functions)
     assert refused.value.param == "tools"
 
 

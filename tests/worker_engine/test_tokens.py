@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib.metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,17 @@ def test_tokens_are_those_that_a_completion_counts(worker: Worker) -> None:
     assert chat["count"] == asked["usage"]["prompt_tokens"]
     assert worker.call("/detokenize", {"tokens": chat["tokens"]})[1]["prompt"] == "user: hi\nassistant:"
     assert worker.call("/tokenize", {"prompt": ""})[1]["tokens"] == []
+
+
+def test_a_model_is_told_alone_and_when_it_began(worker: Worker) -> None:
+    [listed] = worker.call("/v1/models")[1]["data"]
+    assert worker.call("/v1/models/tiny") == (200, listed)
+    assert listed["created"] > 1_700_000_000
+    assert worker.client.models.retrieve("tiny").id == "tiny"
+    for name in ("nobody", "a/b", "a%2Fb"):
+        status, answer = worker.call(f"/v1/models/{name}")
+        assert (status, answer["error"]["code"]) == (404, "model_not_found")
+    assert worker.call("/version") == (200, {"version": importlib.metadata.version("graftwork")})
 
 
 @pytest.mark.parametrize(
@@ -52,6 +64,7 @@ def test_bad_fields_are_named(worker: Worker, path: str, body: Any, status: int,
     answered, answer = worker.call(path, body)
     assert answered == status, answer
     assert param is None or answer["error"]["param"] == param
+    assert isinstance(answer["error"]["code"], str)
     assert worker.call(path, body, token="wrong")[0] == 401
 
 

@@ -112,7 +112,7 @@ def cut(form: CallForm, text: str, *, forced: bool) -> tuple[str, list[list[str]
     """Content and calls of an answer that `max_tokens` cuts behind `text`."""
     parser = CallParser(form, forced=forced)
     content, calls = "", list[list[str]]()
-    for part in (parser.feed(text), parser.finish(cut=True)):
+    for part in (parser.feed(text), parser.finish(truncated=True)):
         content += part.content
         for call in part.calls:
             if call.name is not None:

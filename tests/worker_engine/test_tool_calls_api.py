@@ -9,14 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.worker_engine.test_generation_api import CHAT, chat
+from tests.worker_engine.test_generation_api import CHAT, chat, worker
 from tests.worker_engine.tiny_model import HERMES_TEMPLATE, byte_tokenizer, write_model
 from tests.worker_process import Worker, run_worker
 
-
-@pytest.fixture(scope="module")
-def worker(tool_worker: Worker) -> Worker:
-    return tool_worker
+__all__ = ["worker"]
 
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:

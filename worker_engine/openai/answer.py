@@ -31,10 +31,16 @@ class Answer:
     ) -> None:
         """With `form`, calls are looked for in the text. `prompts` each have `body.n` choices, in order."""
         self._body, self._chat = body, head.chat
-        self._renderer = Renderer(head, n=body.n, continuous_usage=body.continuous_usage)
+        self._renderer = Renderer(
+            head,
+            n=body.n,
+            continuous_usage=body.continuous_usage,
+            prompts=prompts if body.return_token_ids else None,
+        )
         echoes: list[Echo | None] = [None for _ in prompts]
         if body.echo:
-            echoes = [_echo(tokenizer, *both) for both in zip(body.prompts, prompts, strict=True)]
+            texts = body.prompts if body.truncate is None else prompts
+            echoes = [_echo(tokenizer, *both) for both in zip(texts, prompts, strict=True)]
         self._choices = [
             self._choice(tokenizer, index * body.n + choice, form, echo)
             for index, echo in enumerate(echoes)

@@ -13,13 +13,18 @@ from worker_engine.tool_calls.parser import CallDelta, CallParser, Parsed
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one delta added to a choice, in OpenAI's words."""
+    """A delta's addition to a choice, in OpenAI's words.
+
+    Attributes:
+        token_ids: of an empty part they are repeated by the next one.
+    """
 
     text: str = ""
     calls: tuple[dict[str, Any], ...] = ()
     logprobs: dict[str, Any] | None = None
     finish_reason: str | None = None
     prompt_logprobs: list[dict[str, Any] | None] | None = None
+    token_ids: tuple[int, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -53,6 +58,7 @@ class Choice:
     calls_finish: bool = True
     echo: Echo | None = None
     prompt: PromptWriter | None = None
+    _pending_ids: tuple[int, ...] = ()
 
     def take(self, delta: TokenDelta) -> Part:
         """Turns a delta into what may be shown of it; empty while text is held back."""
@@ -66,19 +72,24 @@ class Choice:
         finished = delta.finish_reason is not None
         parsed = Parsed(delta.text) if self.parser is None else self.parser.feed(delta.text)
         if self.parser is not None and finished:
-            rest = self.parser.finish(cut=delta.finish_reason is FinishReason.LENGTH)
+            rest = self.parser.finish(truncated=delta.finish_reason is FinishReason.LENGTH)
             parsed = Parsed(parsed.content + rest.content, parsed.calls + rest.calls)
         logprobs = None
         if self.logprobs is not None:
             everything = self.parser is not None or delta.finish_reason is FinishReason.LENGTH
             logprobs = self.logprobs.release(shown + delta.text, everything=everything)
-        return Part(
+        token_ids = self._pending_ids + delta.token_ids
+        part = Part(
             shown + parsed.content,
             tuple(self._call(call) for call in parsed.calls),
             logprobs,
             self._finish(delta),
             self.prompt.tell(delta.prompt_logprobs) if self.prompt is not None else None,
+            token_ids,
         )
+        # The ids of tokens whose text is held back go with the next part that is sent.
+        self._pending_ids = token_ids if part.empty else ()
+        return part
 
     def _finish(self, delta: TokenDelta) -> str | None:
         if delta.finish_reason is None:

@@ -14,7 +14,10 @@ from worker_engine.openai.body import MAX_DEPTH, demand_shallow
 from worker_engine.openai.fields import Fields
 from worker_engine.protocol import Grammar, GrammarKind
 
-CONSTRAINTS: Final = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice")
+CONSTRAINTS: Final = (
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+)  # fmt: skip
+_KINDS: Final = ("json", "regex", "choice", "grammar", "json_object")
 MAX_CHOICES: Final = 10_000
 _ANY_OBJECT: Final = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}')
 
@@ -46,10 +49,10 @@ def _grammar(fields: Fields, name: str) -> Grammar | None:
     if name != "structured_outputs":
         return _structured(fields, name, name.removeprefix("guided_"))
     inner = Fields(fields.get(name, None, dict, "an object"), f"{name}.")
-    inner.refuse_others(("json", "regex", "choice", "json_object"))
-    kinds = [kind for kind in ("json", "regex", "choice", "json_object") if kind in inner]
+    inner.refuse_others(_KINDS)
+    kinds = [kind for kind in _KINDS if kind in inner]
     if len(kinds) != 1:
-        raise InvalidRequest(f"{name} must hold one of json, regex, choice, json_object", param=name)
+        raise InvalidRequest(f"{name} must hold one of {', '.join(_KINDS)}", param=name)
     return _structured(inner, kinds[0], kinds[0])
 
 
@@ -74,6 +77,8 @@ def _structured(fields: Fields, name: str, kind: str) -> Grammar | None:
         return _ANY_OBJECT if fields.flag(name) else None
     if kind == "regex":
         return Grammar(GrammarKind.REGEX, with_ascii_classes(fields.text(name)))
+    if kind == "grammar":
+        return Grammar(GrammarKind.CLIENT, fields.text(name))
     if kind == "choice":
         wanted = f"1 to {MAX_CHOICES} non-empty strings"
         choices = fields.items(name, MAX_CHOICES, str, wanted)

@@ -24,8 +24,8 @@ from worker_engine.openai.fields import Fields
 from worker_engine.openai.generation import adapter_of, origin_of, request_id_of
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Parameter, Told, Whole, object_schema
-from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of
-from worker_engine.openai.schema import IGNORED, WHO, parse_adapter
+from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of, room_for, text_end
+from worker_engine.openai.schema import IGNORED, TRUNCATE, WHO, parse_adapter, read_truncate
 from worker_engine.protocol import AdapterMix, AdapterRef, GenerateRequest, Origin, SamplingParams
 from worker_engine.routes import SERVICE, Route
 from worker_engine.service import Service
@@ -50,6 +50,7 @@ PARAMETERS: Final[Mapping[str, Parameter]] = {
     ),
     "encoding_format": Told({"enum": [*_FORMATS, None]}),
     "dimensions": _DIMENSIONS,
+    "truncate_prompt_tokens": TRUNCATE,
     **{name: Told() for name in IGNORED},
 }
 
@@ -63,6 +64,7 @@ class EmbeddingRequest:
 
     Attributes:
         dimensions: how many of an embedding's first numbers are told, scaled to length 1 again; None for all.
+        truncate: as TRUNCATE; None for whole inputs.
         binary: embeddings are told as base64 of little-endian float32.
     """
 
@@ -71,6 +73,7 @@ class EmbeddingRequest:
     inputs: tuple[Input, ...]
     dimensions: int | None
     binary: bool
+    truncate: int | None
     origin: Origin
 
 
@@ -89,6 +92,7 @@ def parse(body: bytes) -> EmbeddingRequest:
         inputs=_inputs(fields),
         dimensions=_DIMENSIONS.read(fields, "dimensions"),
         binary=form == "base64",
+        truncate=read_truncate(fields),
         origin=parse_origin(value, adapter),
     )
 
@@ -118,7 +122,7 @@ async def embeddings(request: web.Request) -> web.Response:
     width = service.model.hidden_size
     if body.dimensions is not None and body.dimensions > width:
         raise InvalidRequest(f"dimensions must be at most {width}, this model's", param="dimensions")
-    prompts = await _prompts(service, body.inputs)
+    prompts = await _prompts(service, body.inputs, body.truncate)
     request_id, origin = request_id_of(request), origin_of(request, body.origin)
     sampling = SamplingParams(max_tokens=0)
     streams = [
@@ -137,15 +141,20 @@ async def embeddings(request: web.Request) -> web.Response:
     return web.Response(body=answer, content_type="application/json", headers={"x-request-id": request_id})
 
 
-async def _prompts(service: Service, inputs: Sequence[Input]) -> list[tuple[int, ...]]:
+async def _prompts(service: Service, inputs: Sequence[Input], truncate: int | None) -> list[tuple[int, ...]]:
     """Each input's token ids. Raises InvalidRequest, ContextLengthExceeded."""
+    most = room_for(service, truncate, 0)
+    if most is not None:
+        inputs = [text_end(service, item, most) if isinstance(item, str) else item for item in inputs]
     for index, item in enumerate(inputs):
-        if isinstance(item, str):
+        if isinstance(item, str) and most is None:
             demand_short(service, item, "input", place_of(inputs, index))
     if sum(len(item) for item in inputs) <= INLINE_CHARS:
         prompts = _tokenize(service, inputs)
     else:
         prompts = await asyncio.to_thread(_tokenize, service, inputs)
+    if most is not None:
+        prompts = [prompt[-most:] for prompt in prompts]
     vocab, room = service.model.vocab_size, service.engine.max_model_len
     for index, prompt in enumerate(prompts):
         place = place_of(prompts, index)

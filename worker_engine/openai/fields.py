@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from worker_engine.errors import InvalidRequest
+from worker_engine.errors import InvalidRequest, MissingParameter, UnknownParameter
 
 
 class Fields:
@@ -25,13 +25,13 @@ class Fields:
         """Raises InvalidRequest for the first field that is not in `known`."""
         if unknown := sorted(set(self._values) - set(known)):
             name = self._prefix + unknown[0]
-            raise InvalidRequest(f"{name} is not a known parameter", param=name)
+            raise UnknownParameter(f"{name} is not a known parameter", param=name)
 
     def get(self, name: str, default: object, kind: type | tuple[type, ...], wanted: str) -> Any:
         """A field of type `kind`; a default of None makes it required."""
         value = self._values.get(name, default)
         if value is None:
-            raise InvalidRequest(f"{self._prefix}{name} is required", param=self._prefix + name)
+            raise MissingParameter(f"{self._prefix}{name} is required", param=self._prefix + name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self.wrong(name, wanted)
         return value

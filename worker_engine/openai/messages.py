@@ -12,7 +12,10 @@ from worker_engine.openai.fields import Fields, show
 
 MAX_MESSAGES: Final = 4096
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
-_OWN: Final[Mapping[str, tuple[str, ...]]] = {"assistant": ("tool_calls",), "tool": ("tool_call_id",)}
+_OWN: Final[Mapping[str, tuple[str, ...]]] = {
+    "assistant": ("tool_calls", "refusal"),
+    "tool": ("tool_call_id",),
+}
 _ECHOED: Final = (
     "annotations", "images", "provider_specific_fields", "reasoning", "reasoning_content", "thinking_blocks",
 )  # fmt: skip
@@ -26,6 +29,7 @@ MESSAGE_SCHEMA: Final[Mapping[str, Any]] = {
         "name": {"type": "string"},
         "tool_calls": {"type": "array", "items": {"type": "object"}},
         "tool_call_id": {"type": "string"},
+        "refusal": {"type": ["string", "null"]},
         **{name: {} for name in _ECHOED},
     },
     "additionalProperties": False,
@@ -63,9 +67,10 @@ def _message(value: object, where: str) -> Message:
         message["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
     if role == "tool":
         message["tool_call_id"] = fields.text("tool_call_id")
-    if "content" in fields or "tool_calls" not in fields:
-        return message | {"content": _text(value.get("content"), where)}
-    return message | {"content": ""}
+    refusal = fields.text("refusal", "")
+    if "content" in fields or not (refusal or "tool_calls" in fields):
+        return message | {"content": _text(value.get("content"), where, refusals=role == "assistant")}
+    return message | {"content": refusal}
 
 
 def _call(value: object, where: str) -> Mapping[str, Any]:
@@ -101,7 +106,8 @@ def _arguments(text: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {"arguments": text}
 
 
-def _text(content: object, where: str) -> str:
+def _text(content: object, where: str, *, refusals: bool) -> str:
+    """Join the text parts; an assistant's `refusal` parts are its text too."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not content:
@@ -110,7 +116,9 @@ def _text(content: object, where: str) -> str:
         )
     texts: list[str] = []
     for index, part in enumerate(content):
-        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        kind = part.get("type") if isinstance(part, dict) else None
+        known = kind == "text" or (refusals and kind == "refusal")
+        text = part.get(kind) if known else None
         if not isinstance(text, str):
             name = f"{where}.content[{index}]"
             raise InvalidRequest(f'{name} must be {{"type": "text", "text": "..."}}', param=name)

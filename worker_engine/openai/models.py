@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 
 from worker_engine.adapters.registry import NAME_PATTERN
-from worker_engine.errors import InvalidRequest
+from worker_engine.errors import AdapterFilesNotFound, InvalidRequest, ModelNotFound
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.parameters import Flag, Parameter, Text, object_schema
 from worker_engine.routes import SERVICE, Route
+from worker_engine.service import Service
 
 _NAME: Final = Text(max_length=256)
 _PATH: Final = Text(max_length=4096)
@@ -23,16 +26,30 @@ _UNLOAD: Final[Mapping[str, Parameter]] = {"lora_name": _NAME}
 
 async def list_models(request: web.Request) -> web.Response:
     """GET /v1/models: the base model, then each adapter with the base as its parent."""
-    service = request.app[SERVICE]
+    return web.json_response({"object": "list", "data": list(_models(request.app[SERVICE]).values())})
+
+
+async def get_model(request: web.Request) -> web.Response:
+    """GET /v1/models/{model}."""
+    name = request.match_info["model"]
+    if (model := _models(request.app[SERVICE]).get(name)) is None:
+        raise ModelNotFound(f"The model {name[:256]!r} does not exist.", param="model")
+    return web.json_response(model)
+
+
+def _models(service: Service) -> dict[str, dict[str, Any]]:
+    """OpenAI's model objects by name; `created` is when this worker began to serve."""
     base = service.config.served_model_name
-    shared = {"object": "model", "created": 0, "owned_by": "graftwork"}
+    shared = {"object": "model", "created": service.started_at, "owned_by": "graftwork"}
     limit = {"max_model_len": service.engine.max_model_len}
-    models: list[dict[str, Any]] = [{"id": base, **shared, "root": base, "parent": None, **limit}]
-    models += [
+    adapters = [
         {"id": item.name, **shared, "root": item.src, "parent": base, **limit, "sha256": item.ref.sha256}
         for item in service.registry
     ]
-    return web.json_response({"object": "list", "data": models})
+    return {
+        base: {"id": base, **shared, "root": base, "parent": None, **limit},
+        **{str(item["id"]): item for item in adapters},
+    }
 
 
 async def load_lora_adapter(request: web.Request) -> web.Response:
@@ -46,9 +63,23 @@ async def load_lora_adapter(request: web.Request) -> web.Response:
             name, path, pin=flags["pin"], replace=flags["load_inplace"]
         )
     except InvalidRequest as error:
+        if error.param == "src" and _is_absent(path, request.app[SERVICE].adapters_dir):
+            raise AdapterFilesNotFound(f"there is no adapter at {path!r}", param="lora_path") from error
         error.param = {"name": "lora_name", "src": "lora_path", None: "lora_path"}.get(error.param)
         raise
     return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
+
+
+def _is_absent(src: str, root: Path | None) -> bool:
+    """Return True if `src` names no folder in the root of local adapters; paths outside it give False."""
+    try:
+        parts = urllib.parse.urlsplit(src)
+        if root is None or parts.scheme not in ("", "file"):
+            return False
+        folder = (root / (urllib.parse.unquote(parts.path) if parts.scheme else src)).resolve()
+        return folder.is_relative_to(root.resolve()) and not folder.is_dir()
+    except (ValueError, OSError, RuntimeError):  # NUL bytes, names too long, loops of links
+        return False
 
 
 async def unload_lora_adapter(request: web.Request) -> web.Response:
@@ -64,6 +95,7 @@ _LOAD_BODY: Final = object_schema(_LOAD, ["lora_name", "lora_path"])
 _LOAD_BODY["properties"]["lora_name"]["pattern"] = f"^{NAME_PATTERN}$"
 ROUTES: Final = (
     Route("GET", "/v1/models", list_models, "The base model and the adapters registered by name"),
+    Route("GET", "/v1/models/{model:.+}", get_model, "One of them; names may hold slashes"),
     Route(
         "POST", "/v1/load_lora_adapter", load_lora_adapter, "Register an adapter by name (as vLLM does)",
         body=_LOAD_BODY, produces=("text/plain",),

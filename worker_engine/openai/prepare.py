@@ -22,6 +22,7 @@ from worker_engine.tool_calls.forms import form_of
 
 COMPLETION_DEFAULT_MAX_TOKENS: Final = 16
 """OpenAI's default for /v1/completions; a chat goes on to the context's end."""
+_TOKENS_APART: Final = 64
 INLINE_CHARS: Final = 16384
 """Prompts up to this length are tokenized on the event loop (about 2 ms); longer ones in a thread."""
 
@@ -43,25 +44,23 @@ def call_form(service: Service, body: CompletionRequest) -> CallForm | None:
     return form if body.tools is not None else None
 
 
-async def prompt_tokens(
-    service: Service, body: CompletionRequest, *, truncated: bool = False
-) -> list[tuple[int, ...]]:
-    """The token ids of the chat, or of each prompt of a completion.
-
-    Args:
-        truncated: the caller cuts off what does not fit.
+async def prompt_tokens(service: Service, body: CompletionRequest) -> list[tuple[int, ...]]:
+    """The token ids of the chat, or of each prompt of a completion, the last ones where it is truncated.
 
     Raises:
         InvalidRequest: a prompt has none, or some are out of range.
         ContextLengthExceeded: a text is so long that its tokens need not be counted.
     """
     param = "prompt" if body.messages is None else "messages"
-    prompts = body.prompts if body.messages is None else (_render(service, body, body.messages),)
+    prompts = list(body.prompts if body.messages is None else (_render(service, body, body.messages),))
+    most = room_for(service, body.truncate, body.max_tokens or 1)
     for index, prompt in enumerate(prompts):
         if isinstance(prompt, tuple):
             _demand_ids(service, prompt, param)
-        elif not truncated:
+        elif most is None:
             demand_short(service, prompt, param, place_of(prompts, index))
+        else:
+            prompts[index] = text_end(service, prompt, most)
     special = body.messages is None
     if sum(len(prompt) for prompt in prompts if isinstance(prompt, str)) <= INLINE_CHARS:
         tokens = _tokenize(service, prompts, special)
@@ -70,7 +69,20 @@ async def prompt_tokens(
     for index, ids in enumerate(tokens):
         if not ids:
             raise InvalidRequest(f"prompt{place_of(prompts, index)} must not be empty", param="prompt")
-    return tokens
+    return tokens if most is None else [ids[-most:] for ids in tokens]
+
+
+def room_for(service: Service, truncate: int | None, max_tokens: int) -> int | None:
+    """Return how many tokens of a prompt `truncate_prompt_tokens` keeps; None for all."""
+    return max(service.engine.max_model_len - max_tokens, 1) if truncate == -1 else truncate
+
+
+def text_end(service: Service, text: str, num_tokens: int) -> str:
+    """Return the end of a text that holds its last tokens, since tokenizing all of 8 MB takes seconds.
+
+    Tokens depend on few characters to their left: what is cut off further away does not change them.
+    """
+    return text[-(num_tokens + _TOKENS_APART) * service.tokenizer.longest_token :]
 
 
 def place_of(prompts: Sequence[object], index: int) -> str:
@@ -99,7 +111,12 @@ def demand_short(service: Service, text: str, param: str, place: str) -> None:
 
 
 def _render(service: Service, body: CompletionRequest, messages: tuple[Message, ...]) -> str:
-    return service.tokenizer.render_chat(messages, body.tools.tools if body.tools is not None else None)
+    return service.tokenizer.render_chat(
+        messages,
+        body.tools.tools if body.tools is not None else None,
+        generation_prompt=body.generation_prompt,
+        continues=body.continues,
+    )
 
 
 def _demand_ids(service: Service, ids: tuple[int, ...], param: str) -> None:
@@ -123,12 +140,18 @@ async def sampling_params(
     asked = body.sampling
     _demand_ids(service, asked.stop_token_ids, "stop_token_ids")
     _demand_ids(service, tuple(token for token, _ in asked.logit_bias), "logit_bias")
+    _demand_ids(service, asked.allowed_token_ids or (), "allowed_token_ids")
     _demand_room(service, body.n, len(lengths))
     limits = [
         _max_tokens(service, body, length, place_of(lengths, index)) for index, length in enumerate(lengths)
     ]
     if asked.min_tokens > min(limits):
         raise InvalidRequest(f"min_tokens must be at most max_tokens, {min(limits)}", param="min_tokens")
+    ends = {*service.model.eos_token_ids, *asked.stop_token_ids}
+    if asked.allowed_token_ids is not None and asked.min_tokens and ends.issuperset(asked.allowed_token_ids):
+        raise InvalidRequest(
+            "allowed_token_ids are all ends of the text, which min_tokens forbids", param="allowed_token_ids"
+        )
     params = replace(asked, bad_words=_bad_words(service, body.bad_words))
     if form is not None:
         # The marks of a call may be special tokens, which the parser must see.
@@ -160,7 +183,7 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
     if form is not None and tools is not None and tools.required:
         text = lark(
             form,
-            _enforceable(tools.functions),
+            _checked_functions(tools.functions),
             parallel=tools.parallel,
             special_token_id=service.tokenizer.special_token_id,
         )
@@ -168,7 +191,7 @@ def _grammar(service: Service, body: CompletionRequest, form: CallForm | None) -
     return ("", None) if body.constraint is None else (body.constraint.param, body.constraint.grammar)
 
 
-def _enforceable(functions: tuple[Function, ...]) -> tuple[Function, ...]:
+def _checked_functions(functions: tuple[Function, ...]) -> tuple[Function, ...]:
     """Return the functions without references that nothing can match. Raises InvalidRequest."""
     names, checked = 0, []
     for item in functions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -12,6 +12,7 @@ from worker_engine.openai.choice import Part
 from worker_engine.openai.usage import AnswerUsage
 from worker_engine.protocol import PROMPT_PROGRESS, TokenDelta
 
+_NOTHING: Final[Mapping[str, Any]] = {}
 DONE = b"data: [DONE]\n\n"
 
 
@@ -43,10 +44,23 @@ class Head:
 class Renderer:
     """Answers to one request, of one or several choices."""
 
-    def __init__(self, head: Head, *, n: int = 1, continuous_usage: bool = False) -> None:
-        """A prompt has `n` choices. `continuous_usage` ends every chunk with `usage`, as its last key."""
-        self._head, self._continuous = head, continuous_usage
+    def __init__(
+        self,
+        head: Head,
+        *,
+        n: int = 1,
+        continuous_usage: bool = False,
+        prompts: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
+        """
+        Args:
+            n: choices of a prompt.
+            continuous_usage: end every chunk with `usage`, as its last key.
+            prompts: their token ids, to be returned with those of the answer; None for neither.
+        """
+        self._head, self._continuous, self._n, self._prompts = head, continuous_usage, n, prompts
         self._usage = AnswerUsage(n)
+        self._begun: set[int] = set()
 
     def note(self, index: int, delta: TokenDelta) -> None:
         """Takes the token counts of choice `index` into the usage of all that is rendered from here on."""
@@ -55,7 +69,8 @@ class Renderer:
     def role(self, index: int) -> bytes:
         """The first event of a chat stream's choice."""
         delta = {"role": "assistant", "content": ""}
-        return self._chunk({"index": index, "delta": delta, "finish_reason": None})
+        prompt = {} if self._prompts is None else {"prompt_token_ids": self._prompts[0]}
+        return self._chunk({"index": index, "delta": delta, "finish_reason": None}, prompt)
 
     def chunk(self, index: int, part: Part) -> bytes:
         """One event with what `part` adds."""
@@ -67,7 +82,19 @@ class Renderer:
             choice["text"] = part.text
         if part.logprobs is not None or not self._head.chat:
             choice["logprobs"] = part.logprobs
-        return self._chunk(choice | {"finish_reason": part.finish_reason})
+        return self._chunk(
+            choice | self._token_ids(index, part.token_ids) | {"finish_reason": part.finish_reason}
+        )
+
+    def _token_ids(self, index: int, token_ids: tuple[int, ...]) -> dict[str, Any]:
+        """Return the token ids of a choice; a completion's first part also has those of its prompt."""
+        if self._prompts is None:
+            return {}
+        ids: dict[str, Any] = {"token_ids": token_ids}
+        if not self._head.chat and index not in self._begun:
+            ids["prompt_token_ids"] = self._prompts[index // self._n]
+        self._begun.add(index)
+        return ids
 
     def final_usage(self) -> bytes:
         """The event before [DONE] that `include_usage` asks for."""
@@ -81,6 +108,8 @@ class Renderer:
         """The body of a request that does not stream, from all parts of each choice."""
         rendered = [self._choice(index, parts) for index, parts in enumerate(choices)]
         body = self._head.fields(stream=False) | {"choices": rendered, "usage": self._usage.to_dict()}
+        if self._prompts is not None and self._head.chat:
+            body["prompt_token_ids"] = self._prompts[0]
         told = choices[0][0].prompt_logprobs
         return body if told is None or not self._head.chat else body | {"prompt_logprobs": told}
 
@@ -90,6 +119,9 @@ class Renderer:
         logprobs = _join_logprobs([part.logprobs for part in parts if part.logprobs is not None])
         choice: dict[str, Any] = {"index": index, "logprobs": logprobs}
         choice["finish_reason"] = parts[-1].finish_reason
+        choice |= self._token_ids(
+            index, tuple(item for part in parts if not part.empty for item in part.token_ids)
+        )
         if not self._head.chat:
             told = parts[0].prompt_logprobs
             return choice | {"text": text} | ({} if told is None else {"prompt_logprobs": told})
@@ -97,8 +129,8 @@ class Renderer:
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         return choice | {"message": message | ({"tool_calls": calls} if calls else {})}
 
-    def _chunk(self, choice: dict[str, Any]) -> bytes:
-        value = self._head.fields(stream=True) | {"choices": [choice]}
+    def _chunk(self, choice: dict[str, Any], more: Mapping[str, Any] = _NOTHING) -> bytes:
+        value = self._head.fields(stream=True) | {"choices": [choice], **more}
         if self._continuous:
             value["usage"] = self._usage.to_dict()
         return event(value)

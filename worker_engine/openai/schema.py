@@ -23,8 +23,9 @@ MAX_STOP_STRINGS: Final = 16
 MAX_STOP_TOKENS: Final = 64
 MAX_BAD_WORDS: Final = 64
 MAX_BIASES: Final = 1024
+MAX_ALLOWED: Final = 1 << 16
 MAX_LOGPROBS: Final = 20
-_NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
+NEUTRAL: Final[Mapping[str, object]] = {"best_of": 1, "suffix": "", "store": False}
 """Parameters of OpenAI's that this worker knows but serves only at their default."""
 IGNORED: Final = ("user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key")
 """Parameters that do not touch generation."""
@@ -45,6 +46,7 @@ _WHOLES: Final[Mapping[str, Whole]] = {
 }
 _FLAGS: Final[Mapping[str, Flag]] = {
     "include_stop_str_in_output": Flag(),
+    "return_token_ids": Flag(),
     "skip_special_tokens": Flag(default=True),
     "ignore_eos": Flag(),
     "stream": Flag(),
@@ -54,9 +56,17 @@ _LISTS: Final[Mapping[str, Items]] = {
     "bad_words": Items(
         MAX_BAD_WORDS, str, f"at most {MAX_BAD_WORDS} non-empty strings of up to 200 characters", 200
     ),
+    "allowed_token_ids": Items(MAX_ALLOWED, int, f"1 to {MAX_ALLOWED} ids"),
 }
 _PROMPT_LOGPROBS: Final = Whole(0, MAX_LOGPROBS)
+TRUNCATE: Final = Whole(-1)
+"""Last tokens of a prompt that are used; -1 as many as the context has room for."""
+CHAT_FLAGS: Final[Mapping[str, Flag]] = {
+    "add_generation_prompt": Flag(default=True),
+    "continue_final_message": Flag(),
+}
 _MAX_TOKENS_OR_NONE: Final = Whole(0)
+TOOLS: Final = Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS})
 _OBJECT: Final = Told({"type": ["object", "null"]})
 _TEXT: Final = {"type": "string", "minLength": 1}
 _IDS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -64,7 +74,7 @@ _PROMPTS: Final = f"a string, a list of token ids, or a list of 1 to {MAX_PROMPT
 SAMPLING: Final[Mapping[str, Parameter]] = {
     **_NUMBERS,
     **{name: whole for name, whole in _WHOLES.items() if name != "n"},
-    **{name: flag for name, flag in _FLAGS.items() if name != "stream"},
+    **{name: flag for name, flag in _FLAGS.items() if name not in ("stream", "return_token_ids")},
     **_LISTS,
     "stop": Told(
         {
@@ -99,16 +109,19 @@ _SHARED: Final[Mapping[str, Parameter]] = {
     "n": _WHOLES["n"],
     "stream": _FLAGS["stream"],
     "stream_options": _OBJECT,
-    **{name: Told() for name in (*_NEUTRAL, *IGNORED)},
+    "return_token_ids": _FLAGS["return_token_ids"],
+    "truncate_prompt_tokens": TRUNCATE,
+    **{name: Told() for name in (*NEUTRAL, *IGNORED)},
 }
 CHAT: Final[Mapping[str, Parameter]] = {
     **_SHARED,
     "messages": Told({"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": MESSAGE_SCHEMA}),
     "max_completion_tokens": Whole(1),
+    **CHAT_FLAGS,
     "logprobs": Flag(),
     "top_logprobs": Whole(0, MAX_LOGPROBS),
     "prompt_logprobs": _PROMPT_LOGPROBS,
-    "tools": Told({"type": ["array", "null"], "items": {"type": "object"}, "maxItems": MAX_TOOLS}),
+    "tools": TOOLS,
     "tool_choice": Told({"type": ["string", "object", "null"]}),
     "parallel_tool_calls": Flag(default=True),
 }
@@ -142,6 +155,9 @@ class CompletionRequest:
         n: choices of each prompt.
         max_tokens: None takes the endpoint's default; 0 only echoes the prompt.
         sampling: without `max_tokens`, grammar and bad words, which need the prompt, tools and tokenizer.
+        generation_prompt: the chat's prompt ends with what opens an answer.
+        continues: the model goes on with the chat's last message.
+        truncate: as TRUNCATE; None for the whole prompt.
         prompt_logprobs: as vLLM tells them; `sampling` also asks for those that `echo` tells.
     """
 
@@ -155,6 +171,10 @@ class CompletionRequest:
     bad_words: tuple[str, ...]
     constraint: Constraint | None
     tools: ToolUse | None
+    generation_prompt: bool
+    continues: bool
+    truncate: int | None
+    return_token_ids: bool
     echo: bool
     prompt_logprobs: int | None
     stream: bool
@@ -182,6 +202,7 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
     if tools and tools.required and constraint and constraint.param == "response_format":
         # It is about an answer's text, and one that must be calls has none.
         constraint = None
+    generation_prompt, continues = read_chat_flags(fields) if chat else (True, False)
     request = CompletionRequest(
         model=fields.text("model"),
         adapter=adapter,
@@ -193,6 +214,10 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
         bad_words=_LISTS["bad_words"].read(fields, "bad_words"),
         constraint=constraint,
         tools=tools,
+        generation_prompt=generation_prompt,
+        continues=continues,
+        truncate=read_truncate(fields),
+        return_token_ids=_FLAGS["return_token_ids"].read(fields, "return_token_ids"),
         echo=echo,
         prompt_logprobs=_PROMPT_LOGPROBS.read(fields, "prompt_logprobs"),
         stream=stream,
@@ -204,8 +229,27 @@ def check(value: Mapping[str, Any], *, chat: bool) -> CompletionRequest:
     return request
 
 
+def read_chat_flags(fields: Fields) -> tuple[bool, bool]:
+    """Read `add_generation_prompt` and `continue_final_message`. Raises InvalidRequest for both."""
+    prompt, continues = (flag.read(fields, name) for name, flag in CHAT_FLAGS.items())
+    if continues and prompt and "add_generation_prompt" in fields:
+        raise InvalidRequest(
+            "continue_final_message and add_generation_prompt exclude each other",
+            param="continue_final_message",
+        )
+    return prompt and not continues, continues
+
+
+def read_truncate(fields: Fields) -> int | None:
+    """Read `truncate_prompt_tokens`. Raises InvalidRequest."""
+    truncate = TRUNCATE.read(fields, "truncate_prompt_tokens")
+    if truncate == 0:
+        raise fields.wrong("truncate_prompt_tokens", "-1 or at least 1")
+    return truncate
+
+
 def _demand_neutral(value: Mapping[str, Any]) -> None:
-    for name, neutral in _NEUTRAL.items():
+    for name, neutral in NEUTRAL.items():
         # The types too: in Python, True equals 1 and False equals 0.
         given = value.get(name)
         if given is not None and (given != neutral or type(given) is not type(neutral)):
@@ -215,6 +259,8 @@ def _demand_neutral(value: Mapping[str, Any]) -> None:
 def _refuse_conflicts(request: CompletionRequest) -> None:
     if request.stream and request.prompt_logprobs is not None:
         raise InvalidRequest("prompt_logprobs is not told in a stream", param="prompt_logprobs")
+    if request.sampling.allowed_token_ids is not None and request.bad_words:
+        raise InvalidRequest("bad_words is not served together with allowed_token_ids", param="bad_words")
     if request.constraint is None and not (request.tools and request.tools.required):
         return
     if request.constraint is not None and request.tools is not None and request.tools.required:
@@ -225,6 +271,10 @@ def _refuse_conflicts(request: CompletionRequest) -> None:
         raise InvalidRequest("min_tokens is not served together with a grammar", param="min_tokens")
     if request.bad_words:
         raise InvalidRequest("bad_words is not served together with a grammar", param="bad_words")
+    if request.sampling.allowed_token_ids is not None:
+        raise InvalidRequest(
+            "allowed_token_ids is not served together with a grammar", param="allowed_token_ids"
+        )
 
 
 def _stream_options(fields: Fields, stream: bool) -> Fields:
@@ -257,6 +307,7 @@ def _sampling(fields: Fields, *, chat: bool, echo: bool) -> SamplingParams:
         include_stop=flag["include_stop_str_in_output"],
         skip_special_tokens=flag["skip_special_tokens"],
         min_tokens=whole["min_tokens"] or 0,
+        allowed_token_ids=_allowed(fields),
         ignore_eos=flag["ignore_eos"],
         logit_bias=_logit_bias(fields),
         logprobs=logprobs,
@@ -273,6 +324,15 @@ def _logprobs(fields: Fields, *, chat: bool) -> int | None:
             raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
         return None
     return top or 0
+
+
+def _allowed(fields: Fields) -> tuple[int, ...] | None:
+    ids = _LISTS["allowed_token_ids"].read(fields, "allowed_token_ids")
+    if "allowed_token_ids" not in fields:
+        return None
+    if not ids:
+        raise fields.wrong("allowed_token_ids", _LISTS["allowed_token_ids"].wanted)
+    return ids
 
 
 def _logit_bias(fields: Fields) -> tuple[tuple[int, float], ...]:

@@ -13,6 +13,8 @@ from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.messages import MAX_MESSAGES, MESSAGE_SCHEMA, parse_messages
 from worker_engine.openai.parameters import Flag, Items, Parameter, Text, Told, object_schema
+from worker_engine.openai.schema import CHAT_FLAGS, TOOLS, read_chat_flags
+from worker_engine.openai.tools import parse_tools
 from worker_engine.routes import SERVICE, Route, check_model
 from worker_engine.service import Service
 
@@ -28,6 +30,8 @@ _TOKENIZE: Final[Mapping[str, Parameter]] = {
     "model": _MODEL,
     "prompt": _PROMPT,
     "messages": _MESSAGES,
+    "tools": TOOLS,
+    **CHAT_FLAGS,
     "add_special_tokens": _SPECIAL,
     "return_token_strs": _TOKEN_STRS,
 }
@@ -64,9 +68,17 @@ def _text(service: Service, fields: Fields) -> tuple[str, bool]:
         raise InvalidRequest("messages and prompt exclude each other", param="messages")
     special = _SPECIAL.read(fields, "add_special_tokens")
     if not chat:
+        if of_chats := [name for name in ("tools", *CHAT_FLAGS) if name in fields]:
+            raise InvalidRequest(f"{of_chats[0]} needs messages", param=of_chats[0])
         return _PROMPT.read(fields, "prompt"), special
     messages = parse_messages(fields.get("messages", None, list, "a list"))
-    return service.tokenizer.render_chat(messages), special and "add_special_tokens" in fields
+    tools, (prompt, continues) = parse_tools(fields), read_chat_flags(fields)
+    if tools is not None and not service.tokenizer.template_knows_tools:
+        raise InvalidRequest("this model's chat template knows no tools", param="tools")
+    text = service.tokenizer.render_chat(
+        messages, None if tools is None else tools.tools, generation_prompt=prompt, continues=continues
+    )
+    return text, special and "add_special_tokens" in fields
 
 
 async def detokenize(request: web.Request) -> web.Response:

@@ -55,7 +55,7 @@ def parse_tools(fields: Fields) -> ToolUse | None:
     if not functions or choice == "none":
         return None
     return ToolUse(
-        tools=tuple(_shown(tool) for tool in tools),
+        tools=tuple(_with_parameters(tool) for tool in tools),
         functions=tuple(functions.values()) if named is None else (functions[named],),
         required=choice != "auto",
         named=named is not None,
@@ -63,7 +63,7 @@ def parse_tools(fields: Fields) -> ToolUse | None:
     )
 
 
-def _shown(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_parameters(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the tool as templates take it: some look into parameters without a test that they exist."""
     function = tool["function"]
     if function.get("parameters") is not None:

@@ -84,10 +84,9 @@ async def _request(
     request_id: str,
     origin: Origin,
 ) -> GenerateRequest:
-    completion = replace(body.completion, prompts=(text,))
+    completion = replace(body.completion, prompts=(text,), truncate=body.truncate)
     try:
-        [prompt] = await prompt_tokens(service, completion, truncated=body.truncate is not None)
-        prompt = prompt[-(body.truncate or 0) :]
+        [prompt] = await prompt_tokens(service, completion)
         [sampling] = await sampling_params(service, completion, [len(prompt)], None)
     except InvalidRequest as error:
         if error.param == "prompt":

@@ -1,8 +1,9 @@
 """Changes to a batch's logits before tokens are chosen: biases, bans, penalties, grammars' masks.
 
-Order and formulas are vLLM's: bans and biases, then the repetition penalty, which divides positive and
-multiplies negative logits of every token in prompt and completion, then the frequency penalty per occurrence
-in the completion, then the presence penalty. What a grammar forbids stays forbidden whatever the rest does.
+Order and formulas are vLLM's: allowed tokens, bans and biases, then the repetition penalty, which divides
+positive and multiplies negative logits of every token in prompt and completion, then the frequency penalty
+per occurrence in the completion, then the presence penalty. What a grammar forbids stays forbidden whatever
+the rest does.
 """
 
 from __future__ import annotations
@@ -22,11 +23,21 @@ from worker_engine.structured_output import MaskBatch
 def edit(logits: torch.Tensor, sequences: Items[Drawn], masks: MaskBatch) -> None:
     """Changes `logits`, float32 [rows, vocab], in place; rows that ask for nothing keep their bits."""
     rows = [(index, sequence) for index, sequence in enumerate(sequences) if sequence.sampling.edited]
+    _keep_allowed(logits, rows)
     _add_biases(logits, rows)
     _penalise(logits, [(index, *_counted(item)) for index, item in rows if item.sampling.counts is not None])
     masks.apply(
         logits, [(index, item.sampling.grammar) for index, item in rows if item.sampling.grammar is not None]
     )
+
+
+def _keep_allowed(logits: torch.Tensor, rows: Items[tuple[int, Drawn]]) -> None:
+    for index, sequence in rows:
+        if (allowed := sequence.sampling.allowed) is not None:
+            ids = _to(logits, allowed)
+            kept = logits[index, ids]
+            logits[index] = float("-inf")
+            logits[index, ids] = kept
 
 
 def _add_biases(logits: torch.Tensor, rows: Items[tuple[int, Drawn]]) -> None:

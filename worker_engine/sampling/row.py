@@ -50,6 +50,7 @@ class SamplingRow:
     __slots__ = (
         "_eos",
         "_key",
+        "allowed",
         "bias_ids",
         "bias_values",
         "counts",
@@ -77,8 +78,16 @@ class SamplingRow:
         penalised = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1
         self.counts: TokenCounts | None = TokenCounts(prompt) if penalised else None
         self.edited = bool(
-            penalised or params.logit_bias or params.min_tokens or params.bad_words or grammar is not None
+            penalised
+            or params.logit_bias
+            or params.min_tokens
+            or params.bad_words
+            or params.allowed_token_ids is not None
+            or grammar is not None
         )
+        self.allowed: Ids | None = None
+        if params.allowed_token_ids is not None:
+            self.allowed = np.array(params.allowed_token_ids, np.int64)
         self.follows = bool(penalised or params.bad_words or grammar is not None)
         self.plain = params.greedy and not self.edited and params.logprobs is None
 

@@ -60,15 +60,15 @@ class CallParser:
             pass
         return self._take()
 
-    def finish(self, *, cut: bool = False) -> Parsed:
+    def finish(self, *, truncated: bool = False) -> Parsed:
         """Return what was held back when no text follows.
 
         Args:
-            cut: `max_tokens` ended the answer: the beginning of a call is dropped, since it is no content.
+            truncated: `max_tokens` ended the answer, so the beginning of a call is dropped.
         """
         reading = self._state == self._read_object
-        told = reading and self._sent is not None
-        if not (told or self._forced or (cut and self._may_be_call(reading))):
+        sent = reading and self._sent is not None
+        if not (sent or self._forced or (truncated and self._may_be_call(reading))):
             self._say(self._raw + (self._object.raw if reading else self._buffer))
         return self._take()
 

@@ -182,6 +182,15 @@ def test_a_whole_answer_that_is_no_chats_is_the_backends_failure(choices: Any) -
         form().whole(orjson.dumps({"choices": choices}))
 
 
+def test_a_whole_answers_logprobs_are_those_of_its_text() -> None:
+    told = [{"token": token, "logprob": -1.0, "bytes": None} for token in ("Hel", "lo", "<tool_call>", "{}")]
+    call = {"id": "c0", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "Hello", "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "logprobs": {"content": told}, "finish_reason": "tool_calls"}
+    output = orjson.loads(form().whole(orjson.dumps({"choices": [choice]})))["output"]
+    assert output[0]["content"][0]["logprobs"] == told[:2]
+
+
 def test_a_whole_answer() -> None:
     message = {
         "role": "assistant", "content": "Hello",

@@ -57,3 +57,19 @@ def test_cached_tokens_are_told_apart(gateway: GatewayProcess) -> None:
     assert usage is not None
     assert (usage.input_tokens, usage.input_tokens_details.cached_tokens) == (40, 20)
     assert (usage.output_tokens, usage.total_tokens) == (10, 50)
+
+
+def test_a_client_that_stores_nothing_sends_its_answer_back(gateway: GatewayProcess) -> None:
+    """Agents on top of the openai client do so: items of the answer are part of the next input."""
+    settings: dict[str, Any] = {
+        "model": "bot", "store": False, "include": ["reasoning.encrypted_content"], "truncation": "auto",
+        "reasoning": {"summary": "auto"}, "text": {"verbosity": "low"}, "max_tool_calls": 4,
+    }  # fmt: skip
+    with client(gateway) as api:
+        first = api.responses.create(input=plan(), **settings)
+        reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+        items: list[Any] = [{"role": "user", "content": plan()}, reasoning, *first.output]
+        items += [item.model_dump() for item in first.output]
+        second = api.responses.create(input=[*items, {"role": "user", "content": plan()}], **settings)
+    assert second.output_text == first.output_text
+    assert second.max_tool_calls == 4

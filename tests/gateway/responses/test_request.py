@@ -19,6 +19,9 @@ def chat(**extra: Any) -> dict[str, Any]:
     return parse(orjson.dumps({"model": "m", "input": "hi", **extra})).call.parameters
 
 
+USER: dict[str, Any] = {"role": "user", "content": "x"}
+
+
 def test_a_plain_request() -> None:
     request = parse(orjson.dumps({"model": "m", "input": "hi", "stream": True, "user": "u"}))
     assert request.call.parameters == {"messages": [{"role": "user", "content": "hi"}]}
@@ -70,20 +73,51 @@ def test_a_conversation_with_calls() -> None:
     ]
 
 
+def test_what_clients_that_store_nothing_send() -> None:
+    """These parameters are accepted without an effect; reasoning of other models is left out."""
+    plain = chat(input=[USER])
+    assert plain == chat(
+        input=[{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}, USER],
+        include=["reasoning.encrypted_content"], truncation="auto", store=False, max_tool_calls=3,
+        reasoning={"summary": "auto", "effort": None}, text={"verbosity": "low"},
+    )  # fmt: skip
+    both = ["reasoning.encrypted_content", LOGPROBS]
+    assert chat(input=[USER], include=both) == {**plain, "logprobs": True, "top_logprobs": 0}
+    echo = parse(orjson.dumps({"model": "m", "input": "hi", "max_tool_calls": 3, "truncation": "auto"})).echo
+    assert (echo["max_tool_calls"], echo["truncation"]) == (3, "disabled")
+
+
+def test_items_of_earlier_answers_come_back_whole() -> None:
+    items = [
+        USER,
+        {"type": "message", "role": "assistant", "id": "msg_0", "status": "incomplete", "content": []},
+        {"type": "message", "role": "assistant", "id": "m", "status": "completed", "phase": "final_answer",
+         "content": [{"type": "refusal", "refusal": "No."}, {"type": "output_text", "text": "But",
+                     "parsed": None, "annotations": [{}], "logprobs": []}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": '{"a',
+         "async": None, "status": "incomplete", "parsed_arguments": {}, "namespace": "n"},
+        {"type": "function_call_output", "id": "fco_1", "call_id": "c", "output": "no", "status": "completed",
+         "created_by": "me", "name": "f", "caller": {"type": "direct"}},
+        {"type": "function_call", "call_id": "d", "name": "g", "arguments": None},
+    ]  # fmt: skip
+    _, empty, said, told, last = chat(input=items)["messages"]
+    assert (empty["content"], said["content"]) == ("", "No.But")
+    assert [call["function"] for call in said["tool_calls"]] == [{"name": "f", "arguments": '{"a'}]
+    assert (told["role"], told["content"]) == ("tool", "no")
+    assert last["tool_calls"][0]["function"] == {"name": "g", "arguments": ""}
+
+
 def test_a_tool_is_repeated_with_what_was_in_force() -> None:
     tool = {"type": "function", "name": "now"}
     [echoed] = parse(orjson.dumps({"model": "m", "input": "hi", "tools": [tool]})).echo["tools"]
     assert echoed == {**tool, "description": None, "parameters": None, "strict": False}
 
 
-USER: dict[str, Any] = {"role": "user", "content": "x"}
-
-
 @pytest.mark.parametrize(
     ("change", "param"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"conversation": "c"}, "conversation"),
-        ({"background": True}, "background"), ({"truncation": "auto"}, "truncation"),
+        ({"background": True}, "background"), ({"truncation": "some"}, "truncation"),
         ({"reasoning": {"effort": "high"}}, "reasoning"),
         ({"include": ["file_search_call.results"]}, "include"),
         ({"max_output_tokens": 0}, "max_output_tokens"), ({"temperature": 3}, "temperature"),
@@ -91,7 +125,8 @@ USER: dict[str, Any] = {"role": "user", "content": "x"}
         ({"stream_options": {"include_obfuscation": False}}, "stream_options"), ({"text": "x"}, "text"),
         ({"text": ""}, "text"), ({"text": []}, "text"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity"), ({"max_tool_calls": 0}, "max_tool_calls"),
+        ({"reasoning": {"summary": "long"}}, "reasoning"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"tools": {"a": 1}}, "tools"),
         ({"tools": [{"type": "function", "name": "f", "defer_loading": True}]}, "tools[0].defer_loading"),
@@ -102,7 +137,8 @@ USER: dict[str, Any] = {"role": "user", "content": "x"}
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
         ({"input": [{"role": "user", "content": "x", "audio": {}}]}, "input[0].audio"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
-        ({"input": [{"type": "reasoning", "id": "r", "summary": []}]}, "input[0].type"),
+        ({"input": [{"type": "reasoning", "id": "r", "summary": []}]}, "input"),
+        ({"input": [{"type": "web_search_call", "id": "w"}]}, "input[0].type"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input[0].output"),
         ({"input": [USER] * 4097}, "input"),
@@ -114,7 +150,7 @@ def test_what_is_not_served_is_refused_by_name(change: dict[str, Any], param: st
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize("name", ["cache_salt", "adapter", "messages", "max_tool_calls", "prompt", "n"])
+@pytest.mark.parametrize("name", ["cache_salt", "adapter", "messages", "prompt", "n"])
 def test_an_unknown_parameter_is_named(name: str) -> None:
     with pytest.raises(UnknownParameter) as caught:
         chat(**{name: "x"})

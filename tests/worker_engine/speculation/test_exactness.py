@@ -87,6 +87,20 @@ def test_clients_see_the_same(
         assert tokens(again[name]) == tokens(deltas)
 
 
+def test_guesses_keep_to_allowed_tokens(
+    tiny_model: Path, make_engine: EngineFactory, make_speculating: MakeSpeculating
+) -> None:
+    heard = []
+    for engine in (make_engine(tiny_model), make_speculating(tiny_model)):
+        for temperature in (0.0, 0.8):
+            allowed = {"allowed_token_ids": (97, 98, 99), "temperature": temperature, "seed": 3}
+            engine.add_request(request(str(temperature), [97, 98, 99] * 5, 90, **allowed), None)
+        heard.append({name: tokens(deltas) for name, deltas in drain(engine).items()})
+    assert heard[0] == heard[1]
+    assert all(set(told) <= {97, 98, 99} for told in heard[1].values())
+    assert accepted(engine)[1] > 10
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_n_grams_change_nothing(
     seed: int,
