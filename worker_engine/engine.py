@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -20,14 +19,15 @@ from worker_engine.adapters.paged_batch import PagedAdapterBatch
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
 from worker_engine.decode_graphs import DecodeGraphs
 from worker_engine.latencies import Latencies
+from worker_engine.launched import Launched
 from worker_engine.memory_pool import MemoryPool
 from worker_engine.model_config import ModelConfig
-from worker_engine.model_runner import ModelRunner, Unread
+from worker_engine.model_runner import ModelRunner
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.readers.base import Findings, Reader
 from worker_engine.readers.pooling import Pooler
 from worker_engine.readers.prompt_logprobs import PromptLogprobs
-from worker_engine.sampler import Sampled, SampledRows, Sampler
+from worker_engine.sampler import Sampled, Sampler
 from worker_engine.sampling.row import Drawn, SamplingRow
 from worker_engine.scheduler import Chunk, MustDrain, Scheduler
 from worker_engine.sequence import Sequence
@@ -38,31 +38,6 @@ from worker_engine.structured_output import GrammarCompiler, MaskBatch
 from worker_engine.tokenizer import ChatTokenizer, Detokenizer
 
 NON_FINITE: Final = "the model gave non-finite logits; the weights of the base or of its adapter may overflow"
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A step in the device's queue.
-
-    Attributes:
-        sampled: sequences that get a token, in the order of `tokens`.
-        read: sequences without tokens to generate that end with this step.
-        drafts: guesses whose rows follow those of their sequences in `tokens`.
-        began: when it was thought of, by the speculator's clock; 0 without one.
-    """
-
-    chunks: Items[Chunk]
-    sampled: Items[Sequence]
-    read: Items[Sequence]
-    tokens: SampledRows | None
-    drafts: Mapping[Sequence, Items[Draft]]
-    began: float
-
-    @property
-    def unread(self) -> Unread | None:
-        if self.tokens is None:
-            return None
-        return Unread(self.tokens.ids, {sequence: row for row, sequence in enumerate(self.sampled)})
 
 
 class Engine:

@@ -45,13 +45,14 @@ def test_a_template_ends_where_it_is_told(tmp_path: Path) -> None:
 
 def test_a_final_message_is_continued(worker: Worker) -> None:
     said = {"role": "assistant", "content": "Once upon "}
-    for more in ({}, {"add_generation_prompt": False}):
-        answer = chat(
-            worker, messages=[USER, said], continue_final_message=True, return_token_ids=True, **more
-        )
+    answers = [
+        chat(worker, messages=[USER, said], continue_final_message=True, return_token_ids=True, **more)
+        for more in ({}, {"add_generation_prompt": False})
+    ]
+    for answer in answers:
         assert text_of(worker, answer["prompt_token_ids"]) == "user: hi\nassistant: Once upon "
     counted = worker.call("/tokenize", {"messages": [USER, said], "continue_final_message": True})[1]
-    assert counted["tokens"] == answer["prompt_token_ids"]
+    assert counted["tokens"] == answers[0]["prompt_token_ids"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -88,14 +88,15 @@ def test_a_code_is_enough_and_other_errors_are_left() -> None:
     ],
 )
 def test_a_code_is_never_null(status: int, code: str) -> None:
-    for body in (
+    bodies: list[object] = [
         {"error": {"message": "m", "code": None}},
         {"error": "m"},
         {"message": "m"},
         "m",
         {},
         {"error": {}},
-    ):
+    ]
+    for body in bodies:
         answered, told = sent(status, body)
         assert (answered, told["code"]) == (status, code)
         assert told["message"]

@@ -1,0 +1,38 @@
+"""A step of the engine between its launch and its collection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+from worker_engine.model_runner import Unread
+from worker_engine.sampler import SampledRows
+from worker_engine.scheduler import Chunk
+from worker_engine.sequence import Sequence
+from worker_engine.speculation.draft import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step in the device's queue.
+
+    Attributes:
+        sampled: sequences that get a token, in the order of `tokens`.
+        read: sequences without tokens to generate that end with this step.
+        drafts: guesses whose rows follow those of their sequences in `tokens`.
+        began: when it was thought of, by the speculator's clock; 0 without one.
+    """
+
+    chunks: Items[Chunk]
+    sampled: Items[Sequence]
+    read: Items[Sequence]
+    tokens: SampledRows | None
+    drafts: Mapping[Sequence, Items[Draft]]
+    began: float
+
+    @property
+    def unread(self) -> Unread | None:
+        if self.tokens is None:
+            return None
+        return Unread(self.tokens.ids, {sequence: row for row, sequence in enumerate(self.sampled)})
