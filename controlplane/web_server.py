@@ -56,6 +56,7 @@ def serve(listener: socket.socket) -> int:
     # Each process builds its own Django, and with it its own connections to the database.
     from controlplane.asgi import application
 
+    _warn_of_proxies()
     life = Lifespan(application)
     limits = Limits(connections=_CONNECTIONS, head_seconds=_HEAD_SECONDS)
     server = Server(life, listener, limits, on_stop=life.stop)
@@ -65,6 +66,16 @@ def serve(listener: socket.socket) -> int:
         logger.critical("%s", failure)
         return 1
     return 0
+
+
+def _warn_of_proxies() -> None:
+    from django.conf import settings
+
+    if settings.GRAFTWORK.web_url.startswith("https://") and not settings.GRAFTWORK.trusted_proxies:
+        logger.warning(
+            "GRAFTWORK_WEB_URL is https, but GRAFTWORK_TRUSTED_PROXIES names no proxy: all callers share "
+            "its address in limits and the audit log. Name the proxy's network there."
+        )
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from gateway.errors import BadRequest, PayloadTooLarge, RequestTimeout, Unsuppor
 from gateway.http import Receive, Scope
 from gateway.timeouts import Timeouts
 
-BODY_BYTES: Final = 10 << 20
+BODY_BYTES: Final = 2 << 20
 BODY_SECONDS: Final = 60
 
 

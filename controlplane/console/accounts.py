@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address, ip_network
 from typing import Any, Final
 
 import requests
@@ -12,17 +13,24 @@ from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from django.db import transaction
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from controlplane.audit.services import audit_record
 from controlplane.console.account_transaction import transaction_begin
+from controlplane.console.known_browser import known_browser, remember_browser
 from controlplane.console.provider_session import ProviderSession
-from controlplane.http.addresses import request_address
+from controlplane.http.addresses import request_address, request_client
+from controlplane.http.throttling import take
 from controlplane.row_security.scope import every_row
 from controlplane.sealing import seal, unseal
 from controlplane.tenants.models import User
 
 _TOTP_PLACE: Final = "mfa.authenticator"
+_STRANGERS: Final = 30
+"""Attempts a minute on one account, from all networks, by browsers that have never logged in to it."""
+_NETWORK_BITS: Final = 24
+"""Of an IPv4 address, by which attempts on an account are counted; of IPv6 the /64."""
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
@@ -34,6 +42,23 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def get_client_ip(self, request: HttpRequest) -> str:
         """What log-in attempts are counted by: the address that our own proxies tell, or nobody else."""
         return str(request_address(request) or "unknown")
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Counts the attempt: of a browser that has logged in to this account before for itself, of others by
+        account and network, and by account in all."""
+        email = str(credentials.get("email", ""))
+        if not known_browser(request, email) and take(f"log-in:{email.lower()}", per_minute=_STRANGERS):
+            raise self.validation_error("too_many_login_attempts")
+        super().pre_authenticate(request, **credentials)
+
+    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
+        by = known_browser(request, str(credentials.get("email", ""))) or _network(request)
+        return f"{super()._get_login_attempts_cache_key(request, **credentials)}:{by}"
+
+    def post_login(self, request: HttpRequest, user: User, **details: Any) -> HttpResponseBase:
+        response: HttpResponseBase = super().post_login(request, user, **details)
+        remember_browser(request, response, user.email)
+        return response
 
     def login(self, request: HttpRequest, user: User) -> None:
         transaction_begin()
@@ -48,6 +73,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         # Not before: hashing takes long.
         transaction_begin()
         user.save()
+
+
+def _network(request: HttpRequest) -> str:
+    client = request_client(request)
+    return str(
+        ip_network((client, _NETWORK_BITS), strict=False) if isinstance(client, IPv4Address) else client
+    )
 
 
 class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]

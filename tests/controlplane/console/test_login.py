@@ -16,11 +16,12 @@ from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialLogin
 from django.core import mail
 from django.core.management import call_command
-from django.test import Client
+from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from controlplane.console import provider_session
 from controlplane.console.accounts import SocialAdapter
+from controlplane.console.known_browser import COOKIE, known_browser
 from controlplane.environment import Environment
 from controlplane.errors import SettingsError
 from controlplane.members.selectors import invitation_token
@@ -45,6 +46,44 @@ def test_attempts_are_counted_by_address_and_by_account() -> None:
     assert "Too many failed login attempts" in page.content.decode()
     others = [log_in(client, "wrong", f"{number}@acme.test") for number in range(8)]
     assert "Too many failed" in others[-1].content.decode()
+
+
+def test_strangers_do_not_lock_an_owner_out(user: User) -> None:
+    """A browser that has logged in before, and another network, are counted apart from an attacker's."""
+    owner = Client(REMOTE_ADDR="198.51.100.7")
+    assert log_in(owner)["Location"] == "/t/acme/keys/"
+    owner.post("/logout")
+    attacker = Client(REMOTE_ADDR="198.51.100.9")
+    for _ in range(6):
+        page = log_in(attacker, "wrong")
+    assert "Too many failed" in page.content.decode()
+    # The owner sits in the attacker's network, and another of its browsers elsewhere.
+    assert log_in(owner)["Location"] == "/t/acme/keys/"
+    assert log_in(Client(REMOTE_ADDR="203.0.113.5"))["Location"] == "/t/acme/keys/"
+    fresh = Client(REMOTE_ADDR="198.51.100.8")
+    assert "Too many failed" in log_in(fresh).content.decode()
+
+
+def test_a_known_browser_guesses_no_more_than_others_and_only_its_own_accounts(user: User) -> None:
+    other = user_create(email="other@acme.test", password=PASSWORD)
+    client = Client()
+    log_in(client)
+    client.post("/logout")
+    for _ in range(5):
+        assert "not correct" in log_in(client, "wrong").content.decode()
+    assert "Too many failed" in log_in(client).content.decode()
+    request = RequestFactory().get("/login")
+    request.COOKIES[COOKIE] = client.cookies[COOKIE].value
+    assert known_browser(request, user.email.upper())
+    assert known_browser(request, other.email) == ""
+    request.COOKIES[COOKIE] += "x"
+    assert known_browser(request, user.email) == "", "a cookie that we did not sign"
+
+
+def test_all_networks_together_have_a_bound(user: User) -> None:
+    pages = [log_in(Client(REMOTE_ADDR=f"10.{number}.0.1"), "wrong").content.decode() for number in range(31)]
+    assert "not correct" in pages[29]
+    assert "Too many failed" in pages[30]
 
 
 def test_without_redis_nobody_guesses(user: User, settings: Settings) -> None:
