@@ -183,7 +183,8 @@ class Answer:
     def failed(self, error: object) -> GatewayError:
         """What to end the answer with when the copy has told of `error` in it; see `stream_error`."""
         failure = stream_error(error, self.request.request_id)
-        if isinstance(failure, UpstreamBroken):
+        # Before that, `blame` says so for every kind of failure.
+        if self._begun and isinstance(failure, UpstreamBroken):
             self._place.failed()
         return failure
 

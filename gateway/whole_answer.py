@@ -46,7 +46,9 @@ class WholeAnswer:
             try:
                 for choice in value.pop("choices", None) or ():
                     self._take_choice(choice)
-                self._fields |= {name: item for name, item in value.items() if item is not None}
+                for name, item in value.items():
+                    if item is not None:
+                        self._fields.setdefault(name, item)
             except (AttributeError, KeyError, TypeError) as error:
                 raise ValueError("an event is not one of OpenAI's") from error
 
