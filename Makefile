@@ -7,13 +7,15 @@ BIN := $(VENV)/bin
 PORT_BASE ?= 8000
 ARGS ?=
 WORKERS ?= 3
-PIP_FLAGS := --disable-pip-version-check --no-input $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
+PIP_FLAGS := --disable-pip-version-check --no-input
+# Of that index torch alone: beside another one it could offer any package under a name that we install.
+TORCH := $(shell sed -n "s/^torch==/torch==/p" constraints.txt)
 EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
 
 # tests/scheduling.py says which tests run in one process; WORKERS=0 runs all in this one.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: setup demo test test-slow coverage check faults mutate bench lint lock clients screenshots clean
+.PHONY: setup demo test test-slow coverage check faults mutate bench lint lock sbom clients screenshots clean
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
@@ -21,6 +23,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Graftwork needs Python 3.11 or newer: make setup PYTHON=python3.11"; exit 1; }
 	@echo "==> virtual environment and packages (about a minute; more where torch comes with CUDA)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
+	@$(if $(TORCH_INDEX),$(BIN)/pip install $(PIP_FLAGS) --quiet --no-deps --index-url $(TORCH_INDEX) $(TORCH))
 	@# Python compiles modules when it first imports them, so that the installation need not.
 	@$(BIN)/pip install $(PIP_FLAGS) --no-compile -c constraints.txt -e '.[$(EXTRAS)]' -e 'clients/python[cli]' | awk '\
 		/^Collecting|^Obtaining/ { printf "\r    %d packages found", ++found; fflush() } \
@@ -89,6 +92,15 @@ screenshots: setup
 
 lock: $(VENV)/.installed
 	@$(BIN)/pip freeze --exclude-editable | sed 's/+cpu//' > constraints.txt
+
+# What is installed, as CycloneDX, and each package's licence, into var/sbom.
+sbom: $(VENV)/.installed
+	@$(PYTHON) -m venv var/sbom/tools
+	@var/sbom/tools/bin/pip install $(PIP_FLAGS) --quiet cyclonedx-bom==7.5.0 pip-licenses==5.5.5
+	@var/sbom/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-file var/sbom/graftwork.cdx.json $(BIN)/python
+	@var/sbom/tools/bin/pip-licenses --python $(BIN)/python --format markdown --order license --with-urls \
+		--output-file var/sbom/licences.md
 
 clean:
 	rm -rf $(VENV) var .mypy_cache .ruff_cache .pytest_cache

@@ -14,9 +14,11 @@ WORKDIR /app
 ARG PIP_FIND_LINKS
 ARG TORCH_INDEX
 COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+# Of its own index torch alone: that could offer any package under a name that is installed here.
 RUN python requirements.py worker observability > /tmp/requirements.txt \
- && pip install --root-user-action ignore ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
-    -c constraints.txt -r /tmp/requirements.txt
+ && if [ -n "$TORCH_INDEX" ]; then pip install --root-user-action ignore --no-deps --index-url "$TORCH_INDEX" \
+      "$(grep '^torch==' constraints.txt)"; fi \
+ && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
 
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY --from=native /compiled /compiled

@@ -98,7 +98,7 @@ def test_the_containers_refusal_is_a_model_error_with_its_own_words(local: Local
     assert response["Error"]["Code"] == "ModelError"
     assert response["ResponseMetadata"]["HTTPStatusCode"] == 424
     assert response["OriginalStatusCode"] == 424
-    assert "max_tokens" in json.loads(response["OriginalMessage"])["error"]
+    assert "in the completion" in json.loads(response["OriginalMessage"])["error"]
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,8 @@ class OpenAIHttpProvisioner:
 
 
 def _why(server: Server, answer: httpx.Response) -> str:
-    if answer.status_code == 404:
+    # Of a route that is there 404 says that the adapter's files are not, in an error object.
+    if answer.status_code == 404 and "error" not in answer.text:
         return (
             f"{server.url} has no routes for adapters: start vLLM with --enable-lora and"
             " VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
