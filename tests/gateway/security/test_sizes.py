@@ -68,7 +68,7 @@ def test_chunks_have_a_largest_sum(steady: GatewayProcess) -> None:
 
 
 def test_a_body_that_is_parsed_in_a_thread_is_answered_like_others(steady: GatewayProcess) -> None:
-    text = json.dumps({"tokens": 1, "filler": "x" * (BODY_BYTES - 1000)})
+    text = json.dumps({"tokens": 1, "filler": "x" * (2 * INLINE_BYTES)})
     body = json.dumps({"model": "bot", "messages": [{"role": "user", "content": text}]}).encode()
     assert INLINE_BYTES < len(body) < BODY_BYTES
     assert post(steady, body).status_code == 200
