@@ -17,14 +17,14 @@ from django.conf import settings  # noqa: E402
 from controlplane import urls as urls  # noqa: E402  # with all views, before what is loaded is frozen
 from controlplane.http.body_limit import BodyLimit  # noqa: E402
 from controlplane.http.collector import CollectBetweenAnswers, heap_freeze  # noqa: E402
-from controlplane.http.turns import Turns  # noqa: E402
+from controlplane.http.concurrency import ConcurrencyLimit  # noqa: E402
 from controlplane.uploads.bodies import UploadBodies  # noqa: E402
 from controlplane.uploads.door import UploadDoor  # noqa: E402
 from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES  # noqa: E402
 
 application = CollectBetweenAnswers(
     BodyLimit(
-        UploadDoor(UploadBodies(django_application, Turns(django_application))),
+        UploadDoor(UploadBodies(django_application, ConcurrencyLimit(django_application))),
         limit=settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         # The files, and what multipart form puts around them.
         upload_limit=MAX_ARCHIVE_BYTES + (1 << 20),

@@ -52,7 +52,7 @@ class Lifespan:
 
 
 def serve(listener: socket.socket) -> int:
-    """What each serving process does; its exit status."""
+    """Runs one serving process; returns its exit status."""
     # Each process builds its own Django, and with it its own connections to the database.
     from controlplane.asgi import application
 

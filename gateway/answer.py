@@ -37,7 +37,7 @@ _PARSED_BYTES: Final = 64 << 10
 
 
 class Answer:
-    """What one copy answers. As a context it records how the attempt ended.
+    """One copy's answer. As a context manager it records how the attempt ended.
 
     Until `begin` returns the client has seen nothing, and another copy may be asked: of a stream that is
     until its first event, of an answer that the client wants whole until all of it is there.
@@ -181,7 +181,7 @@ class Answer:
         return rename_model(body, self._names)
 
     def failed(self, error: object) -> GatewayError:
-        """What to end the answer with when the copy has told of `error` in it; see `stream_error`."""
+        """The error for the client when the copy reports `error` in its answer; see `stream_error`."""
         failure = stream_error(error, self.request.request_id)
         # Before that, `blame` says so for every kind of failure.
         if self._begun and isinstance(failure, UpstreamBroken):
@@ -201,7 +201,7 @@ class Answer:
         attempt = self.attempt
         gone = isinstance(error, asyncio.CancelledError) and self._watch.gone
         if gone and self._stream is not None:
-            # What the backend had read by then only the bundled worker tells.
+            # Only the bundled worker reports how much of the prompt it has read.
             attempt.estimate = attempt.estimate or (self.request.call.prompt_estimate, 0)
         elif not self._begun:
             attempt.forget()
@@ -216,7 +216,7 @@ class Answer:
         self._place.leave()
 
     def blame(self, error: GatewayError) -> None:
-        """What an error before the first byte says of the copy."""
+        """Counts an error before the first byte against the copy, if it is the copy's fault."""
         if isinstance(error, Waking):
             return  # nothing is wrong with it
         if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):

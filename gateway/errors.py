@@ -284,7 +284,7 @@ def error_event(error: GatewayError) -> bytes:
 
 
 def failure_status(error: GatewayError) -> UsageStatus:
-    """The status of an attempt that `error` ended: a client's own errors count against nobody else."""
+    """The usage status of an attempt that ended with `error`: `client_error` for the client's own errors."""
     refused = isinstance(error, UpstreamRefused) and error.upstream_status != 429
     return "client_error" if refused or isinstance(error, BadRequest) else "error"
 

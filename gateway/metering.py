@@ -104,7 +104,7 @@ class Attempt:
             self.has(usage.completion_tokens, now)
 
     def forget(self) -> None:
-        """Nothing of it has reached the client, and that is not the client's doing: it costs nothing."""
+        """Drops the usage: the client received nothing, through no fault of its own."""
         self.usage.clear()
         self.estimate = None
 
@@ -219,7 +219,7 @@ class Meter:
         # A fresh segment first gets every open stream, so that older segments can be deleted.
         entire = segment != self._wal.checkpoint
         for attempt in self._open:
-            # Of what the client has not seen any of nothing is billed should this process die.
+            # If this process dies, an answer of which the client has seen nothing is not billed.
             if attempt.on_record and (attempt.progressed() or entire):
                 self._record(attempt)
         recorded = self._wal.commit()

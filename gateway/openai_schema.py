@@ -138,10 +138,10 @@ class Call:
 
     @property
     def streams(self) -> bool:
-        """Whether the backend is asked for events: also where the client wants its answer whole.
+        """True when the backend is asked for events.
 
-        What an answer has used is known at each moment so, also when its client hangs up. Log probabilities
-        of a prompt are the exception: vLLM refuses them in a stream.
+        That includes answers that the client wants whole, so that usage is known when the client hangs up.
+        Requests for log probabilities of the prompt are the exception: vLLM refuses to stream them.
         """
         return self.stream or (self.path != EMBEDDINGS and "prompt_logprobs" not in self.parameters)
 

@@ -140,7 +140,7 @@ class EventStream:
         return block
 
     def _add_usage(self, block: bytes) -> bytes:
-        """OpenAI's final chunk, for a backend that told its usage together with the last choice."""
+        """Inserts OpenAI's final usage chunk when the backend sent usage together with the last choice."""
         heads = [data for data in event_data(self._newest) + event_data(block) if data.startswith(b"{")]
         head = orjson.loads(heads[-1]) if heads else {}
         usage = self.usage
@@ -249,7 +249,7 @@ def event_data(block: bytes) -> list[bytes]:
 
 
 def told_error(value: object) -> object:
-    """The error that a backend's JSON tells of, in OpenAI's form or vLLM's older one; None for an answer."""
+    """The error object in a backend's JSON, in OpenAI's form or vLLM's older one; None when there is none."""
     if not isinstance(value, dict):
         return None
     return value if value.get("object") == "error" else value.get("error")

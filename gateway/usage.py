@@ -43,7 +43,7 @@ class Usage:
         self.__init__()  # type: ignore[misc]
 
     def take(self, usage: Mapping[str, Any]) -> None:
-        """Takes over a `usage` object, unless it is one that is not billed; counts never fall."""
+        """Takes over a `usage` object if its counts are valid; counts never fall."""
         counts = read_usage(usage)
         if counts is None:
             return
@@ -55,7 +55,7 @@ class Usage:
 
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """(prompt tokens, those of them that were cached, completion tokens); None for what is not billed."""
+    """(prompt tokens, cached ones among them, completion tokens); None when a count is missing or invalid."""
     prompt = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
     given = usage.get("completion_tokens", usage.get("output_tokens"))
     details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))

@@ -365,7 +365,7 @@ class Engine:
 
 
 def _reading(chunk: Chunk) -> TokenDelta:
-    """What is told of a chunk of a prompt."""
+    """The progress delta of a prompt chunk."""
     sequence = chunk.sequence
     return TokenDelta(
         sequence.request.request_id,

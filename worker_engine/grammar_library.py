@@ -37,7 +37,7 @@ def compile_source(tokenizer: llguidance.LLTokenizer, source: str) -> llguidance
         matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_limits())
     except ValueError as error:
         raise InvalidRequest(first_line(str(error))) from error
-    # The first mask is where most of what is too complex shows; its work is kept for every copy.
+    # Most overly complex grammars fail at the first mask; its work is shared by every copy.
     matcher.compute_bitmask()
     if matcher.is_error():
         raise InvalidRequest(first_line(matcher.get_error()))

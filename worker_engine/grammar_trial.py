@@ -113,7 +113,7 @@ def _try(tokenizer: Any, source: str) -> dict[str, Any]:
 
 
 def _in_a_fork(tokenizer: Any, source: str) -> dict[str, Any]:
-    """What `_try` returns; a fork that was killed has taken too much."""
+    """Runs `_try` in a fork; a fork that was killed exceeded its limits."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

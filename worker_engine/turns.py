@@ -24,7 +24,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
-        """Nobody else is inside while the block runs. Raises TooManyRequests."""
+        """Enters when it is this tenant's turn; one block runs at a time. Raises TooManyRequests."""
         await self._enter(tenant)
         try:
             yield

@@ -1,6 +1,7 @@
-"""Asks who uploads before the first byte of a body is read: it would be written to the disk for anybody.
+"""Authenticates uploads before the first byte of a body is read and written to the disk.
 
-Whoever is not known gets what the view answers to a request without a body, which is 401 or the log-in page.
+A caller without a live key or session gets the view's answer to a request without a body: 401, or the log-in
+page.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _is_small(scope: Scope) -> bool:
 
 
 def _caller(scope: Scope) -> str:
-    """Whose upload it is, by a live API key or session; "" when nobody's."""
+    """The tenant or user that a live API key or session belongs to; "" without one."""
     request = ASGIRequest({**scope, "method": "GET"}, BytesIO())
     try:
         with scoped(RowScope()):

@@ -66,7 +66,7 @@ def test_counts_never_fall_and_what_is_not_billed_changes_nothing() -> None:
     [
         ({"prompt_tokens": 11.0, "completion_tokens": "2"}, (11, 2, False)),
         ({"input_tokens": 11, "output_tokens": 2}, (11, 2, False)),
-        # "tok0 tok1 " has ten bytes, four of which are taken for a token.
+        # "tok0 tok1 " has ten bytes; the estimate is four bytes a token.
         ({"prompt_tokens": 11, "completion_tokens": None}, (None, 3, True)),
         (False, (None, 3, True)),
     ],
@@ -176,7 +176,7 @@ def test_a_whole_answer_that_breaks_is_asked_for_again_and_costs_once(
 
 
 def data_url(width: int, height: int) -> str:
-    """A PNG's head: as much of it as tells its size."""
+    """A PNG's header, which holds its width and height."""
     import base64
     import struct
 

@@ -1,4 +1,4 @@
-"""A stream made whole: what a worker would have answered without `stream`, and what other servers send."""
+"""Whole answers assembled from streams: equal to the worker's own, and tolerant of other servers' forms."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_trial_that_is_killed_is_started_again(tiny_model: Path) -> None:
 
 
 def test_tenants_take_turns(compiler: GrammarCompiler) -> None:
-    """A flood of one tenant's holds up another's by the one that is being compiled."""
+    """A tenant with many grammars delays another tenant by one compilation at most."""
     done: list[str] = []
 
     async def one(tenant: str, number: int) -> None:

@@ -287,7 +287,7 @@ def test_compiled_grammars_are_kept_and_bounded(
     monkeypatch.setattr(structured_output, "MAX_COMPILED_BYTES", 1)
     asyncio.run(prepare("x{1,9}"))
     assert [grammar.text for grammar in compiler._compiled] == ["x{1,9}"]
-    # What was evicted between its preparation and its use is compiled again.
+    # A grammar that was evicted between preparation and use is compiled again.
     assert compiler.start(regex("a")).matcher.compute_bitmask()
 
 

@@ -101,7 +101,7 @@ def test_a_tool_with_a_bomb_is_refused(worker: Worker) -> None:
 
 
 def test_tools_and_calls_reach_the_prompt(worker: Worker) -> None:
-    """The prompt's length tells what the template rendered: one token a byte."""
+    """One token is one byte here, so the prompt's length shows what the template rendered."""
     plain = chat(worker)["usage"]["prompt_tokens"]
     none = chat(worker, tools=TOOLS, tool_choice="none")["usage"]["prompt_tokens"]
     auto = chat(worker, tools=TOOLS)

@@ -67,7 +67,7 @@ class Answer:
         """Takes one delta of choice `index`; returns the events that a stream sends for it, if any."""
         self._renderer.note(index, delta)
         if delta.reading:
-            # Only before the first event: whoever reads the events need not look for it after.
+            # Sent only before the first event, so readers need not look for it later.
             return b"" if any(self._parts) else self._renderer.prompt_progress()
         part = self._choices[index].take(delta)
         parts = self._parts[index]

@@ -101,7 +101,7 @@ class Renderer:
         return event(self._head.fields(stream=True) | {"choices": [], "usage": self._usage.to_dict()})
 
     def prompt_progress(self) -> bytes:
-        """The comment that tells how much of the prompt is read."""
+        """The comment that reports how much of the prompt has been read."""
         return PROMPT_PROGRESS + orjson.dumps(self._usage.to_dict()) + b"\n\n"
 
     def whole(self, choices: Sequence[Sequence[Part]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How many requests Django works on at once: each takes a thread, and most a connection to the database."""
+"""Bounds the requests that Django works on at once: each takes a thread, and most a database connection."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ AT_ONCE: Final = 64
 """Twice the connections to the database."""
 
 
-class Turns:
-    """Requests wait here, where waiting costs nothing, from the end of their body to the start of the answer.
+class ConcurrencyLimit:
+    """Lets `at_once` requests into Django, each from the end of its body to the start of its answer.
 
-    So a body that drips takes nobody's turn, nor does an answer that goes on, such as a live page.
+    A slow body therefore holds no place, and neither does a long answer, such as a live page.
     """
 
     def __init__(self, application: Application, *, at_once: int = AT_ONCE) -> None:
