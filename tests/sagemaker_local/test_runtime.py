@@ -19,6 +19,7 @@ from botocore.eventstream import ChecksumMismatch
 from botocore.exceptions import ClientError, EventStreamError
 
 from tests.sagemaker_local.processes import KEY, PART_BYTES, REGION, TEMPORARY, LocalSageMaker
+from tests.sagemaker_local.stand import ADMIN
 from tests.worker_process import TOKEN, run_worker
 
 CHAT = {
@@ -98,7 +99,7 @@ def test_the_containers_refusal_is_a_model_error_with_its_own_words(local: Local
     assert response["Error"]["Code"] == "ModelError"
     assert response["ResponseMetadata"]["HTTPStatusCode"] == 424
     assert response["OriginalStatusCode"] == 424
-    assert "max_tokens" in json.loads(response["OriginalMessage"])["error"]
+    assert "maximum context length" in json.loads(response["OriginalMessage"])["error"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_a_delay_is_a_delay(local: LocalSageMaker) -> None:
 def test_endpoints_can_be_put_and_deleted(local: LocalSageMaker) -> None:
     local.put("endpoints/new", {"container": local.container})
     assert local.boto3().invoke_endpoint(EndpointName="new", Body=json.dumps(CHAT).encode())
-    httpx.delete(f"{local.url}/_local/endpoints/new")
+    httpx.delete(f"{local.url}/_local/endpoints/new", headers=ADMIN).raise_for_status()
     assert (
         "not found"
         in refused(local.boto3().invoke_endpoint, EndpointName="new", Body=b"")["Error"]["Message"]
@@ -217,7 +218,8 @@ def test_endpoints_can_be_put_and_deleted(local: LocalSageMaker) -> None:
         {"container": local.container, "components": {"a": {"base": "b"}}},
         {"components": {"a": {"base": "b"}}},
     ):
-        assert httpx.put(f"{local.url}/_local/endpoints/new", json=wrong).status_code == 400
+        url = f"{local.url}/_local/endpoints/new"
+        assert httpx.put(url, json=wrong, headers=ADMIN).status_code == 400
 
 
 def test_a_container_that_dies_breaks_the_stream(
