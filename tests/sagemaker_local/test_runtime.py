@@ -80,6 +80,7 @@ def refused(call: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
         ({"InferenceComponentName": "none"}, "Inference Component none of account"),
         ({"InferenceComponentName": "asleep"}, "has no capacity to process this request"),
         ({"EndpointName": "single"}, "hosts no inference components"),
+        ({"EndpointName": "single", "TargetVariant": "none"}, "Variant none of endpoint single of account"),
         ({"InferenceComponentName": "-bad"}, "regular expression pattern"),
         ({"InferenceId": "x" * 65}, "less than or equal to 64"),
         ({"CustomAttributes": "x" * 1025}, "less than or equal to 1024"),
