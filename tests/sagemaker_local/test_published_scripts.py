@@ -1,4 +1,4 @@
-"""What published examples do beside serving: instance types, variants' names, ARNs built from names."""
+"""Instance types, variant names and ARNs built from names, as published examples use them."""
 
 from __future__ import annotations
 
