@@ -20,6 +20,7 @@ ALLOWED_HOSTS = list(GRAFTWORK.allowed_hosts)
 CSRF_TRUSTED_ORIGINS = [GRAFTWORK.web_url]
 _HTTPS = GRAFTWORK.web_url.startswith("https://")
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS
+SESSION_ENGINE = "controlplane.tenants.sessions"
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "graftwork_session", "graftwork_csrf"
 SECURE_SSL_REDIRECT, SECURE_HSTS_SECONDS = _HTTPS, 31_536_000 if _HTTPS else 0
 # HSTS for subdomains, and in browsers' lists, is for the owner of the domain to decide.

@@ -22,6 +22,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8090)
     parser.add_argument("--state-file", type=Path, help="keeps resources over restarts; default: memory")
     parser.add_argument("--work-dir", type=Path, help="files of copies; default: a temporary folder")
+    parser.add_argument(
+        "--allowed-host", action="append", default=[], metavar="NAME",
+        help="a name under which clients reach the server, besides localhost and IP addresses",
+    )  # fmt: skip
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     url = f"http://127.0.0.1:{arguments.port}"
@@ -29,6 +33,7 @@ def main() -> None:
         config = Config.load(arguments.config)
         given = {name: getattr(arguments, name) for name in ("state_file", "work_dir")}
         config = replace(config, **{name: path for name, path in given.items() if path is not None})
+        config = replace(config, allowed_hosts=(*config.allowed_hosts, *arguments.allowed_host))
         # A caller's hang-up cancels its handler, and with it the container's work.
         web.run_app(
             create(config, url=url),

@@ -1,4 +1,4 @@
-"""`/_local`: what SageMaker does not have. Unsigned, so the server belongs on loopback."""
+"""`/_local`: routes that SageMaker does not have, for holders of the admin token."""
 
 from __future__ import annotations
 

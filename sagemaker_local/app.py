@@ -18,6 +18,7 @@ from sagemaker_local.aws.elsewhere import Elsewhere
 from sagemaker_local.aws.front_door import FrontDoor
 from sagemaker_local.aws.signature import Account
 from sagemaker_local.aws.storage import Storage
+from sagemaker_local.callers import check_callers
 from sagemaker_local.clock import Clock
 from sagemaker_local.config import Config
 from sagemaker_local.control_plane import ControlPlane
@@ -35,7 +36,7 @@ _ARTIFACTS: Final = "artifacts"
 
 
 async def create(config: Config, *, url: str) -> web.Application:
-    """The application; its `/_local` routes ask for no signature, so it belongs on loopback.
+    """Return the application. It belongs on loopback, since a caller who creates a model starts processes.
 
     Args:
         url: under which this server and the containers of this host reach it.
@@ -72,7 +73,11 @@ async def create(config: Config, *, url: str) -> web.Application:
         if config.work_dir is None:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
-    app = web.Application(client_max_size=MAX_BODY_BYTES, handler_args={"access_log": None})
+    app = web.Application(
+        client_max_size=MAX_BODY_BYTES,
+        handler_args={"access_log": None},
+        middlewares=[check_callers(config.allowed_hosts, config.admin_token)],
+    )
     app[CLIENT] = client
     app.on_startup.append(start)
     app.on_cleanup.append(close)
@@ -81,7 +86,7 @@ async def create(config: Config, *, url: str) -> web.Application:
     s3_url = config.s3_endpoint_url
     storage = None if s3_url is None else Storage(client, s3_url, config.region)
     front_door = FrontDoor(account, plane.services, elsewhere, cloudwatch, faults, storage)
-    app.add_routes([web.route("*", "/{path:.*}", front_door)])
+    app.add_routes([web.route("*", "/{path:.*}", front_door.handle)])
     return app
 
 

@@ -31,6 +31,8 @@ class Config:
     """The file that `--config` names; every field may be left out.
 
     Attributes:
+        admin_token: bearer token of the `/_local` routes, which are off without it.
+        allowed_hosts: names that requests may state as their `Host`, besides `localhost` and IP addresses.
         endpoints: endpoints in front of containers that run already, known to the runtime alone.
         part_bytes: container output is cut into parts of so many bytes; 0 leaves it as it comes.
         rates: operations a second, by name and with "*" for all others; what exceeds them is throttled.
@@ -45,6 +47,8 @@ class Config:
 
     region: str = "us-east-1"
     keys: tuple[AccessKey, ...] = (DEFAULT_KEY,)
+    admin_token: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     part_bytes: int = 0
     clock_running: bool = True
@@ -64,6 +68,7 @@ class Config:
         values: dict[str, Any] = {
             "region": environment.get("AWS_DEFAULT_REGION", "us-east-1"),
             "s3_endpoint_url": environment.get("GRAFTWORK_S3_ENDPOINT_URL") or None,
+            "admin_token": environment.get("SAGEMAKER_LOCAL_ADMIN_TOKEN") or None,
         }
         if environment.get("AWS_ACCESS_KEY_ID"):
             values["keys"] = (
@@ -100,6 +105,12 @@ def _read(name: str, value: Any) -> Any:
             return Durations(**value)
         case "images":
             return {key: tuple(command) for key, command in value.items()}
+        case "admin_token" if value is not None and not (isinstance(value, str) and value):
+            raise ValueError("admin_token is a text that is not empty")
+        case "allowed_hosts":
+            if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+                raise ValueError("allowed_hosts is a list of names")
+            return tuple(value)
         case "state_file" | "work_dir":
             return None if value is None else Path(value)
     return value

@@ -20,6 +20,15 @@ NO_CAPACITY: Final = (
 )
 
 
+_ALL_TRAFFIC: Final = "AllTraffic"
+"""The variant of an endpoint that was put here by hand, as the SDK names one."""
+
+
+def unknown_variant(variant: str | None, endpoint: str) -> ValidationError:
+    """Return the refusal of a TargetVariant that the endpoint lacks, in the words for a missing endpoint."""
+    return ValidationError(f"Variant {variant} of endpoint {endpoint} of account {ACCOUNT_ID} not found.")
+
+
 class ConfigError(ValueError):
     """The configuration is malformed; the text names where and what it takes."""
 
@@ -60,11 +69,11 @@ class Target:
 
     container: Container
     adapter: str = ""
-    variant: str = "AllTraffic"
+    variant: str = _ALL_TRAFFIC
     load: Load = field(default_factory=Load, compare=False)
 
     @classmethod
-    def of(cls, url: str, load: Load, adapter: str = "", variant: str = "AllTraffic") -> Self:
+    def of(cls, url: str, load: Load, adapter: str = "", variant: str = _ALL_TRAFFIC) -> Self:
         return cls(Container(url), adapter, variant, load)
 
 
@@ -147,6 +156,8 @@ class State:
     def target(self, endpoint: str, component: str | None, variant: str | None) -> Target:
         """Raises ValidationError."""
         if (put := self._endpoints.get(endpoint)) is not None:
+            if variant not in (None, _ALL_TRAFFIC):
+                raise unknown_variant(variant, endpoint)
             return put.target(endpoint, component)
         target = self._others.resolve(endpoint, component, variant)
         if target is None:

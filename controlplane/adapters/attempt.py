@@ -12,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.adapters.card import card_drop, card_take, file_put
+from controlplane.adapters.card_html import card_render
 from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemoval
 from controlplane.adapters.quotas import quota_check_bytes
 from controlplane.adapters.services import adapter_publish, staging_discard
@@ -84,7 +85,7 @@ class ValidationAttempt:
         """Into the row first, then out of the store: whoever dies between the two does it again."""
         card = card_take(self._store, self._version.staging)
         if card is not None:
-            self._update(card=card)
+            self._update(card=card, card_html=card_render(card))
             card_drop(self._store, self._version.staging)
 
     def _import(self) -> None:

@@ -96,6 +96,9 @@ class AdapterVersion(models.Model):
     card = models.TextField(
         blank=True, default="", db_default="", help_text="Its README.md: what its makers say of it."
     )
+    card_html = models.TextField(
+        blank=True, default="", db_default="", help_text="The card, rendered when the version was validated."
+    )
     dataset = models.CharField(max_length=500, blank=True, help_text="What it was trained on.")
     run_url = models.CharField(max_length=500, blank=True, help_text="The training run.")
     base_sha256 = models.CharField(

@@ -15,7 +15,7 @@ from controlplane.tenants.models import Tenant
 from gateway.wire import AdapterRoute
 
 _LONG: Final = {
-    name: (f"{name}__steps", f"{name}__smoke", f"{name}__notes", f"{name}__card")
+    name: (f"{name}__steps", f"{name}__smoke", f"{name}__notes", f"{name}__card", f"{name}__card_html")
     for name in ("pinned", "version")
 }
 
@@ -27,7 +27,7 @@ def adapter_list(*, tenant: Tenant, deleted: bool = False) -> QuerySet[Adapter]:
     """
     # Lists, not managers' caches: for each of those Django makes and filters a queryset.
     # It tells each of these rows its adapter.
-    shown = AdapterVersion.objects.filter(deleted_at=None).defer("card")
+    shown = AdapterVersion.objects.filter(deleted_at=None).defer("card", "card_html")
     versions = Prefetch("versions", shown, to_attr="live_versions")
     rows = alias_rows().select_related(None).select_related("version")
     aliases = Prefetch("aliases", rows, to_attr="live_aliases")
@@ -69,7 +69,7 @@ def adapter_get(*, tenant: Tenant, name: str, deleted: bool = False) -> Adapter:
 def version_list(*, adapter: Adapter, deleted: bool = False) -> QuerySet[AdapterVersion]:
     """The adapter's versions, newest first; `deleted`: those that may still be restored."""
     versions = AdapterVersion.objects.filter(adapter=adapter, deleted_at__isnull=not deleted)
-    return versions.select_related("adapter").defer("card")
+    return versions.select_related("adapter").defer("card", "card_html")
 
 
 def version_get(*, adapter: Adapter, number: int, deleted: bool = False) -> AdapterVersion:

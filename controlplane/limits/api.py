@@ -15,7 +15,7 @@ from controlplane.limits.models import ScopeLimits
 from controlplane.limits.selectors import key_limits_get, tenant_limits_get
 from controlplane.limits.services import key_limits_set, tenant_limits_set
 from controlplane.tenants.models import ApiKey, Tenant
-from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
+from controlplane.tenants.permissions import Staff, request_access, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_get, tenant_get
 
@@ -82,7 +82,8 @@ class KeyLimitsApi(ObjectApi[ScopeLimits]):
     def put(self, request: Request, public_id: str) -> Response:
         """Replaces the key's limits, each within the tenant's. What is left out is the tenant's."""
         api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)
-        return Response(LimitsSerializer(key_limits_set(api_key=api_key, **_values(request))).data)
+        row = key_limits_set(api_key=api_key, by=request_access(request), **_values(request))
+        return Response(LimitsSerializer(row).data)
 
 
 def _values(request: Request) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from controlplane.limits.selectors import key_limits_get, tenant_limits_get
 from controlplane.queue import enqueue
 from controlplane.routes.selectors import route_paths
 from controlplane.routes.services import route_lock, route_remove, route_set
+from controlplane.tenants.access import Access, check_key_grant
 from controlplane.tenants.models import ApiKey, Tenant
 from gateway.wire_limits import MAX_AMOUNT, BudgetPeriod, Limit, LimitsRoute
 
@@ -49,12 +50,14 @@ def tenant_limits_set(*, tenant: Tenant, **values: Any) -> ScopeLimits:
 
 
 @transaction.atomic
-def key_limits_set(*, api_key: ApiKey, **values: Any) -> ScopeLimits:
+def key_limits_set(*, api_key: ApiKey, by: Access | None = None, **values: Any) -> ScopeLimits:
     """Replaces the key's limits by `values`; each must lie within its tenant's.
 
     Raises:
+        ForbiddenError: `by` lacks a permission of the key's.
         InvalidInputError: the key is revoked or expired, or a value out of its bounds or above the tenant's.
     """
+    check_key_grant(by, api_key)
     # The lock keeps the tenant's limits as they are read here.
     route_lock()
     if not api_key.is_live:

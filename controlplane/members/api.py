@@ -127,7 +127,7 @@ class InvitationApi(ObjectApi[Invitation]):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, invitation_id: int) -> Response:
         """Withdraws the invitation: its link is void at once."""
-        invitation_revoke(invitation=self.get_object())
+        invitation_revoke(invitation=self.get_object(), by=request_access(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -139,8 +139,14 @@ def invitation_resend(*, invitation: Invitation, by: Access | None = None) -> In
 
 
 @transaction.atomic
-def invitation_revoke(*, invitation: Invitation) -> None:
-    """Withdraws an invitation. Raises ConflictError when it was accepted, or withdrawn, meanwhile."""
+def invitation_revoke(*, invitation: Invitation, by: Access | None = None) -> None:
+    """Withdraws an invitation.
+
+    Raises:
+        ForbiddenError: `by` lacks a permission of the role.
+        ConflictError: it was accepted, or withdrawn, meanwhile.
+    """
+    check_grant(by, Role(invitation.role))
     open_ = Invitation.objects.filter(pk=invitation.pk, accepted_at=None, revoked_at=None)
     if not open_.update(revoked_at=timezone.now()):
         raise ConflictError("the invitation was accepted or withdrawn: look at the members")

@@ -58,10 +58,27 @@ def key_access(api_key: ApiKey) -> Access | None:
             return None
         only = frozenset({Permission.USAGE_READ})
         return Access(api_key.tenant, Role.VIEWER, only=only, project=api_key.project.slug)
-    if api_key.service_account_id is None:
-        return Access(api_key.tenant, Role.ENGINEER)
-    assert api_key.service_account is not None
-    return Access(api_key.tenant, Role(api_key.service_account.role))
+    return Access(api_key.tenant, _managing_role(api_key))
+
+
+def may_change_key(by: Access, api_key: ApiKey) -> bool:
+    """Return True if `by` may rotate, change, limit and revoke the key: the same rule for all of them."""
+    return by.may(Permission.KEYS_WRITE) and _key_permissions(api_key) <= by.permissions
+
+
+def check_key_grant(by: Access | None, api_key: ApiKey) -> None:
+    """Refuse to make or change a key that grants more than the caller has.
+
+    Args:
+        by: the caller; None for the operator's own processes, which may change every key.
+
+    Raises:
+        ForbiddenError: the key grants a permission that `by` lacks.
+    """
+    if by is not None and (missing := sorted(_key_permissions(api_key) - by.permissions)):
+        raise ForbiddenError(
+            f"as {by.role} you cannot make or change this key: it grants {missing[0]}, which you lack"
+        )
 
 
 def check_grant(by: Access | None, role: Role) -> None:
@@ -75,3 +92,19 @@ def check_grant(by: Access | None, role: Role) -> None:
     """
     if by is not None and (missing := sorted(GRANTS[role] - by.permissions)):
         raise ForbiddenError(f"as {by.role} you cannot deal with the role {role}: you lack {missing[0]}")
+
+
+def _managing_role(api_key: ApiKey) -> Role:
+    account = api_key.service_account
+    return Role.ENGINEER if account is None else Role(account.role)
+
+
+def _key_permissions(api_key: ApiKey) -> frozenset[Permission]:
+    """Permissions that a caller needs to make or change the key: those that it grants its holder."""
+    needed: frozenset[Permission] = frozenset()
+    if ApiKey.Scope.MANAGE in api_key.scopes:
+        needed |= GRANTS[_managing_role(api_key)]
+    if ApiKey.Scope.USAGE_WRITE in api_key.scopes:
+        # The usage that such a key reports is billed, also to other tenants where the account may.
+        needed |= {Permission.SERVICE_ACCOUNTS_WRITE}
+    return needed

@@ -38,7 +38,7 @@ class FrontDoor:
         self._account, self._elsewhere, self._cloudwatch = account, elsewhere, cloudwatch
         self._services: Mapping[str, JsonService] = {item.target_prefix: item for item in services}
 
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         body = await request.read()
         url = f"{request.scheme}://{request.host}{request.raw_path}"
         try:

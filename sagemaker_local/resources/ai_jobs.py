@@ -18,7 +18,7 @@ from sagemaker_local.aws.errors import ResourceInUse, ResourceNotFound, Validati
 from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.records import JobRecord, Record
-from sagemaker_local.resources.store import Region, tags
+from sagemaker_local.resources.store import Region, is_taken, tags
 
 R = TypeVar("R", bound=Record)
 _ENDED: Final = frozenset({"Completed", "Failed", "Stopped"})
@@ -43,10 +43,10 @@ class WorkloadConfigs:
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["AIWorkloadConfigName"]
-        if name in self._configs:
+        arn = self._region.arn("ai-workload-config", name)
+        if is_taken(self._configs, arn):
             raise ResourceInUse(f"AI workload config {name} already exists.")
         now, given = self._region.clock.now(), tags(request)
-        arn = self._region.arn("ai-workload-config", name)
         self._configs[name] = Record(name, arn, request, now, now, tags=given)
         self._region.changed()
         return {"AIWorkloadConfigArn": arn}
@@ -110,7 +110,8 @@ class AIJobs:
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request[f"{self._kind.noun}Name"]
-        if name in self._jobs:
+        arn = self._region.arn(self._kind.path, name)
+        if is_taken(self._jobs, arn):
             raise ResourceInUse(f"{self._kind.noun} {name} already exists.")
         workload = request["AIWorkloadConfigIdentifier"].rpartition("/")[2]
         _found(self._region.store.workloads, workload, "AI workload config")
@@ -118,7 +119,6 @@ class AIJobs:
         if target and target.rpartition("/")[2] not in self._region.store.endpoints:
             raise ResourceNotFound(f"Could not find endpoint {target}.")
         now, given = self._region.clock.now(), tags(request)
-        arn = self._region.arn(self._kind.path, name)
         job = self._jobs[name] = JobRecord(name, arn, request, now, now, "InProgress", tags=given)
         job.started = now
         self._region.changed()

@@ -17,7 +17,8 @@ from sagemaker_local.resources.hosting import DEFAULT_START_SECONDS, Hosting
 from sagemaker_local.resources.models import container_of
 from sagemaker_local.resources.placement import NoRoom, Placed
 from sagemaker_local.resources.records import ComponentRecord
-from sagemaker_local.resources.store import Region, found
+from sagemaker_local.resources.specification import MODEL
+from sagemaker_local.resources.store import Region
 
 RETRY_SECONDS: Final = 10.0
 
@@ -176,11 +177,9 @@ class BaseComponent:
         self.region.touch(self.record, status, reason)
 
     def _container(self, spec: dict[str, Any]) -> ContainerSpec:
-        """A specification names a model, or is a container itself."""
-        if (model := spec.get("ModelName")) is not None:
-            return container_of(
-                found(self.region.store.models, model, "model", self.region.arn("model", model))
-            )
+        """A specification has a model, or is a container itself."""
+        if (model := spec.get(MODEL)) is not None:
+            return container_of(model)
         container = spec["Container"]
         return ContainerSpec(
             container.get("Image", ""), container.get("ArtifactUrl", ""), container.get("Environment", {})

@@ -45,7 +45,7 @@ class Components:
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["InferenceComponentName"]
         arn = self._region.arn("inference-component", name)
-        refuse_existing(self._components, name, "inference component", arn)
+        refuse_existing(self._components, "inference component", arn)
         endpoint = self._endpoint(request["EndpointName"])
         self._refuse_over_quota(endpoint)
         now = self._region.clock.now()
@@ -99,7 +99,7 @@ class Components:
             "EndpointName": record.endpoint,
             "EndpointArn": endpoint,
             "VariantName": record.variant,
-            "Specification": shown(record, self._region),
+            "Specification": shown(record),
             "CreationTime": record.created,
             "LastModifiedTime": record.modified,
             "InferenceComponentStatus": record.status,

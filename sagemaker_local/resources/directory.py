@@ -6,7 +6,7 @@ from sagemaker_local.errors import ValidationError
 from sagemaker_local.resources.components import Components
 from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.store import Region
-from sagemaker_local.state import ACCOUNT_ID, NEEDS_COMPONENT, NO_CAPACITY, Target
+from sagemaker_local.state import ACCOUNT_ID, NEEDS_COMPONENT, NO_CAPACITY, Target, unknown_variant
 from sagemaker_local.traffic import Traffic
 
 _SERVING = frozenset({"InService", "Updating", "SystemUpdating", "RollingBack"})
@@ -27,6 +27,8 @@ class Directory:
             return self._component(endpoint, component)
         if not any("ModelName" in item for item in record.variants):
             raise ValidationError(NEEDS_COMPONENT)
+        if variant is not None and variant not in record.desired:
+            raise unknown_variant(variant, endpoint)
         target = self._hosting.model_target(endpoint, variant)
         if target is None:
             raise ValidationError(f"Variant {variant or ''} of endpoint {endpoint} has nothing that serves.")

@@ -10,6 +10,7 @@ from sagemaker_local.aws.json_service import Handler
 from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.listing import page
+from sagemaker_local.resources.models import models_of, refuse_repeated
 from sagemaker_local.resources.records import EndpointRecord
 from sagemaker_local.resources.store import Region, found, refuse_existing, tags
 
@@ -41,14 +42,15 @@ class Endpoints:
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["EndpointName"]
         arn = self._region.arn("endpoint", name)
-        refuse_existing(self._endpoints, name, "endpoint", arn)
+        refuse_existing(self._endpoints, "endpoint", arn)
         config = self._config(request["EndpointConfigName"])
-        desired = _desired(config)
+        models, desired = models_of(config, self._region), _desired(config)
         self._refuse_over_quota(config, desired, None)
         now = self._region.clock.now()
         record = EndpointRecord(
-            name, arn, request, now, now, "Creating", tags=tags(request), config=config, desired=desired
-        )
+            name, arn, request, now, now, "Creating", tags=tags(request), config=config, models=models,
+            desired=desired,
+        )  # fmt: skip
         self._endpoints[name] = record
         self._region.changed()
         self._region.spawn(self.bring_up(record))
@@ -93,7 +95,7 @@ class Endpoints:
     async def update(self, request: dict[str, Any]) -> dict[str, Any]:
         record = self._idle(request["EndpointName"])
         config = self._config(request["EndpointConfigName"])
-        desired = _desired(config)
+        models, desired = models_of(config, self._region), _desired(config)
         if request.get("RetainAllVariantProperties"):
             kept = {
                 item["VariantPropertyType"] for item in request.get("ExcludeRetainedVariantProperties", [])
@@ -111,20 +113,26 @@ class Endpoints:
         record.spec = {**record.spec, **request}
         record.pending = config["EndpointConfigName"]
         self._region.touch(record, "Updating")
-        self._region.spawn(self._replace(record, config, desired))
+        self._region.spawn(self._replace(record, config, models, desired))
         return {"EndpointArn": record.arn}
 
     async def update_capacities(self, request: dict[str, Any]) -> dict[str, Any]:
         record = self._idle(request["EndpointName"])
         desired = {name: dict(values) for name, values in record.desired.items()}
-        for change in request["DesiredWeightsAndCapacities"]:
-            if (values := desired.get(change["VariantName"])) is None:
-                raise ValidationException(f"The variant {change['VariantName']} is not in the endpoint.")
+        changes = request["DesiredWeightsAndCapacities"]
+        refuse_repeated([change["VariantName"] for change in changes])
+        if unknown := [name for change in changes if (name := change["VariantName"]) not in desired]:
+            raise ValidationException(
+                f'The variant name(s) "{", ".join(unknown)}" is/are not present within endpoint '
+                f'configuration "{record.config["EndpointConfigName"]}".'
+            )
+        for change in changes:
+            values = desired[change["VariantName"]]
             values["weight"] = change.get("DesiredWeight", values["weight"])
             values["count"] = change.get("DesiredInstanceCount", values["count"])
         self._refuse_over_quota(record.config, desired, record)
         self._region.touch(record, "Updating")
-        self._region.spawn(self._replace(record, record.config, desired))
+        self._region.spawn(self._replace(record, record.config, record.models, desired))
         return {"EndpointArn": record.arn}
 
     async def delete(self, request: dict[str, Any]) -> None:
@@ -142,23 +150,27 @@ class Endpoints:
     async def bring_up(self, record: EndpointRecord) -> None:
         """From Creating to InService, or to Failed with the reason."""
         await self._region.clock.sleep(self._region.config.durations.endpoint)
-        reason = await self._hosting.open(record.name, record.config, record.desired)
+        reason = await self._hosting.open(record.name, record.config, record.models, record.desired)
         self._region.touch(record, "Failed" if reason else "InService", reason)
 
     async def _replace(
-        self, record: EndpointRecord, config: dict[str, Any], desired: dict[str, dict[str, float]]
+        self,
+        record: EndpointRecord,
+        config: dict[str, Any],
+        models: dict[str, dict[str, Any]],
+        desired: dict[str, dict[str, float]],
     ) -> None:
         """The new fleet takes the traffic when all of it serves, and keeps it unless an alarm goes off."""
         await self._region.clock.sleep(self._region.config.durations.endpoint)
-        old = record.config, record.desired
-        reason = await self._hosting.open(record.name, config, desired)
+        old = record.config, record.models, record.desired
+        reason = await self._hosting.open(record.name, config, models, desired)
         if not reason:
-            record.config, record.desired = config, desired
+            record.config, record.models, record.desired = config, models, desired
             reason = await self._alarms.watch(record.spec.get("DeploymentConfig"))
         if reason:
             self._region.touch(record, "RollingBack", reason)
             await self._region.clock.sleep(self._region.config.durations.endpoint)
-            record.config, record.desired = old
+            record.config, record.models, record.desired = old
             again = await self._hosting.open(record.name, *old)
             if again:
                 record.pending = ""

@@ -16,7 +16,7 @@ from sagemaker_local.copies.fleet import Fleet, Host
 from sagemaker_local.resources.instances import size
 from sagemaker_local.resources.models import container_of
 from sagemaker_local.resources.placement import Capacity
-from sagemaker_local.resources.store import Region, found
+from sagemaker_local.resources.store import Region
 from sagemaker_local.state import Target
 
 DEFAULT_START_SECONDS: Final = 480.0
@@ -52,8 +52,17 @@ class Hosting:
         running = self._variants.get(endpoint, {}).get(variant)
         return (0, 0) if running is None else (running.capacity.there, len(running.capacity.instances))
 
-    async def open(self, endpoint: str, config: dict[str, Any], desired: dict[str, dict[str, float]]) -> str:
+    async def open(
+        self,
+        endpoint: str,
+        config: dict[str, Any],
+        models: dict[str, dict[str, Any]],
+        desired: dict[str, dict[str, float]],
+    ) -> str:
         """Brings an endpoint's variants to a configuration, new copies before old ones go.
+
+        Args:
+            models: inputs of the models that the variants name.
 
         Returns:
             "" or why it cannot serve; then everything is as it was.
@@ -62,8 +71,8 @@ class Hosting:
         new: dict[str, Variant] = {}
         try:
             for variant in config["ProductionVariants"]:
-                name = variant["VariantName"]
-                new[name] = await self._variant(endpoint, variant, desired[name], old.get(name))
+                name, model = variant["VariantName"], models.get(variant.get("ModelName", ""))
+                new[name] = await self._variant(endpoint, variant, model, desired[name], old.get(name))
         except (CopyError, ApiError) as error:
             await asyncio.gather(
                 *(self._close(item) for name, item in new.items() if item is not old.get(name))
@@ -89,10 +98,10 @@ class Hosting:
     def model_target(self, endpoint: str, variant: str | None) -> Target | None:
         """A copy of a variant with a model: the one that is named, or one by weight."""
         variants = {
-            name: item for name, item in self._variants.get(endpoint, {}).items() if item.fleet is not None
+            name: item
+            for name, item in self._variants.get(endpoint, {}).items()
+            if item.fleet is not None and variant in (None, name)
         }
-        if variant is not None:
-            variants = {name: item for name, item in variants.items() if name == variant}
         if not variants:
             return None
         names, weights = list(variants), [max(item.weight, 0.0) for item in variants.values()]
@@ -102,21 +111,24 @@ class Hosting:
         return None if target is None else Target(target.container, "", chosen, target.load)
 
     async def _variant(
-        self, endpoint: str, variant: dict[str, Any], desired: dict[str, float], old: Variant | None
+        self,
+        endpoint: str,
+        variant: dict[str, Any],
+        model: dict[str, Any] | None,
+        desired: dict[str, float],
+        old: Variant | None,
     ) -> Variant:
         count = int(desired["count"])
         managed = variant.get("ManagedInstanceScaling", {})
         enabled = managed.get("Status") == "ENABLED"
         low = managed.get("MinInstanceCount", count) if enabled else count
         high = managed.get("MaxInstanceCount", count) if enabled else count
-        if "ModelName" not in variant:
+        if model is None:
             capacity = old.capacity if old is not None else self._capacity(variant)
             capacity.resize(count if enabled and old is None else low, high)
             capacity.low = low
             return Variant(capacity, desired["weight"])
-        model = variant["ModelName"]
-        arn = self.region.arn("model", model)
-        spec = container_of(found(self.region.store.models, model, "model", arn))
+        spec = container_of(model)
         seconds = variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS)
         capacity = self._capacity(variant)
         capacity.resize(count, max(count, high))

@@ -14,7 +14,7 @@ from sagemaker_local.copies.artifacts import copy_prefix
 from sagemaker_local.copies.errors import ArtifactError
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.records import JobRecord, Record
-from sagemaker_local.resources.store import Region, found, found_job, tags
+from sagemaker_local.resources.store import Region, found, found_job, is_taken, tags
 
 _TYPES: Final = {
     "ModelQuantizationConfig": "Quantization",
@@ -46,15 +46,16 @@ class OptimizationJobs:
 
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["OptimizationJobName"]
-        if name in self._jobs:
+        arn = self._region.arn("optimization-job", name)
+        if is_taken(self._jobs, arn):
             raise ResourceInUse(f"Optimization job {name} already exists.")
         _check(request)
         model = request["ModelSource"].get("SageMakerModel", {}).get("ModelName")
         if model is not None:
             found(self._region.store.models, model, "model", self._region.arn("model", model))
         now, given = self._region.clock.now(), tags(request)
-        arn = self._region.arn("optimization-job", name)
-        self._jobs[name] = JobRecord(name, arn, request, now, now, "STARTING", tags=given)
+        source = _source(request, self._region.store.models)
+        self._jobs[name] = JobRecord(name, arn, request, now, now, "STARTING", tags=given, source=source)
         self._region.changed()
         self._live(self._jobs[name])
         return {"OptimizationJobArn": arn}
@@ -129,13 +130,11 @@ class OptimizationJobs:
         if seconds > limit:
             self._region.touch(job, "FAILED", f"The job ran longer than MaxRuntimeInSeconds, {limit:g} s.")
             return
-        source = _source(job.spec, self._region.store.models)
         try:
-            await asyncio.to_thread(
-                copy_prefix, self._s3, source, job.spec["OutputConfig"]["S3OutputLocation"]
-            )
+            output = job.spec["OutputConfig"]["S3OutputLocation"]
+            await asyncio.to_thread(copy_prefix, self._s3, job.source, output)
         except (ClientError, BotoCoreError, ArtifactError) as error:
-            self._region.touch(job, "FAILED", f"{source} cannot be optimized: {error}")
+            self._region.touch(job, "FAILED", f"{job.source} cannot be optimized: {error}")
             return
         for config in job.spec["OptimizationConfigs"]:
             for settings in config.values():

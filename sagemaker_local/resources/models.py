@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sagemaker_local.aws.errors import ValidationException
@@ -31,7 +32,7 @@ class Models:
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["ModelName"]
         arn = self._region.arn("model", name)
-        refuse_existing(self._models, name, "model", arn)
+        refuse_existing(self._models, "model", arn)
         if ("PrimaryContainer" in request) == bool(request.get("Containers")):
             raise ValidationException("Specify either PrimaryContainer or Containers, and not both.")
         for container in [request.get("PrimaryContainer"), *request.get("Containers", [])]:
@@ -57,6 +58,7 @@ class Models:
         return {"Models": shown, **more}
 
     async def delete(self, request: dict[str, Any]) -> None:
+        """Deletes the entry alone: endpoints and components keep what they were created from."""
         del self._models[self._get(request["ModelName"]).name]
         self._region.changed()
 
@@ -82,10 +84,9 @@ class EndpointConfigs:
     async def create(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["EndpointConfigName"]
         arn = self._region.arn("endpoint-config", name)
-        refuse_existing(self._configs, name, "endpoint configuration", arn)
-        variants = request["ProductionVariants"]
-        if len({variant["VariantName"] for variant in variants}) < len(variants):
-            raise ValidationException("Variant names must be unique within an endpoint configuration.")
+        refuse_existing(self._configs, "endpoint configuration", arn)
+        variants = [*request["ProductionVariants"], *request.get("ShadowProductionVariants", [])]
+        refuse_repeated([variant["VariantName"] for variant in variants])
         for variant in variants:
             self._check(variant, "ExecutionRoleArn" in request)
         now = self._region.clock.now()
@@ -130,9 +131,26 @@ class EndpointConfigs:
             )
 
 
-def container_of(model: Record) -> ContainerSpec:
-    """What a model's copies are started from. Raises ValidationException for a pipeline of containers."""
-    containers = [model.spec.get("PrimaryContainer"), *model.spec.get("Containers", [])]
+def refuse_repeated(variants: Sequence[str]) -> None:
+    """Raises ValidationException when a variant's name stands twice in a request."""
+    for name in variants:
+        if variants.count(name) > 1:
+            raise ValidationException(f'The variant name "{name}" was non-unique within the request.')
+
+
+def models_of(config: dict[str, Any], region: Region) -> dict[str, dict[str, Any]]:
+    """Return the inputs of the variants' models, by name. Raises ValidationException for a missing one."""
+    names = [variant["ModelName"] for variant in config["ProductionVariants"] if "ModelName" in variant]
+    return {name: found(region.store.models, name, "model", region.arn("model", name)).spec for name in names}
+
+
+def container_of(model: dict[str, Any]) -> ContainerSpec:
+    """Return what copies of a model are started from, by CreateModel's input.
+
+    Raises:
+        ValidationException: the model is a pipeline of containers.
+    """
+    containers = [model.get("PrimaryContainer"), *model.get("Containers", [])]
     given = [container for container in containers if container is not None]
     if len(given) != 1:
         raise ValidationException("The local SageMaker runs models of one container.")

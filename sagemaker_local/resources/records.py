@@ -28,9 +28,16 @@ class Record:
 
 @dataclass(slots=True)
 class EndpointRecord(Record):
-    """`config` is the configuration as the endpoint took it; `desired` are weight and count by variant."""
+    """An endpoint. It keeps what it was created from: configuration and models may be deleted meanwhile.
+
+    Attributes:
+        config: the endpoint configuration's input.
+        models: inputs of its variants' models, by name.
+        desired: weight and count by variant.
+    """
 
     config: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
     desired: dict[str, dict[str, float]] = field(default_factory=dict)
     pending: str = ""
 
@@ -53,8 +60,9 @@ class ComponentRecord(Record):
 
 @dataclass(slots=True)
 class JobRecord(Record):
-    """An optimization job."""
+    """A job; `source` is where an optimization job's weights lie, also once its model is deleted."""
 
+    source: str = ""
     started: float | None = None
     ended: float | None = None
     output: dict[str, Any] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from sagemaker_local.aws.errors import ValidationException
 from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.store import Region, found
 
+MODEL: Final = "Model"
+"""Of a base's specification here: CreateModel's input, since the model may be deleted meanwhile."""
 _ADAPTER_MEMBERS: Final = frozenset({"BaseInferenceComponentName", "Container"})
 
 
@@ -28,7 +30,11 @@ def chosen(request: Mapping[str, Any], instance_type: str) -> dict[str, Any]:
 
 
 def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
-    """Raises ValidationException unless it says what runs and what that needs."""
+    """Return the specification with its model's input beside the model's name.
+
+    Raises:
+        ValidationException: it does not say what runs and what that needs, or there is no such model.
+    """
     container = spec.get("Container", {})
     if ("ModelName" in spec) == ("Image" in container):
         raise ValidationException(
@@ -41,9 +47,9 @@ def demand_base(spec: dict[str, Any], region: Region) -> dict[str, Any]:
     needs = spec["ComputeResourceRequirements"]
     if needs.get("MaxMemoryRequiredInMb", needs["MinMemoryRequiredInMb"]) < needs["MinMemoryRequiredInMb"]:
         raise ValidationException("MaxMemoryRequiredInMb must not be less than MinMemoryRequiredInMb.")
-    if (model := spec.get("ModelName")) is not None:
-        found(region.store.models, model, "model", region.arn("model", model))
-    return spec
+    if (model := spec.get("ModelName")) is None or MODEL in spec:
+        return spec
+    return {**spec, MODEL: found(region.store.models, model, "model", region.arn("model", model)).spec}
 
 
 def demand_adapter(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,22 +72,25 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     kept = dict(old)
     if "ModelName" in new:
         kept.pop("Container", None)
+        kept.pop(MODEL, None)
     if "Image" in new.get("Container", {}):
         kept.pop("ModelName", None)
+        kept.pop(MODEL, None)
     container = {**kept.get("Container", {}), **new.get("Container", {})}
     return {**kept, **new} | ({"Container": container} if container else {})
 
 
-def shown(record: ComponentRecord, region: Region) -> dict[str, Any]:
+def shown(record: ComponentRecord) -> dict[str, Any]:
     """InferenceComponentSpecificationSummary."""
     spec = dict(record.spec)
+    model = spec.pop(MODEL, None)
     if "Container" in spec:
         container = dict(spec["Container"])
         if (image := container.pop("Image", None)) is not None:
             container["DeployedImage"] = _deployed(image, record)
         spec["Container"] = container
-    elif (model := region.store.models.get(spec.get("ModelName", ""))) is not None:
-        primary = model.spec.get("PrimaryContainer", {})
+    elif model is not None:
+        primary = model.get("PrimaryContainer", {})
         container = {"DeployedImage": _deployed(primary["Image"], record)} if "Image" in primary else {}
         if "ModelDataUrl" in primary:
             container["ArtifactUrl"] = primary["ModelDataUrl"]

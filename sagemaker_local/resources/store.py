@@ -126,9 +126,14 @@ def found_job(records: Mapping[str, JobRecord], name: str) -> JobRecord:
     return record
 
 
-def refuse_existing(records: Mapping[str, Record], name: str, what: str, arn: str) -> None:
+def is_taken(records: Mapping[str, Record], arn: str) -> bool:
+    """Return True if a resource has the ARN, which is in lower case: names differ by more than case."""
+    return any(record.arn == arn for record in records.values())
+
+
+def refuse_existing(records: Mapping[str, Record], what: str, arn: str) -> None:
     """Raises ValidationException."""
-    if name in records:
+    if is_taken(records, arn):
         raise ValidationException(f'Cannot create already existing {what} "{arn}".')
 
 

@@ -44,8 +44,13 @@ class Tags:
         return {}
 
     def _get(self, arn: str) -> Record:
+        """Return the resource, also by an ARN that a script built from the name as it was given.
+
+        Raises:
+            ValidationException: no resource has the ARN.
+        """
         for record in self._region.store.all():
-            if record.arn == arn:
+            if record.arn == arn.lower():
                 return record
         raise ValidationException(f'Could not find resource "{arn}".')
 

@@ -92,6 +92,7 @@ UNRECORDED = {
     "controlplane.sign_up.services.sign_ups_forget": "strangers' wishes, kept for a day",
     "controlplane.tenants.services.last_use.api_keys_touch": "a use: of the API what it did is recorded",
     "controlplane.tenants.services.tenants.user_end_sessions": "part of changes that are recorded",
+    "controlplane.tenants.sessions.SessionStore": "logins and logouts are recorded (console.account_events)",
 }
 """Functions, and classes, that write and record nothing."""
 

@@ -16,7 +16,6 @@ EXEMPT = {
     "provider_session.py": "for the log: who logs in is told that it did not work",
     "account_events.py": "for the audit log, which is kept in one language",
     "comparison_charts.py": "names of a comparison's figures, as it stores them",
-    "model_card.py": "HTML's own words",
     "templatetags/console.py": "an icon's markup",
     "comparison_form.py": "an arm's name, stored as others that people choose",
 }

@@ -17,7 +17,7 @@ import httpx
 from botocore.config import Config
 
 from tests.conftest import ROOT, free_port, stop
-from tests.sagemaker_local.stand import answers
+from tests.sagemaker_local.stand import ADMIN, ADMIN_TOKEN, answers
 from tests.waiting import eventually
 from tests.worker_process import TOKEN, Worker, run_worker
 
@@ -56,14 +56,17 @@ class LocalSageMaker:
         )
 
     def put(self, path: str, body: Any) -> None:
-        httpx.put(f"{self.url}/_local/{path}", json=body).raise_for_status()
+        httpx.put(f"{self.url}/_local/{path}", json=body, headers=ADMIN).raise_for_status()
+
+    def get(self, path: str) -> Any:
+        return httpx.get(f"{self.url}/_local/{path}", headers=ADMIN).raise_for_status().json()
 
     def fault(self, kind: str, **fields: Any) -> None:
         self.put("faults", [{"kind": kind, **fields}])
 
     def last(self) -> dict[str, Any]:
         """What became of the latest invocation."""
-        return dict(httpx.get(f"{self.url}/_local/invocations").json()[-1])
+        return dict(self.get("invocations")[-1])
 
 
 @contextlib.contextmanager
@@ -80,6 +83,7 @@ def run_local(
         config = {
             "region": REGION,
             "credentials": [KEY, TEMPORARY],
+            "admin_token": ADMIN_TOKEN,
             "part_bytes": PART_BYTES,
             "endpoints": {
                 "shared": {

@@ -26,6 +26,8 @@ REGION = "eu-central-1"
 KEY = {"access_key": "AKIDLOCAL", "secret_key": "local-secret"}
 ROLE = "arn:aws:iam::000000000000:role/serving"
 IMAGE = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/djl-inference:0.36.0-lmi27.0.0-cu130"
+ADMIN_TOKEN = "local-admin"
+ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 SMALL = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}
 NEEDS = {"NumberOfAcceleratorDevicesRequired": 1, "MinMemoryRequiredInMb": 1024}
 BUCKET = "artifacts"
@@ -55,7 +57,11 @@ class Stand:
         )
 
     def put(self, path: str, body: Any) -> Any:
-        return httpx.put(f"{self.url}/_local/{path}", json=body, timeout=60).raise_for_status().json()
+        url = f"{self.url}/_local/{path}"
+        return httpx.put(url, json=body, headers=ADMIN, timeout=60).raise_for_status().json()
+
+    def get(self, path: str) -> Any:
+        return httpx.get(f"{self.url}/_local/{path}", headers=ADMIN).raise_for_status().json()
 
     def advance(self, seconds: float) -> None:
         self.put("clock", {"advance": seconds})
@@ -169,7 +175,8 @@ def run_stand(
 ) -> Iterator[Stand]:
     """`environment` is added to the process's; `config` are fields of the configuration file."""
     port, work = free_port(), folder / "work"
-    values = {"region": REGION, "credentials": [KEY], "work_dir": str(work), **config}
+    values: dict[str, Any] = {"region": REGION, "credentials": [KEY], "admin_token": ADMIN_TOKEN}
+    values |= {"work_dir": str(work), **config}
     (folder / "config.json").write_text(json.dumps(values))
     command = [sys.executable, "-m", "sagemaker_local", "--config", str(folder / "config.json")]
     with (folder / "sagemaker.log").open("ab") as log:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.sagemaker_local.stand import Stand, refused, run_stand
@@ -99,11 +98,10 @@ class Busy:
         self._threads = [threading.Thread(target=self._hold) for _ in range(count)]
 
     def __enter__(self) -> None:
-        before = len(httpx.get(f"{self._stand.url}/_local/invocations").json())
+        before = len(self._stand.get("invocations"))
         for thread in self._threads:
             thread.start()
-        url = f"{self._stand.url}/_local/invocations"
-        eventually(lambda: len(httpx.get(url).json()) == before + self._count)
+        eventually(lambda: len(self._stand.get("invocations")) == before + self._count)
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
@@ -154,7 +152,7 @@ def test_target_tracking_follows_concurrency_out_and_in(stand: Stand, scaling: A
 
 
 def test_schedules_move_the_bounds(stand: Stand, scaling: Any) -> None:
-    now = httpx.get(f"{stand.url}/_local/clock").json()["now"]
+    now = stand.get("clock")["now"]
     moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now + 120))
     for name, schedule, low, high in (
         ("once", f"at({moment})", 2, 3),

@@ -141,9 +141,63 @@ def test_a_model_of_an_endpoint_needs_no_component(stand: Stand, tiny_model: Pat
     sagemaker = stand.client("sagemaker")
     variant = sagemaker.describe_endpoint(EndpointName="single")["ProductionVariants"][0]
     assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (1, 1)
+    code, message = refused(
+        stand.client("sagemaker-runtime").invoke_endpoint,
+        EndpointName="single", TargetVariant="none", Body=b"{}",
+    )  # fmt: skip
+    assert (code, message) == (
+        "ValidationError", "Variant none of endpoint single of account 000000000000 not found."
+    )  # fmt: skip
     sagemaker.delete_endpoint(EndpointName="single")
     sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="single", WaiterConfig={"Delay": 0.1})
     assert len(stand.workers()) == 2
+
+
+def test_what_serves_outlives_its_model_and_configuration(stand: Stand, tiny_model: Path) -> None:
+    """DeleteModel and DeleteEndpointConfig delete only the entry."""
+    sagemaker = stand.client("sagemaker")
+    stand.model("passing", OPTION_MODEL_ID=str(tiny_model))
+    stand.endpoint("kept", ModelName="passing")
+    answer = stand.ask("kept")
+    sagemaker.delete_model(ModelName="passing")
+    assert refused(sagemaker.describe_model, ModelName="passing")[0] == "ValidationException"
+    for call in (sagemaker.create_endpoint, sagemaker.update_endpoint):
+        name = "late" if call == sagemaker.create_endpoint else "kept"
+        code, message = refused(call, EndpointName=name, EndpointConfigName="kept")
+        assert code == "ValidationException"
+        assert message.startswith("Could not find model")
+        assert message.endswith(':model/passing".')
+    sagemaker.delete_endpoint_config(EndpointConfigName="kept")
+    sagemaker.update_endpoint_weights_and_capacities(
+        EndpointName="kept", DesiredWeightsAndCapacities=[{"VariantName": "main", "DesiredInstanceCount": 2}]
+    )
+    sagemaker.get_waiter("endpoint_in_service").wait(
+        EndpointName="kept", WaiterConfig={"Delay": 0.1, "MaxAttempts": 300}
+    )
+    found = sagemaker.describe_endpoint(EndpointName="kept")
+    assert "FailureReason" not in found
+    assert found["ProductionVariants"][0]["CurrentInstanceCount"] == 2
+    assert len(stand.workers()) == 4
+    assert [stand.ask("kept") for _ in range(2)] == [answer] * 2
+    sagemaker.delete_endpoint(EndpointName="kept")
+    sagemaker.get_waiter("endpoint_deleted").wait(EndpointName="kept", WaiterConfig={"Delay": 0.1})
+    assert len(stand.workers()) == 2
+
+
+def test_a_component_scales_once_its_model_is_deleted(stand: Stand, tiny_model: Path) -> None:
+    sagemaker = stand.client("sagemaker")
+    stand.model("passing", OPTION_MODEL_ID=str(tiny_model))
+    stand.base("lasting", "shared", "passing")
+    sagemaker.delete_model(ModelName="passing")
+    sagemaker.update_inference_component_runtime_config(
+        InferenceComponentName="lasting", DesiredRuntimeConfig={"CopyCount": 2}
+    )
+    found = stand.settled("lasting")
+    assert (found["RuntimeConfig"]["CurrentCopyCount"], found.get("FailureReason")) == (2, None)
+    specification = found["Specification"]
+    assert specification["ModelName"] == "passing"
+    assert specification["Container"]["DeployedImage"]["SpecifiedImage"] == IMAGE
+    stand.gone("lasting")
 
 
 def test_what_is_not_there_or_in_the_way_is_refused(stand: Stand) -> None:

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from tests.conftest import free_port
-from tests.sagemaker_local.stand import BUCKET, IMAGE, KEY, REGION, ROLE, Stand, refused, run_stand
+from tests.sagemaker_local.stand import ADMIN, BUCKET, IMAGE, KEY, REGION, ROLE, Stand, refused, run_stand
 
 OTHER_KEY = {"access_key": "AKIDELSEWHERE", "secret_key": "other-secret"}
 CALLS = {
@@ -204,7 +204,7 @@ def test_faults_and_rates_meet_operations(stand: Stand) -> None:
     sagemaker.list_models()
     stand.put("rates", {})
     for wrong in ([{"kind": "drop", "operation": "ListModels"}], [{"kind": "none"}], [{"sort": "drop"}]):
-        assert httpx.put(f"{stand.url}/_local/faults", json=wrong).status_code == 400
+        assert httpx.put(f"{stand.url}/_local/faults", json=wrong, headers=ADMIN).status_code == 400
 
 
 @pytest.mark.costly("starts a local SageMaker of its own")

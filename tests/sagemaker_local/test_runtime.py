@@ -19,6 +19,7 @@ from botocore.eventstream import ChecksumMismatch
 from botocore.exceptions import ClientError, EventStreamError
 
 from tests.sagemaker_local.processes import KEY, PART_BYTES, REGION, TEMPORARY, LocalSageMaker
+from tests.sagemaker_local.stand import ADMIN
 from tests.worker_process import TOKEN, run_worker
 
 CHAT = {
@@ -79,6 +80,7 @@ def refused(call: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
         ({"InferenceComponentName": "none"}, "Inference Component none of account"),
         ({"InferenceComponentName": "asleep"}, "has no capacity to process this request"),
         ({"EndpointName": "single"}, "hosts no inference components"),
+        ({"EndpointName": "single", "TargetVariant": "none"}, "Variant none of endpoint single of account"),
         ({"InferenceComponentName": "-bad"}, "regular expression pattern"),
         ({"InferenceId": "x" * 65}, "less than or equal to 64"),
         ({"CustomAttributes": "x" * 1025}, "less than or equal to 1024"),
@@ -207,7 +209,7 @@ def test_a_delay_is_a_delay(local: LocalSageMaker) -> None:
 def test_endpoints_can_be_put_and_deleted(local: LocalSageMaker) -> None:
     local.put("endpoints/new", {"container": local.container})
     assert local.boto3().invoke_endpoint(EndpointName="new", Body=json.dumps(CHAT).encode())
-    httpx.delete(f"{local.url}/_local/endpoints/new")
+    httpx.delete(f"{local.url}/_local/endpoints/new", headers=ADMIN).raise_for_status()
     assert (
         "not found"
         in refused(local.boto3().invoke_endpoint, EndpointName="new", Body=b"")["Error"]["Message"]
@@ -217,7 +219,8 @@ def test_endpoints_can_be_put_and_deleted(local: LocalSageMaker) -> None:
         {"container": local.container, "components": {"a": {"base": "b"}}},
         {"components": {"a": {"base": "b"}}},
     ):
-        assert httpx.put(f"{local.url}/_local/endpoints/new", json=wrong).status_code == 400
+        url = f"{local.url}/_local/endpoints/new"
+        assert httpx.put(url, json=wrong, headers=ADMIN).status_code == 400
 
 
 def test_a_container_that_dies_breaks_the_stream(

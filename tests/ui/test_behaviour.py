@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from django.contrib.sessions.models import Session
 from django.test import Client
 from playwright.sync_api import Page, expect
 
@@ -127,7 +126,7 @@ def fill_project(page: Page, slug: str) -> None:
 def test_an_ended_session_says_so_and_leads_back(visit: Visit, newcomer: Client) -> None:
     page = visit(newcomer, f"/t/{OWN}/projects/?search=x")
     fill_project(page, "late")
-    Session.objects.filter(pk=newcomer.session.session_key).delete()
+    newcomer.session.delete()
     page.locator("main form:has(#project-slug) button").click()
     page.wait_for_url("**/login?next=**")
     expect(page.get_by_test_id("toasts")).to_contain_text("Your session has ended")
@@ -144,7 +143,7 @@ def test_a_page_that_asks_again_by_itself_leads_to_the_login_when_its_session_en
     path = f"/t/{OWN}/adapters/pirate/aliases/prod/"
     page = visit(newcomer, path)
     expect(page.get_by_test_id("rollout")).to_be_visible()
-    Session.objects.filter(pk=newcomer.session.session_key).delete()
+    newcomer.session.delete()
     # Its next look, within five seconds.
     page.wait_for_url("**/login?next=**")
     expect(page.get_by_test_id("toasts")).to_contain_text("Your session has ended")

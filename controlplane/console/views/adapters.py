@@ -9,7 +9,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.safestring import SafeString
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -32,7 +33,6 @@ from controlplane.adapters.selectors import (
 from controlplane.adapters.services import adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.canary_form import Refused, alias_rows_of
-from controlplane.console.model_card import card_html
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.console.snippets import snippets
@@ -250,9 +250,13 @@ def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
 
 
 def _card(versions: list[AdapterVersion]) -> SafeString | str:
-    """Of the newest version that is ready; one is read, for the lists leave them out."""
+    """The newest ready version's card; as text where it could not be rendered. Lists leave the cards out."""
     ready = next((version for version in versions if version.is_callable), None)
-    return card_html(ready.card) if ready and ready.card else ""
+    if ready is None or not ready.card:
+        return ""
+    if ready.card_html:
+        return mark_safe(ready.card_html)  # noqa: S308  # card_html's own tags around escaped text
+    return format_html("<pre>{}</pre>", ready.card)
 
 
 def _about(adapter: Adapter) -> dict[str, str]:

@@ -10,11 +10,12 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.billing.selectors import price_book_default
 from controlplane.console.limits_form import limits_entered, limits_errors, limits_shown
-from controlplane.console.pages import tenant_page
+from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError
 from controlplane.limits.selectors import key_limits_get, tenant_limits_get
 from controlplane.limits.services import key_limits_set
+from controlplane.tenants.access import may_change_key
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_get
@@ -36,7 +37,7 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
         values = {name: request.POST.get(name, "").strip() for name in values}
         try:
             with unchanged(request, row=api_key, shown=shown):
-                key_limits_set(api_key=api_key, **limits_entered(values))
+                key_limits_set(api_key=api_key, by=page_access(request), **limits_entered(values))
         except ControlPlaneError as error:
             errors = limits_errors(error, currency=currency, conflict_field="key")
             seen = seen_again(request, error)
@@ -45,6 +46,7 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
             return redirect("console:key-limits", tenant=tenant.pk, public_id=public_id)
     context = {
         "key": api_key,
+        "changeable": api_key.is_live and may_change_key(page_access(request), api_key),
         "values": values,
         "errors": errors,
         "seen": seen,

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane.console.pages import field_errors, page_access, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.tenants.access import may_change_key
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_get
@@ -49,6 +50,7 @@ def detail(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
             return redirect("console:key", tenant=tenant.pk, public_id=public_id)
     context = {
         "key": api_key,
+        "changeable": api_key.is_live and may_change_key(page_access(request), api_key),
         "values": values,
         "chosen": words(values["allowed_endpoints"]) or (),
         "errors": errors,

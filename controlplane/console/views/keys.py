@@ -17,7 +17,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.console.pages import field_errors, page_access, tenant_page
 from controlplane.console.paging import page_of, searched
 from controlplane.console.views.key_settings import words
-from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from controlplane.tenants.access import may_change_key
 from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import (
@@ -86,6 +87,7 @@ def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], status:
         "accounts": service_account_list(tenant=tenant).filter(disabled_at=None),
         "values": {"scopes": ["inference"], "lifetime": "", "owner": ""},
         "keys": page.rows,
+        "changeable": {key.pk for key in page.rows if may_change_key(page_access(request), key)},
         "page": page,
         "search": search,
         "now": now,
@@ -137,7 +139,7 @@ def rotate(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
             raise InvalidInputError(_("choose one of the times"), field="overlap")
         until = timezone.now() + dt.timedelta(hours=int(hours)) if hours != "0" else None
         created, secret = api_key_rotate(api_key=api_key, old_secret_until=until, by=page_access(request))
-    except ControlPlaneError as error:
+    except (ConflictError, InvalidInputError) as error:
         messages.error(request, str(error))
         return redirect("console:keys", tenant=tenant.pk)
     return _page(request, tenant, {"created": created, "secret": secret})
@@ -147,7 +149,8 @@ def rotate(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse
 @tenant_page(Permission.KEYS_WRITE)
 def revoke(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
     """Ends a key."""
-    api_key = api_key_revoke(api_key=api_key_get(tenant=tenant, public_id=public_id))
+    found = api_key_get(tenant=tenant, public_id=public_id)
+    api_key = api_key_revoke(api_key=found, by=page_access(request))
     messages.success(
         request, _("Key “%(name)s” is revoked, everywhere within a second.") % {"name": api_key.name}
     )

@@ -52,7 +52,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "members": [(member, GRANTS[Role(member.role)] <= held) for member in page.rows],
         "page": page,
         "search": search,
-        "invitations": invitations[:INVITATIONS],
+        "invitations": [(found, GRANTS[Role(found.role)] <= held) for found in invitations[:INVITATIONS]],
         "invitations_more": len(invitations) > INVITATIONS,
         "roles": [role for role in Role if GRANTS[role] <= held],
         "values": values,
@@ -112,7 +112,7 @@ def revoke(request: HttpRequest, tenant: Tenant, invitation_id: int) -> HttpResp
     """Withdraws an invitation."""
     invitation = invitation_get(tenant=tenant, invitation_id=invitation_id)
     try:
-        invitation_revoke(invitation=invitation)
+        invitation_revoke(invitation=invitation, by=page_access(request))
     except ConflictError as error:
         messages.error(request, str(error))
     else:

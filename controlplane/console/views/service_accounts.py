@@ -86,7 +86,8 @@ def set_role(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse
 @tenant_page(Permission.SERVICE_ACCOUNTS_WRITE)
 def disable(request: HttpRequest, tenant: Tenant, account: str) -> HttpResponse:
     """Ends the account and all its keys."""
-    service_account_disable(account=service_account_get(tenant=tenant, name=account))
+    found = service_account_get(tenant=tenant, name=account)
+    service_account_disable(account=found, by=page_access(request))
     text = _("Service account %(name)s and its keys are ended, everywhere within a second.")
     messages.success(request, text % {"name": account})
     return redirect("console:service-accounts", tenant=tenant.pk)

@@ -150,7 +150,7 @@ class ApiKeyApi(ObjectApi[ApiKey]):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, public_id: str) -> Response:
         """Revokes the key: within a second no gateway takes it."""
-        api_key_revoke(api_key=self.get_object())
+        api_key_revoke(api_key=self.get_object(), by=request_access(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -157,5 +157,5 @@ class ServiceAccountApi(ObjectApi[ServiceAccount]):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, account: str) -> Response:
         """Disables the account and revokes its keys: within a second no gateway takes one."""
-        service_account_disable(account=self.get_object())
+        service_account_disable(account=self.get_object(), by=request_access(request))
         return Response(status=status.HTTP_204_NO_CONTENT)

@@ -14,13 +14,12 @@ from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import locked_snapshot, snapshot
-from controlplane.errors import ConflictError, ForbiddenError, InvalidInputError
+from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.routes.selectors import route_paths
 from controlplane.routes.services import route_lock, route_remove, route_set
-from controlplane.tenants.access import Access, check_grant, key_access
+from controlplane.tenants.access import Access, check_key_grant
 from controlplane.tenants.key_scopes import check_endpoints, check_models, check_networks
 from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant, User
-from controlplane.tenants.roles import Permission
 from gateway.wire import KEY_PREFIX, KeyRoute
 from gateway.wire_keys import KeyScope, OldSecret
 
@@ -80,7 +79,7 @@ def api_key_create(
         raise InvalidInputError(
             "a key that reports usage belongs to a service account: make one for the source", field="scopes"
         )
-    _check_key_grant(by, api_key)
+    check_key_grant(by, api_key)
     api_key.save(force_insert=True)
     _publish(api_key)
     audit_record(tenant=tenant.pk, action="api_key.create", target=api_key, after=snapshot(api_key))
@@ -99,7 +98,7 @@ def api_key_update(*, api_key: ApiKey, by: Access | None = None, **changes: Any)
         ConflictError: the key is revoked or expired.
         ForbiddenError: `by` lacks a permission of the key's.
     """
-    _check_key_grant(by, api_key)
+    check_key_grant(by, api_key)
     checks: dict[str, Callable[[Any], Any]] = {
         "expires_at": lambda value: _check_future(value, field="expires_at"),
         "allowed_models": check_models,
@@ -125,7 +124,7 @@ def api_key_rotate(
         ConflictError: the key is revoked or expired.
         ForbiddenError: `by` lacks a permission of the key's.
     """
-    _check_key_grant(by, api_key)
+    check_key_grant(by, api_key)
     _check_future(old_secret_until, field="old_secret_until")
     now = timezone.now()
     if old_secret_until is not None and old_secret_until - now > LONGEST_OVERLAP:
@@ -147,8 +146,13 @@ def api_key_rotate(
 
 
 @transaction.atomic
-def api_key_revoke(*, api_key: ApiKey) -> ApiKey:
-    """Ends the key, both its secrets, everywhere within a second; a second call changes nothing."""
+def api_key_revoke(*, api_key: ApiKey, by: Access | None = None) -> ApiKey:
+    """Ends the key, both its secrets, everywhere within a second; a second call changes nothing.
+
+    Raises:
+        ForbiddenError: `by` lacks a permission of the key's.
+    """
+    check_key_grant(by, api_key)
     before = locked_snapshot(api_key)
     revoked = ApiKey.objects.filter(pk=api_key.pk, revoked_at=None).update(revoked_at=timezone.now())
     api_key.refresh_from_db()
@@ -182,20 +186,6 @@ def api_keys_revoke(*, keys: QuerySet[ApiKey]) -> int:
     for api_key in locked:
         api_key_revoke(api_key=api_key)
     return len(locked)
-
-
-def _check_key_grant(by: Access | None, api_key: ApiKey) -> None:
-    """A secret in one's hands is what its key may do: nobody gets more by a key than they have."""
-    access = key_access(api_key)
-    # One that reads usage alone gives nobody anything: every role may read that.
-    if access is not None and access.only is None:
-        check_grant(by, access.role)
-    # What it reports is billed, to other tenants too where the account may.
-    reports = ApiKey.Scope.USAGE_WRITE in api_key.scopes
-    if reports and by is not None and not by.may(Permission.SERVICE_ACCOUNTS_WRITE):
-        raise ForbiddenError(
-            f"as {by.role} you cannot deal with keys that report usage: you lack service_accounts.write"
-        )
 
 
 def _usable_project(tenant: Tenant, project: Project | None, account: ServiceAccount | None) -> Project:

@@ -125,8 +125,13 @@ def service_account_set_role(
 
 
 @transaction.atomic
-def service_account_disable(*, account: ServiceAccount) -> ServiceAccount:
-    """Ends the account and revokes its keys, everywhere within a second; a second call changes nothing."""
+def service_account_disable(*, account: ServiceAccount, by: Access | None = None) -> ServiceAccount:
+    """Ends the account and revokes its keys, everywhere within a second; a second call changes nothing.
+
+    Raises:
+        ForbiddenError: `by` lacks a permission of the account's role.
+    """
+    check_grant(by, Role(account.role))
     # First the row, whose lock a key being made waits for.
     before = locked_snapshot(account)
     ServiceAccount.objects.filter(pk=account.pk, disabled_at=None).update(disabled_at=timezone.now())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
+from controlplane.adapters.card_html import card_render
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
@@ -21,12 +22,34 @@ from tests.controlplane.conftest import adapter_files
 
 pytestmark = pytest.mark.django_db
 CARD = "README.md"
+HOSTILE = {"[[](" * 250_000: "time", "|a|b|\n|-|-|\n" * 8_000: "html"}
 
 
 def card_of(version: AdapterVersion) -> str:
     version.refresh_from_db()
     assert (version.status, version.reason) == ("ready", "")
     return version.card
+
+
+def test_a_card_is_rendered_once_when_its_version_is_validated(tenant: Tenant, base_model: BaseModel) -> None:
+    text = b"---\ntags: [lora]\n---\n# Bot\n\n<script>alert(1)</script>"
+    version = register(tenant, base_model, adapter_files() | {CARD: text})
+    assert card_of(version).endswith("</script>")
+    assert version.card_html == "<h3>Bot</h3>\n<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>\n"
+
+
+@pytest.mark.costly("a hostile model card, and its process")
+@pytest.mark.parametrize("text", HOSTILE, ids=HOSTILE.values())
+def test_a_card_that_takes_too_much_is_not_rendered(text: str) -> None:
+    assert card_render(text) == ""
+
+
+def test_a_card_that_people_write_is_rendered_within_the_limits() -> None:
+    section = "# Results\n\nIt answers **briefly**, see [the run](https://runs.test/1).\n\n"
+    table = "| metric | value |\n|--|--|\n" + "| loss | 1.5 |\n" * 20 + "\n"
+    html = card_render((section + table) * 200)
+    assert html.count("<h3>Results</h3>") == 200
+    assert html.count("<td>loss</td>") == 4000
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
@@ -59,6 +82,7 @@ def test_a_card_is_cut_and_made_text(tenant: Tenant, base_model: BaseModel) -> N
     assert len(card.encode()) <= MAX_CARD_BYTES + 2
 
 
+@pytest.mark.costly("a process for each card")
 def test_two_versions_of_one_content_have_each_their_own_card(tenant: Tenant, base_model: BaseModel) -> None:
     first = register(tenant, base_model, adapter_files() | {CARD: b"one"})
     second = register(tenant, base_model, adapter_files() | {CARD: b"two"})

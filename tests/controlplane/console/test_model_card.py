@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from controlplane.adapters.card_html import card_html
 from controlplane.adapters.models import AdapterVersion
-from controlplane.console.model_card import card_html
 from tests.controlplane.console.conftest import HOSTILE, Team
 
 CARD = """---
@@ -79,10 +79,19 @@ def test_the_newest_ready_versions_card_stands_on_the_page(client: Client, acme:
     client.force_login(acme.user)
     url = reverse("console:adapter", args=("acme", "support-bot"))
     assert 'data-testid="card"' not in client.get(url).content.decode()
-    AdapterVersion.objects.filter(adapter__name="support-bot").update(card=f"{CARD}\n\n{HOSTILE}")
+    versions = AdapterVersion.objects.filter(adapter__name="support-bot")
+    text = f"{CARD}\n\n{HOSTILE}"
+    versions.update(card=text, card_html=card_html(text))
     page = client.get(url).content.decode()
     assert "<h3>Support bot</h3>" in page
     assert "<script>alert" not in page
+
+
+def test_a_card_that_could_not_be_rendered_stands_there_as_text(client: Client, acme: Team) -> None:
+    client.force_login(acme.user)
+    AdapterVersion.objects.filter(adapter__name="support-bot").update(card="# Bot <b>bold</b>", card_html="")
+    page = client.get(reverse("console:adapter", args=("acme", "support-bot"))).content.decode()
+    assert "<pre># Bot &lt;b&gt;bold&lt;/b&gt;</pre>" in page
 
 
 def test_deep_nesting_ends() -> None:

@@ -65,10 +65,11 @@ def test_a_tenants_limits_are_published_and_replaced_whole(tenant: Tenant) -> No
 
 def test_a_keys_limits_lie_within_its_tenants(tenant: Tenant, key: ApiKey) -> None:
     tenant_limits_set(tenant=tenant, priority=3, **TENANTS)
-    for wrong in (
+    too_much: tuple[dict[str, Any], ...] = (
         {"requests_per_minute": 101}, {"tokens_per_minute": 5001}, {"budget_nano": 10**12 + 1},
         {"priority": 2}, {"weight": 1},
-    ):  # fmt: skip
+    )  # fmt: skip
+    for wrong in too_much:
         with pytest.raises(InvalidInputError, match="the tenant's") as refused:
             key_limits_set(api_key=key, **wrong)
         assert refused.value.field in wrong

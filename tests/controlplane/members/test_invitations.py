@@ -151,6 +151,16 @@ def test_an_address_is_invited_once_and_never_by_who_has_less(tenant: Tenant) ->
     owners = invite(tenant, "x@acme.test", Role.OWNER)
     with pytest.raises(ForbiddenError):
         invitation_resend(invitation=owners, by=admin)
+    with pytest.raises(ForbiddenError):
+        invitation_revoke(invitation=owners, by=admin)
+    client = Client()
+    client.force_login(
+        user_create(email="admin@acme.test", password=PASSWORD, tenant=tenant, role=Role.ADMIN)
+    )
+    assert client.delete(f"/api/v1/invitations/{owners.pk}").status_code == 403
+    assert client.post(f"/t/acme/invitations/{owners.pk}/revoke").status_code == 403
+    owners.refresh_from_db()
+    assert owners.revoked_at is None
 
 
 def test_a_mail_server_that_is_away_delays_an_invitation(

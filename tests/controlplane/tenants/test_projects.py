@@ -16,8 +16,6 @@ from controlplane.tenants.selectors import project_get
 from controlplane.tenants.services import (
     api_key_create,
     api_key_revoke,
-    api_key_rotate,
-    api_key_update,
     project_archive,
     project_create,
     service_account_create,
@@ -81,18 +79,15 @@ def test_a_key_may_what_its_account_may(tenant: Tenant) -> None:
 
 def test_an_engineer_gets_no_admin_by_a_key(tenant: Tenant) -> None:
     account, engineer = make_account(tenant, "admin"), Access(tenant, Role.ENGINEER)
-    with pytest.raises(ForbiddenError, match="admin"):
+    with pytest.raises(ForbiddenError, match=r"it grants audit\.read"):
         make_key(account, "manage", by=engineer)
-    api_key, _ = make_key(account, "manage")
-    for change in (api_key_rotate, partial(api_key_update, allowed_networks=None)):
-        with pytest.raises(ForbiddenError, match="admin"):
-            change(api_key=api_key, by=engineer)
     with pytest.raises(ForbiddenError, match="admin"):
         service_account_set_role(account=account, role="viewer", by=engineer)
     with pytest.raises(ForbiddenError, match="admin"):
+        service_account_disable(account=account, by=engineer)
+    with pytest.raises(ForbiddenError, match="admin"):
         service_account_create(project=account.project, name="x", role="admin", by=engineer)
     make_key(account, "inference", by=engineer)
-    api_key_revoke(api_key=api_key)
 
 
 def test_disabling_an_account_ends_its_keys_and_it_gets_no_more(tenant: Tenant) -> None:

@@ -25,7 +25,7 @@ def sleep(walk: Walk, *, copies: int = 0) -> None:
 
 def called(walk: Walk) -> int:
     """Invocations of the endpoint `sleepy` so far."""
-    told: list[dict[str, Any]] = httpx.get(f"{walk.local.url}/_local/invocations").json()
+    told: list[dict[str, Any]] = walk.local.get("invocations")
     return sum(item["endpoint"] == "sleepy" for item in told)
 
 
