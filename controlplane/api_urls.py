@@ -89,6 +89,7 @@ urlpatterns = [
         rollouts.RolloutPromoteApi.as_view(),
         name="rollout-promote",
     ),
+    path("adapter-checks", adapters.AdapterChecksApi.as_view(), name="adapter-checks"),
     path("adapter-quota", lifecycle.OwnQuotaApi.as_view(), name="adapter-quota"),
     path("keys", keys.ApiKeysApi.as_view(), name="keys"),
     path("keys/<str:public_id>", keys.ApiKeyApi.as_view(), name="key"),

@@ -32,6 +32,7 @@ from controlplane.adapters.selectors import (
 )
 from controlplane.adapters.serializers import (
     AdapterChange,
+    AdapterCheckInput,
     AdapterInput,
     AdapterSerializer,
     AliasInput,
@@ -42,7 +43,7 @@ from controlplane.adapters.serializers import (
     VersionInput,
     VersionSerializer,
 )
-from controlplane.adapters.services import adapter_register
+from controlplane.adapters.services import adapter_check, adapter_register
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.http.json_parser import StrictJSONParser
@@ -93,6 +94,26 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
         data.is_valid(raise_exception=True)
         values = data.validated_data
         return _register(request, values["name"], base_model_get(name=values["base_model"]), values)
+
+
+class AdapterChecksApi(generics.GenericAPIView[Adapter]):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
+    serializer_class = AdapterCheckInput
+
+    @extend_schema(request=AdapterCheckInput, responses={204: None})
+    def post(self, request: Request) -> Response:
+        """Checks name, base model, quota and lineage before files are uploaded; registers nothing."""
+        data = AdapterCheckInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = data.validated_data
+        adapter_check(
+            tenant=request_tenant(request),
+            name=values["name"],
+            base_model=base_model_get(name=values["base_model"]),
+            size_bytes=values["size_bytes"],
+            lineage={field: values[field] for field in FIELDS if field in values},
+        )
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class _OneAdapter(ObjectApi[Adapter]):

@@ -144,6 +144,16 @@ class AdapterInput(VersionInput):
     base_model = serializers.CharField(max_length=63)
 
 
+class AdapterCheckInput(LineageInput):
+    """A registration without its files."""
+
+    name = serializers.CharField(max_length=63)
+    base_model = serializers.CharField(max_length=63)
+    size_bytes = serializers.IntegerField(
+        default=0, min_value=0, max_value=1 << 60, help_text="Of the adapter's files; 0 if unknown."
+    )
+
+
 class ArmInput(StrictSerializer):
     version = serializers.IntegerField(min_value=1)
     percent = serializers.IntegerField(min_value=1, max_value=99)

@@ -74,6 +74,28 @@ def adapter_register(
     return _take_in(tenant, name, base_model, source=source.uri, **told)
 
 
+@transaction.atomic
+def adapter_check(
+    *,
+    tenant: Tenant,
+    name: str,
+    base_model: BaseModel,
+    size_bytes: int = 0,
+    lineage: Mapping[str, str] | None = None,
+) -> None:
+    """Checks everything of a registration that is known before its files are sent, and changes nothing.
+
+    Args:
+        size_bytes: of the adapter's files; 0 if unknown.
+
+    Raises:
+        InvalidInputError, ConflictError: as `adapter_register`.
+    """
+    _check_name(tenant, name, base_model)
+    lineage_check(lineage or {})
+    quota_check_registration(tenant=tenant, name=name, adding=size_bytes)
+
+
 def staging_discard(*, version: AdapterVersion) -> None:
     """Removes a settled version's staged files. The row forgets them last, so nothing is lost track of."""
     if version.staging:

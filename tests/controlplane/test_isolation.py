@@ -58,6 +58,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "rollout-resume": {"post": "adapters.write"},
     "rollout-abort": {"post": "adapters.write"},
     "rollout-promote": {"post": "adapters.write"},
+    "adapter-checks": {"post": "adapters.write"},
     "adapter-quota": {"get": "adapters.read"},
     "keys": {"get": "keys.read", "post": "keys.write"},
     "key": {"get": "keys.read", "patch": "keys.write", "delete": "keys.write"},

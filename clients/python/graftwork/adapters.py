@@ -5,14 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from graftwork.errors import RefusedError
+from graftwork.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+    RefusedError,
+)
 from graftwork.folder import AdapterFolder, Progress
 from graftwork.models import Adapter, BaseModel, Version
 from graftwork.pages import pages
 from graftwork.transport import Transport
 from graftwork.uploads import Uploads
+
+_REFUSALS: Final = (InvalidRequestError, PermissionDeniedError, NotFoundError, ConflictError)
+"""Answers to which the same registration would be refused again."""
 
 
 class Adapters:
@@ -61,8 +70,9 @@ class Adapters:
     ) -> Version:
         """Uploads a PEFT folder as an adapter, or as the next version of one.
 
-        Broken off and called again, it goes on where it was: of the same client, or of any with the same
-        `unfinished` file.
+        The server checks name, base model, quota and lineage before a byte is sent, and again at the end. A
+        refusal removes the uploads. Broken off and called again, it goes on where it was: of the same client,
+        or of any with the same `unfinished` file.
 
         Args:
             dataset: what it was trained on, in words of yours.
@@ -74,18 +84,29 @@ class Adapters:
 
         Raises:
             ConfigurationError: the folder lacks a file, or holds a pickle.
+            ApiError: the server refuses the registration, or a file.
         """
         found = AdapterFolder(Path(folder))
-        total, done, ids = found.size, 0, []
-        for file in found.files:
-            tell = _telling(progress, done, total)
-            ids.append(self._uploads.send(file, progress=tell))
-            done += file.stat().st_size
-        body = {"name": name, "base_model": base_model, "uploads": ids, **_told(dataset, run_url)}
-        version = self._transport.create(Version, "/adapters", body)
+        body = {"name": name, "base_model": base_model, **_told(dataset, run_url)}
+        try:
+            self._transport.send("POST", "/adapter-checks", json={**body, "size_bytes": found.size})
+            uploads = self._send(found, progress)
+            version = self._transport.create(Version, "/adapters", {**body, "uploads": uploads})
+        except _REFUSALS:
+            for file in found.files:
+                self._uploads.discard(file)
+            raise
         for file in found.files:
             self._uploads.forget(file)
         return version
+
+    def _send(self, folder: AdapterFolder, progress: Progress | None) -> tuple[str, ...]:
+        """Uploads the folder's files and returns their uploads' ids."""
+        done, ids = 0, []
+        for file in folder.files:
+            ids.append(self._uploads.send(file, progress=_telling(progress, done, folder.size)))
+            done += file.stat().st_size
+        return tuple(ids)
 
     def register(
         self, uri: str, *, name: str, base_model: str, dataset: str = "", run_url: str = ""

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from graftwork import Client
+from graftwork.version import VERSION
 
 from tests.clients.graftwork.conftest import Product
 
@@ -80,6 +81,9 @@ def test_an_adapter_from_its_folder_to_an_answer_and_its_price(cli: Product, ada
     lying = ("--base-model", "tiny-base", "--run-url", "javascript:alert(1)")
     refused = cli.run("adapters", "push", str(adapter_folder), "--name", "bot", *lying)
     assert (refused.status, "with http:// or https://" in refused.err) == (1, True)
+    taken = cli.run("adapters", "push", str(adapter_folder), "--name", "tiny-base", *lying[:2])
+    assert (taken.status, "is a base model" in taken.err) == (5, True)
+    assert _uploads(cli) == [], "nothing was uploaded"
     assert "v1: ready, rank 2" in pushed.out
     assert "done: " in pushed.err, "each step of the validation is told"
     again = cli.ok("adapters", "push", str(adapter_folder), "--name", "bot", "--json").json
@@ -166,6 +170,11 @@ def test_what_is_refused_ends_with_a_reason(cli: Product, adapter_folder: Path) 
     assert "is no folder" in cli.run("adapters", "push", "/nowhere", "--name", "x").err
     away = cli.run("whoami", GRAFTWORK_API_URL="http://127.0.0.1:1")
     assert (away.status, "is the address right" in away.err) == (6, True)
+
+
+def test_the_version_is_told(cli: Product) -> None:
+    assert cli.ok("--version").out == f"graftwork {VERSION}\n"
+    assert "Register adapters" in cli.ok("--help").out
 
 
 def test_keys_are_made_rotated_and_revoked(cli: Product) -> None:
