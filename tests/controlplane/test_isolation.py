@@ -43,6 +43,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "adapter-restore": {"post": "adapters.write"},
     "adapter-purge": {"post": "adapters.write"},
     "adapter-pin": {"put": "adapters.write"},
+    "adapter-rollback": {"post": "adapters.write"},
     "adapter-fallback": {"put": "adapters.write"},
     "versions": {"get": "adapters.read", "post": "adapters.write"},
     "version": {"get": "adapters.read", "patch": "adapters.write", "delete": "adapters.write"},

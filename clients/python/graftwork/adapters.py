@@ -15,7 +15,7 @@ from graftwork.errors import (
     RefusedError,
 )
 from graftwork.folder import AdapterFolder, Progress
-from graftwork.models import Adapter, BaseModel, Version
+from graftwork.models import Adapter, AdapterCheck, BaseModel, Version
 from graftwork.pages import pages
 from graftwork.transport import Transport
 from graftwork.uploads import Uploads
@@ -54,6 +54,10 @@ class Adapters:
         """Sets which version the bare name means; None follows the newest ready one."""
         return self._transport.change(Adapter, "PUT", f"/adapters/{name}/pin", {"version": number})
 
+    def rollback(self, name: str) -> Adapter:
+        """Makes the bare name mean the version again that its newest change replaced."""
+        return self._transport.create(Adapter, f"/adapters/{name}/rollback")
+
     def base_models(self, **filters: Any) -> Iterator[BaseModel]:
         """The base models that adapters can be registered for."""
         return pages(self._transport, BaseModel, "/base-models", **filters)
@@ -66,7 +70,9 @@ class Adapters:
         base_model: str,
         dataset: str = "",
         run_url: str = "",
+        make_default: bool | None = None,
         progress: Progress | None = None,
+        on_check: Callable[[AdapterCheck], None] = lambda check: None,
     ) -> Version:
         """Uploads a PEFT folder as an adapter, or as the next version of one.
 
@@ -77,7 +83,10 @@ class Adapters:
         Args:
             dataset: what it was trained on, in words of yours.
             run_url: the training run's page.
+            make_default: True makes the bare name mean the version once it is ready, False keeps its version.
+                None keeps it if it was called in the last 7 days.
             progress: called with (bytes sent, bytes in all).
+            on_check: called before the upload with the version that callers of the bare name get.
 
         Returns:
             the version, pending: `wait` for it.
@@ -87,9 +96,12 @@ class Adapters:
             ApiError: the server refuses the registration, or a file.
         """
         found = AdapterFolder(Path(folder))
-        body = {"name": name, "base_model": base_model, **_told(dataset, run_url)}
+        body = {
+            "name": name, "base_model": base_model, "make_default": make_default, **_told(dataset, run_url),
+        }  # fmt: skip
         try:
-            self._transport.send("POST", "/adapter-checks", json={**body, "size_bytes": found.size})
+            asked = {**body, "size_bytes": found.size}
+            on_check(self._transport.create(AdapterCheck, "/adapter-checks", asked))
             uploads = self._send(found, progress)
             version = self._transport.create(Version, "/adapters", {**body, "uploads": uploads})
         except _REFUSALS:
@@ -109,10 +121,20 @@ class Adapters:
         return tuple(ids)
 
     def register(
-        self, uri: str, *, name: str, base_model: str, dataset: str = "", run_url: str = ""
+        self,
+        uri: str,
+        *,
+        name: str,
+        base_model: str,
+        dataset: str = "",
+        run_url: str = "",
+        make_default: bool | None = None,
     ) -> Version:
         """Registers what lies at a URI: `s3://`, `hf://` or `file://`, as the server permits."""
-        body = {"name": name, "base_model": base_model, "uri": uri, **_told(dataset, run_url)}
+        body = {
+            "name": name, "base_model": base_model, "uri": uri, "make_default": make_default,
+            **_told(dataset, run_url),
+        }  # fmt: skip
         return self._transport.create(Version, "/adapters", body)
 
     def wait(

@@ -95,6 +95,7 @@ def test_an_adapter_from_its_folder_to_an_answer_and_its_price(cli: Product, ada
     _aliases(cli)
     _chats(cli)
     _usage(cli)
+    _defaults(cli, adapter_folder)
 
     cli.ok("adapters", "delete", "bot", "--yes")
     gone = cli.run("adapters", "show", "bot", "--json")
@@ -148,6 +149,19 @@ def _usage(cli: Product) -> None:
     assert "total" in cli.ok("usage").out
     assert cli.run("usage", "--start", "yesterday").status == 2
     assert cli.run("usage", "--by", "moon").status == 1
+
+
+def _defaults(cli: Product, folder: Path) -> None:
+    """It was called by its bare name, so a new version does not take over."""
+    kept = cli.ok("adapters", "push", str(folder), "--name", "bot")
+    assert "callers of bot get v2, also once it is ready" in kept.err
+    assert "graftwork adapters default bot 3" in kept.err
+    assert cli.ok("adapters", "default", "bot", "3").out.strip() == "callers of bot get v3"
+    assert cli.ok("adapters", "rollback", "bot").out.strip() == "callers of bot get v2"
+    assert cli.run("adapters", "default", "bot", "new").status == 2
+    taken = cli.ok("adapters", "push", str(folder), "--name", "bot", "--make-default")
+    assert "callers of bot get v2, until the new version is ready" in taken.err
+    assert "callers of bot get v4" in taken.err
 
 
 def test_what_is_refused_ends_with_a_reason(cli: Product, adapter_folder: Path) -> None:

@@ -180,7 +180,7 @@ def test_an_upload_goes_on_after_a_part_whose_answer_was_lost(tmp_path: Path) ->
     config, weights = (len(data) for data in files.values())
     told: list[tuple[int, int]] = []
     with serving(
-        (204, {}, None),
+        (200, {}, {"default_version": None, "becomes_default": True}),
         (201, {}, {"id": "u1", "name": "adapter_config.json", "size": config}),
         (204, {"Upload-Offset": str(config)}, None),
         (201, {}, {"id": "u2", "name": "adapter_model.safetensors", "size": weights}),
@@ -210,8 +210,10 @@ def test_a_registration_is_checked_before_files_are_sent(tmp_path: Path) -> None
         client.adapters.push(tmp_path, name="bot", base_model="b", run_url="https://runs.test/1")
     ((method, path, _, body),) = script.asked
     assert (method, path) == ("POST", "/api/v1/adapter-checks")
-    told = {"name": "bot", "base_model": "b", "run_url": "https://runs.test/1", "size_bytes": size}
-    assert json.loads(body) == told
+    assert json.loads(body) == {
+        "name": "bot", "base_model": "b", "make_default": None, "run_url": "https://runs.test/1",
+        "size_bytes": size,
+    }  # fmt: skip
 
 
 def test_a_registration_that_is_refused_after_its_upload_leaves_none(tmp_path: Path) -> None:
@@ -223,11 +225,11 @@ def test_a_registration_that_is_refused_after_its_upload_leaves_none(tmp_path: P
     for name, size in sizes.items():
         sent += [(201, {}, {"id": name[:9], "name": name, "size": size})]
         sent += [(204, {"Upload-Offset": str(size)}, None)]
-    full = (409, {}, problem("conflict", "the tenant may keep 1 adapter and has 1"))
+    full: Answer = (409, {}, problem("conflict", "the tenant may keep 1 adapter and has 1"))
     # One of the uploads has expired meanwhile: the refusal is told all the same.
-    gone = (404, {}, problem("not_found", "no upload"))
+    gone: Answer = (404, {}, problem("not_found", "no upload"))
     with (
-        serving((204, {}, None), *sent, full, gone, (204, {}, None)) as (client, script),
+        serving((200, {}, {}), *sent, full, gone, (204, {}, None)) as (client, script),
         pytest.raises(ConflictError, match="may keep 1 adapter"),
     ):
         client.adapters.push(tmp_path, name="bot", base_model="b")
