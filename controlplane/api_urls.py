@@ -19,6 +19,7 @@ from controlplane.credentials import api as credentials
 from controlplane.limits import api as limits
 from controlplane.members import api as members
 from controlplane.metering import api as metering
+from controlplane.metering.adapter_use import adapter_is_called
 from controlplane.operations import api as operations
 from controlplane.operations.deployment_urls import DEPLOYMENT_ROUTES
 from controlplane.operations.live_urls import LIVE_ROUTES
@@ -33,13 +34,18 @@ from controlplane.webhooks import api as webhooks
 
 urlpatterns = [
     path("me", me.MeApi.as_view(), name="me"),
-    path("adapters", adapters.AdaptersApi.as_view(), name="adapters"),
+    path("adapters", adapters.AdaptersApi.as_view(is_called=adapter_is_called), name="adapters"),
     path("adapters/<str:name>", adapters.AdapterApi.as_view(), name="adapter"),
     path("adapters/<str:name>/restore", lifecycle.AdapterRestoreApi.as_view(), name="adapter-restore"),
     path("adapters/<str:name>/purge", lifecycle.AdapterPurgeApi.as_view(), name="adapter-purge"),
     path("adapters/<str:name>/pin", adapters.PinApi.as_view(), name="adapter-pin"),
+    path("adapters/<str:name>/rollback", lifecycle.DefaultRollbackApi.as_view(), name="adapter-rollback"),
     path("adapters/<str:name>/fallback", adapters.FallbackApi.as_view(), name="adapter-fallback"),
-    path("adapters/<str:name>/versions", adapters.VersionsApi.as_view(), name="versions"),
+    path(
+        "adapters/<str:name>/versions",
+        adapters.VersionsApi.as_view(is_called=adapter_is_called),
+        name="versions",
+    ),
     path("adapters/<str:name>/versions/<int:number>", adapters.VersionApi.as_view(), name="version"),
     path(
         "adapters/<str:name>/versions/<int:number>/restore",
@@ -88,6 +94,11 @@ urlpatterns = [
         "adapters/<str:name>/aliases/<str:alias>/rollouts/<int:rollout>/promote",
         rollouts.RolloutPromoteApi.as_view(),
         name="rollout-promote",
+    ),
+    path(
+        "adapter-checks",
+        adapters.AdapterChecksApi.as_view(is_called=adapter_is_called),
+        name="adapter-checks",
     ),
     path("adapter-quota", lifecycle.OwnQuotaApi.as_view(), name="adapter-quota"),
     path("keys", keys.ApiKeysApi.as_view(), name="keys"),

@@ -63,6 +63,8 @@ class Environment:
         email_url: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://user:password@host:port`, or
             `file:///abs/folder`; "" writes e-mails to the log.
         email_from: who e-mails are from.
+        show_mail_links: pages show the links that e-mails of sign-up and invitations have. Whoever sees one
+            can act for its address: for a demo on its own machine, without a mail server, and nowhere else.
         language: of e-mails, and of pages for who asks for none that there is; code, as `en`.
         oidc_issuer: OpenID Connect provider that people may log in by; "" for none.
         oidc_client_id, oidc_client_secret: what it knows us by.
@@ -113,6 +115,7 @@ class Environment:
     hub_endpoint: str
     email_url: str = field(repr=False)
     email_from: str
+    show_mail_links: bool
     language: str
     oidc_issuer: str
     oidc_client_id: str
@@ -155,6 +158,7 @@ class Environment:
             sealing_keys=(*_sealing_keys(env), secret_key),
             email_url=_url(env, "EMAIL_URL", "", ("smtp", "smtp+tls", "smtps", "file")),
             email_from=env.get("GRAFTWORK_EMAIL_FROM", "") or "Graftwork <graftwork@localhost>",
+            show_mail_links=_show_mail_links(env),
             language=_language(env.get("GRAFTWORK_LANGUAGE", "") or SOURCE),
             oidc_issuer=_url(env, "OIDC_ISSUER", "", ("http", "https")).rstrip("/"),
             oidc_client_id=_needed_with(env, "OIDC_CLIENT_ID", "OIDC_ISSUER"),
@@ -329,6 +333,20 @@ def _flag(env: Mapping[str, str], name: str) -> bool:
     if text not in ("0", "1"):
         raise SettingsError(f"{_PREFIX}{name} must be 0 or 1, got {text!r}")
     return text == "1"
+
+
+def _show_mail_links(env: Mapping[str, str]) -> bool:
+    if not _flag(env, "SHOW_MAIL_LINKS"):
+        return False
+    if env.get(_PREFIX + "EMAIL_URL"):
+        raise SettingsError(f"{_PREFIX}SHOW_MAIL_LINKS and {_PREFIX}EMAIL_URL exclude each other: unset one")
+    host = urlsplit(env.get(_PREFIX + "WEB_URL", "")).hostname
+    if host not in (None, "localhost", "127.0.0.1", "::1"):
+        raise SettingsError(
+            f"{_PREFIX}SHOW_MAIL_LINKS lets everybody act for any e-mail address: it is for a demo at"
+            f" localhost, and {_PREFIX}WEB_URL is at {host}"
+        )
+    return True
 
 
 def _count(env: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int = 999_999) -> int:

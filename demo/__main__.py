@@ -63,6 +63,10 @@ def _welcome(demo: Demo) -> str:
     )
 
 
+def _tell(line: str) -> None:
+    print(f"    {line}", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo; 0 after a signal, 1 with one message after an error."""
     parser = argparse.ArgumentParser(prog="python -m demo", description="Runs the whole product here.")
@@ -77,9 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("==> starting Graftwork", flush=True)
         if overruled := config.overruled:
             print(f"    the demo decides these itself, what you set has no effect: {', '.join(overruled)}")
-        with running(config, progress=lambda line: print(f"    {line}", flush=True)) as demo:
+        with running(config, progress=_tell) as demo:
             print(f"==> ready after {time.monotonic() - started:.1f} s\n{_welcome(demo)}", flush=True)
-            demo.watch()
+            demo.watch(progress=_tell)
     except _StopRequest as request:
         print(f"\n==> stopped by {request}", flush=True)
         return 0

@@ -111,8 +111,10 @@ class DemoConfig:
     def environment(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
         """Variables of the child processes: `settings`, and what the demo decides itself."""
         settings = {name: value for name, value in self.settings.items() if not name.startswith(_NOT_HERE)}
-        # Whoever tries the product out may sign up as its users would, unless told otherwise.
-        settings = {"GRAFTWORK_SIGN_UP": "open"} | settings
+        # People who try the product out sign up as its users would. Without a mail server pages show the
+        # links of e-mails.
+        shown = "0" if "GRAFTWORK_EMAIL_URL" in settings else "1"
+        settings = {"GRAFTWORK_SIGN_UP": "open", "GRAFTWORK_SHOW_MAIL_LINKS": shown} | settings
         return settings | self._decided(secret_key=secret_key, fleet_token=fleet_token)
 
     @property

@@ -1,9 +1,10 @@
 """Ends every process of one demo run, also those whose parents are gone.
 
 Each process that the supervisor starts carries the run's mark in its environment and passes it on to
-its own children (Celery's pool, the web server's processes), so nothing escapes by a new process group or by
-losing its parent. `python -m demo.reaper <mark>` waits for the end of its standard input, which comes
-when the supervisor ends in whatever way, SIGKILL included, and then ends what is left.
+its own children: Celery's pool, the web server's processes, and what Celery's tasks start, such as a
+deployment's copies and optimization jobs (`controlplane.child_environment`). So nothing escapes by a new
+process group or by losing its parent. `python -m demo.reaper <mark>` waits for the end of its standard
+input, which comes when the supervisor ends in whatever way, SIGKILL included, and then ends what is left.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 
-MARK: Final = "GRAFTWORK_DEMO_RUN"
+from controlplane.child_environment import DEMO_RUN
+
+MARK: Final = DEMO_RUN
 """Environment variable that names the run."""
 GRACE_S: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""

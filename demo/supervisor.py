@@ -22,6 +22,7 @@ from demo.commands import commands
 from demo.config import DemoConfig
 from demo.credentials import TENANTS, Credentials, write_private
 from demo.errors import AlreadyRunningError, DiskFullError, PortTakenError, SeedError
+from demo.mail_links import MailLinks
 from demo.model import DEFAULT_FOLDER, check_folder, set_up
 from demo.processes import Check, Processes
 from demo.readiness import answers, logged, pings, serves
@@ -62,10 +63,17 @@ class Demo:
     processes: Processes
     description: Description
 
-    def watch(self) -> None:
-        """Returns never; raises ProcessDiedError when a process ends by itself."""
+    def watch(self, *, progress: Progress) -> None:
+        """Tells the links of e-mails and never returns.
+
+        Raises ProcessDiedError when a process ends by itself.
+        """
+        logs = (self.processes.log("web"), self.processes.log("celery_long"))
+        links = MailLinks(logs, web=self.config.url("web"))
         while True:
             self.processes.check()
+            for recipient, link in links.fresh():
+                progress(f"e-mail to {recipient}: {link}")
             time.sleep(0.25)
 
 

@@ -25,6 +25,7 @@ from controlplane.adapters.models import AdapterVersion
 from controlplane.audit.services import audit_record
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.models import Invoice, LedgerHead
+from controlplane.billing.parties.services import party_set
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create
@@ -224,6 +225,8 @@ def _credited(tenant: Tenant) -> dict[str, str]:
     LedgerHead.objects.update_or_create(
         tenant=tenant.pk, defaults={"invoices": 1, "closed_through": made.month}
     )
+    for party in ("", tenant.pk):
+        party_set(tenant=party, values={"legal_name": "Fill Ltd", "address": "1 Main St"})
     return {"credit_note": str(credit_note_issue(invoice=made, reason="other", amount_nano=10**9).pk)}
 
 

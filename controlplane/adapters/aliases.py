@@ -8,7 +8,13 @@ from typing import Any, Final
 from django.db import transaction
 
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
-from controlplane.adapters.selectors import alias_change_newest, alias_state, model_exists, version_get
+from controlplane.adapters.selectors import (
+    alias_change_newest,
+    alias_state,
+    default_number,
+    model_exists,
+    version_get,
+)
 from controlplane.adapters.services import adapter_locked, adapter_publish
 from controlplane.audit.origin import current_origin
 from controlplane.audit.services import audit_record
@@ -162,10 +168,12 @@ def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
         ConflictError: the version is not ready.
     """
     adapter = adapter_locked(adapter)
+    meant = default_number(adapter=adapter)
     before = {"pinned": adapter.pinned.number if adapter.pinned else None}
     adapter.pinned = None if number is None else _ready(adapter, number)
     adapter.save(update_fields=["pinned"])
     adapter_publish(adapter=adapter)
+    default_record(adapter=adapter, before=meant)
     audit_record(
         tenant=adapter.tenant_id,
         action="adapter.pin",
@@ -174,6 +182,42 @@ def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
         after={"pinned": number},
     )
     return adapter
+
+
+@transaction.atomic
+def default_rollback(*, adapter: Adapter, newest: int | None = None) -> Adapter:
+    """Makes the bare name mean the version again that its newest change replaced.
+
+    Args:
+        newest: number of the newest change that the caller has seen.
+
+    Raises:
+        NotFoundError: that version is gone.
+        ConflictError: the bare name has meant no other version or was changed since `newest`, or that version
+            is not ready.
+    """
+    adapter = adapter_locked(adapter)
+    last = alias_change_newest(adapter=adapter, name="")
+    if last is None or last.before is None:
+        raise ConflictError(f"{adapter.name} has meant no other version before")
+    if newest is not None and newest != last.pk:
+        raise ConflictError(f"{adapter.name} was changed meanwhile: look again, then roll back")
+    return adapter_pin(adapter=adapter, number=last.before["version"])
+
+
+def default_record(*, adapter: Adapter, before: int | None) -> None:
+    """Records that the bare name means another version than `before`, in the transaction that changed it."""
+    after = default_number(adapter=adapter)
+    if before is None or after is None or before == after:
+        return
+    actor = current_origin().who()
+    AliasChange.objects.create(
+        adapter=adapter,
+        alias="",
+        before={"version": before, "arms": []},
+        after={"version": after, "arms": []},
+        by=(actor.name or f"{actor.kind} {actor.id}").strip()[:200],
+    )
 
 
 def _change(adapter: Adapter, name: str, state: dict[str, Any], action: str, reason: str) -> Alias:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.db.models import QuerySet
@@ -32,6 +33,8 @@ from controlplane.adapters.selectors import (
 )
 from controlplane.adapters.serializers import (
     AdapterChange,
+    AdapterCheckInput,
+    AdapterCheckSerializer,
     AdapterInput,
     AdapterSerializer,
     AliasInput,
@@ -42,17 +45,34 @@ from controlplane.adapters.serializers import (
     VersionInput,
     VersionSerializer,
 )
-from controlplane.adapters.services import adapter_register
+from controlplane.adapters.services import adapter_check, adapter_register
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.http.json_parser import StrictJSONParser
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.idempotency.api import idempotent, keep_with_change
+from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission
 
+IsCalled = Callable[..., bool]
+"""`metering.adapter_use.adapter_is_called`, which this app may not import: `api_urls` hands it in."""
 
-def _register(request: Request, name: str, base_model: BaseModel, values: dict[str, Any]) -> Response:
+
+def _never(*, tenant: str, name: str) -> bool:
+    return False
+
+
+def _default_choice(is_called: IsCalled, tenant: Tenant, name: str, make_default: bool | None) -> bool | None:
+    """`make_default`, or what it is where nobody chose: a bare name that is called keeps its version."""
+    if make_default is None and is_called(tenant=tenant.pk, name=name):
+        return False
+    return make_default
+
+
+def _register(
+    request: Request, name: str, base_model: BaseModel, values: dict[str, Any], is_called: IsCalled
+) -> Response:
     answers: list[Response] = []
 
     def answer(version: AdapterVersion) -> None:
@@ -68,6 +88,7 @@ def _register(request: Request, name: str, base_model: BaseModel, values: dict[s
         credential=values.get("credential", ""),
         uploads=values.get("uploads"),
         lineage={field: values[field] for field in FIELDS if field in values},
+        make_default=_default_choice(is_called, request_tenant(request), name, values["make_default"]),
         created_by=request_user(request),
         then=answer,
     )
@@ -80,6 +101,7 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
     filterset_class = AdapterFilter
     queryset = Adapter.objects.none()  # tells the schema the model
     parser_classes = (MultiPartParser, StrictJSONParser)
+    is_called = staticmethod(_never)
 
     def get_queryset(self) -> QuerySet[Adapter]:
         deleted = self.request.query_params.get("deleted") == "true"
@@ -92,7 +114,32 @@ class AdaptersApi(generics.ListAPIView[Adapter]):
         data = AdapterInput(data=request.data)
         data.is_valid(raise_exception=True)
         values = data.validated_data
-        return _register(request, values["name"], base_model_get(name=values["base_model"]), values)
+        base_model = base_model_get(name=values["base_model"])
+        return _register(request, values["name"], base_model, values, self.is_called)
+
+
+class AdapterChecksApi(generics.GenericAPIView[Adapter]):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
+    serializer_class = AdapterCheckInput
+    is_called = staticmethod(_never)
+
+    @extend_schema(request=AdapterCheckInput, responses=AdapterCheckSerializer)
+    def post(self, request: Request) -> Response:
+        """Checks name, base model, quota and lineage before files are uploaded; registers nothing. Says which
+        version callers of the bare name get."""
+        data = AdapterCheckInput(data=request.data)
+        data.is_valid(raise_exception=True)
+        values = data.validated_data
+        tenant = request_tenant(request)
+        default, takes_over = adapter_check(
+            tenant=tenant,
+            name=values["name"],
+            base_model=base_model_get(name=values["base_model"]),
+            size_bytes=values["size_bytes"],
+            lineage={field: values[field] for field in FIELDS if field in values},
+            make_default=_default_choice(self.is_called, tenant, values["name"], values["make_default"]),
+        )
+        return Response({"default_version": default, "becomes_default": takes_over})
 
 
 class _OneAdapter(ObjectApi[Adapter]):
@@ -162,6 +209,7 @@ class VersionsApi(generics.ListAPIView[AdapterVersion]):
     filterset_class = VersionFilter
     queryset = AdapterVersion.objects.none()
     parser_classes = (MultiPartParser, StrictJSONParser)
+    is_called = staticmethod(_never)
 
     def get_queryset(self) -> QuerySet[AdapterVersion]:
         adapter = adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
@@ -174,7 +222,7 @@ class VersionsApi(generics.ListAPIView[AdapterVersion]):
         adapter = adapter_get(tenant=request_tenant(request), name=name)
         data = VersionInput(data=request.data)
         data.is_valid(raise_exception=True)
-        return _register(request, name, adapter.base_model, data.validated_data)
+        return _register(request, name, adapter.base_model, data.validated_data, self.is_called)
 
 
 class VersionApi(ObjectApi[AdapterVersion]):

@@ -11,10 +11,12 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.adapters.aliases import default_record
 from controlplane.adapters.card import card_drop, card_take, file_put
 from controlplane.adapters.card_html import card_render
 from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemoval
 from controlplane.adapters.quotas import quota_check_bytes
+from controlplane.adapters.selectors import default_number
 from controlplane.adapters.services import adapter_publish, staging_discard
 from controlplane.adapters.smoke import smoke_test
 from controlplane.adapters.sources import source_discard, source_fetch, source_saved
@@ -182,12 +184,20 @@ class ValidationAttempt:
                 raise RefusedError(
                     f"a base model is now called {adapter.name!r}: register under another name"
                 )
+            meant = default_number(adapter=adapter)
             self._update(
                 status=AdapterVersion.Status.READY, steps=steps, sha256=digest, uri=self._store.uri(folder),
                 rank=rank, size_bytes=size, config=config.raw,
             )  # fmt: skip
+            if version.makes_default and adapter.pinned_id is not None:
+                adapter.pinned = version
+                adapter.save(update_fields=["pinned"])
+            default_record(adapter=adapter, before=meant)
             adapter_publish(adapter=adapter)
-            told = {"status": AdapterVersion.Status.READY, "sha256": digest, "rank": rank, "size_bytes": size}
+            told: dict[str, Any] = {
+                "status": AdapterVersion.Status.READY, "sha256": digest, "rank": rank, "size_bytes": size,
+                "default": default_number(adapter=adapter),
+            }  # fmt: skip
             audit_record(tenant=adapter.tenant_id, action="adapter_version.ready", target=version, after=told)
             told = {"adapter": adapter.name, "version": version.number, "sha256": digest}
             event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=told)

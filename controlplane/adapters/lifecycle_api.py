@@ -11,7 +11,7 @@ from rest_framework import generics, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.adapters.aliases import alias_rollback
+from controlplane.adapters.aliases import alias_rollback, default_rollback
 from controlplane.adapters.lifecycle import adapter_purge, adapter_restore, version_restore
 from controlplane.adapters.models import Adapter, AdapterQuota, AdapterVersion, Alias, AliasChange
 from controlplane.adapters.quotas import quota_get, quota_set, quota_use
@@ -108,6 +108,22 @@ class AliasRollbackApi(ObjectApi[Alias]):
         data.is_valid(raise_exception=True)
         alias_rollback(adapter=adapter, name=alias, **data.validated_data)
         return Response(AliasSerializer(self.get_object()).data)
+
+
+class DefaultRollbackApi(ObjectApi[Adapter]):
+    permission_classes = (tenant_may(Permission.ADAPTERS_READ, Permission.ADAPTERS_WRITE),)
+    serializer_class = AdapterSerializer
+
+    def get_object(self) -> Adapter:
+        return adapter_get(tenant=request_tenant(self.request), name=self.kwargs["name"])
+
+    @idempotent()
+    @conditional()
+    @extend_schema(request=None, responses=AdapterSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Makes the bare name mean the version again that its newest change replaced, and keeps it there."""
+        default_rollback(adapter=self.get_object())
+        return Response(AdapterSerializer(self.get_object()).data)
 
 
 class OwnQuotaApi(ObjectApi[AdapterQuota]):

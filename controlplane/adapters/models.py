@@ -105,6 +105,9 @@ class AdapterVersion(models.Model):
         max_length=64, blank=True, help_text="Digest of the checkpoint that it was trained on."
     )
     deleted_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    makes_default = models.BooleanField(
+        default=False, db_default=False, help_text="The bare name means it once it is ready."
+    )
     attempts = models.PositiveIntegerField(default=0)
     lost_attempts = models.PositiveIntegerField(
         default=0, db_default=0, help_text="Attempts whose process died: killed, or out of memory."
@@ -202,13 +205,14 @@ class AliasArm(models.Model):
 
 
 class AliasChange(models.Model):
-    """One change of what an alias means, in words that outlive what they name. Rows are only ever added.
+    """One change of what an alias, or the bare name (""), means, in words that outlive what they name. Rows
+    are only ever added.
 
     `before` and `after` are `{"version": n, "arms": [[n, percent], ...]}`, null where there was no alias.
     """
 
     adapter = models.ForeignKey(Adapter, models.CASCADE, related_name="alias_changes")
-    alias = models.CharField(max_length=63)
+    alias = models.CharField(max_length=63, blank=True, help_text="'' for the bare name.")
     before = models.JSONField(null=True)
     after = models.JSONField(null=True)
     reason = models.CharField(max_length=1000, blank=True)

@@ -65,8 +65,12 @@ def quota_set(*, tenant: Tenant, **values: int | None) -> AdapterQuota:
     return quota
 
 
-def quota_check_registration(*, tenant: Tenant, name: str) -> None:
-    """Whether one more version of adapter `name` may be registered; locks the quota for this transaction.
+def quota_check_registration(*, tenant: Tenant, name: str, adding: int = 0) -> None:
+    """Check that the quota has room for one more version of adapter `name`, and lock the quota for this
+    transaction.
+
+    Args:
+        adding: bytes of the version's files; 0 if unknown.
 
     Raises:
         ConflictError: a limit is reached; the text has the figures.
@@ -78,10 +82,9 @@ def quota_check_registration(*, tenant: Tenant, name: str) -> None:
         raise ConflictError(_full(_counted(quota.adapters, "adapter"), f"has {use.adapters}"))
     if quota.versions is not None and use.versions >= quota.versions:
         raise ConflictError(_full(_counted(quota.versions, "version"), f"has {use.versions}"))
-    if quota.size_bytes is not None and use.size_bytes >= quota.size_bytes:
-        raise ConflictError(
-            _full(f"{_counted(quota.size_bytes, 'byte')} of adapters", f"has {use.size_bytes}")
-        )
+    if quota.size_bytes is not None and use.size_bytes + max(1, adding) > quota.size_bytes:
+        have = f"has {use.size_bytes}" + (f", and this version has {adding}" if adding else "")
+        raise ConflictError(_full(f"{_counted(quota.size_bytes, 'byte')} of adapters", have))
 
 
 def quota_check_bytes(*, version: AdapterVersion, adding: int) -> None:

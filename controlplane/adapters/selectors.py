@@ -106,6 +106,15 @@ def alias_state(alias: Alias) -> dict[str, Any]:
     return {"version": alias.version.number, "arms": arms}
 
 
+def default_number(*, adapter: Adapter) -> int | None:
+    """Return the version that the bare name means as the rows are now; None while none is ready."""
+    if adapter.pinned is not None:
+        return adapter.pinned.number
+    ready = version_list(adapter=adapter).filter(status=AdapterVersion.Status.READY)
+    newest: int | None = ready.aggregate(newest=Max("number"))["newest"]
+    return newest
+
+
 def alias_change_list(*, adapter: Adapter, name: str | None = None) -> QuerySet[AliasChange]:
     """The history of one alias, or of all the adapter's, newest first; also of aliases that are gone."""
     changes = AliasChange.objects.filter(adapter=adapter).order_by("-pk")

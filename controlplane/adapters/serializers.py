@@ -111,7 +111,16 @@ class VersionChange(LineageInput):
     """What is left out stays; "" empties."""
 
 
-class VersionInput(LineageInput):
+class DefaultInput(LineageInput):
+    make_default = serializers.BooleanField(
+        allow_null=True,
+        default=None,
+        help_text="true: the bare name means the version once it is ready. false: it keeps its version. null:"
+        " it keeps its version if it was called in the last 7 days, else follows the newest.",
+    )
+
+
+class VersionInput(DefaultInput):
     """Files by multipart, or a URI, or uploads; only one of them."""
 
     files = serializers.ListField(
@@ -142,6 +151,23 @@ class AdapterInput(VersionInput):
 
     name = serializers.CharField(max_length=63)
     base_model = serializers.CharField(max_length=63)
+
+
+class AdapterCheckInput(DefaultInput):
+    """A registration without its files."""
+
+    name = serializers.CharField(max_length=63)
+    base_model = serializers.CharField(max_length=63)
+    size_bytes = serializers.IntegerField(
+        default=0, min_value=0, max_value=1 << 60, help_text="Of the adapter's files; 0 if unknown."
+    )
+
+
+class AdapterCheckSerializer(serializers.Serializer[Any]):
+    """Which version callers of the bare name get, now and once the new version is ready."""
+
+    default_version = serializers.IntegerField(allow_null=True, help_text="null: none is ready.")
+    becomes_default = serializers.BooleanField(help_text="The new version takes over once it is ready.")
 
 
 class ArmInput(StrictSerializer):

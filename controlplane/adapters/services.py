@@ -12,7 +12,7 @@ from controlplane.adapters.intake import staged
 from controlplane.adapters.lineage import FIELDS, lineage_check
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.quotas import quota_check_registration
-from controlplane.adapters.selectors import adapter_route
+from controlplane.adapters.selectors import adapter_route, default_number, version_get
 from controlplane.adapters.sources import source_of, upload_uri
 from controlplane.adapters.steps import first_steps
 from controlplane.artifact_store import artifact_store
@@ -39,6 +39,7 @@ def adapter_register(
     credential: str = "",
     uploads: Sequence[str] | None = None,
     lineage: Mapping[str, str] | None = None,
+    make_default: bool | None = None,
     created_by: User | None = None,
     then: Registered | None = None,
 ) -> AdapterVersion:
@@ -50,6 +51,8 @@ def adapter_register(
         credential: name of the tenant's credential that it is read with; '' for none; or
         uploads: ids of whole uploads: one archive, or both files.
         lineage: what is known of `lineage.FIELDS`.
+        make_default: True makes the bare name mean the version once it is ready. False keeps what it means
+            now, for later versions too. None follows the newest ready version, unless one is pinned.
         then: called with the version, last in the transaction that makes it.
 
     Returns:
@@ -60,7 +63,9 @@ def adapter_register(
         ConflictError: the name is a base model's, or belongs to an adapter of another base model.
     """
     _check_name(tenant, name, base_model)
-    told: dict[str, Any] = {"created_by": created_by, "then": then, **lineage_check(lineage or {})}
+    told: dict[str, Any] = {
+        "created_by": created_by, "then": then, "make_default": make_default, **lineage_check(lineage or {}),
+    }  # fmt: skip
     if (files is not None) + (uri is not None) + (uploads is not None) != 1:
         raise InvalidInputError("send either files, or a uri, or uploads", field="files")
     if uploads is not None:
@@ -72,6 +77,36 @@ def adapter_register(
             return _take_in(tenant, name, base_model, staging=staging, **told)
     source = source_of(uri or "", tenant=tenant, credential=credential)
     return _take_in(tenant, name, base_model, source=source.uri, **told)
+
+
+@transaction.atomic
+def adapter_check(
+    *,
+    tenant: Tenant,
+    name: str,
+    base_model: BaseModel,
+    size_bytes: int = 0,
+    lineage: Mapping[str, str] | None = None,
+    make_default: bool | None = None,
+) -> tuple[int | None, bool]:
+    """Checks everything of a registration that is known before its files are sent, and changes nothing.
+
+    Args:
+        size_bytes: of the adapter's files; 0 if unknown.
+
+    Returns:
+        the version that the bare name means now, and whether the new one takes over once it is ready.
+
+    Raises:
+        InvalidInputError, ConflictError: as `adapter_register`.
+    """
+    _check_name(tenant, name, base_model)
+    lineage_check(lineage or {})
+    quota_check_registration(tenant=tenant, name=name, adding=size_bytes)
+    adapter = Adapter.objects.filter(tenant=tenant, name=name).select_related("pinned").first()
+    default = None if adapter is None else default_number(adapter=adapter)
+    is_pinned = adapter is not None and adapter.pinned_id is not None
+    return default, bool(make_default) or default is None or not (is_pinned or make_default is False)
 
 
 def staging_discard(*, version: AdapterVersion) -> None:
@@ -116,7 +151,13 @@ def _check_base(adapter: Adapter, base_model: BaseModel) -> None:
 
 @transaction.atomic
 def _take_in(
-    tenant: Tenant, name: str, base_model: BaseModel, *, then: Registered | None, **values: Any
+    tenant: Tenant,
+    name: str,
+    base_model: BaseModel,
+    *,
+    then: Registered | None,
+    make_default: bool | None,
+    **values: Any,
 ) -> AdapterVersion:
     """`values`: of the version, by field."""
     quota_check_registration(tenant=tenant, name=name)
@@ -130,10 +171,13 @@ def _take_in(
     newest = adapter.versions.aggregate(newest=Max("number"))["newest"] or 0
     adapter.last_number = max(newest, adapter.last_number) + 1
     adapter.save(update_fields=["last_number"])
+    if make_default is False:
+        _keep_default(adapter)
     version = AdapterVersion.objects.create(
         adapter=adapter,
         number=adapter.last_number,
         steps=first_steps(),
+        makes_default=bool(make_default),
         **values,
     )
     enqueue(VALIDATE_TASK, version_id=version.pk)
@@ -145,6 +189,19 @@ def _take_in(
     if then is not None:
         then(version)
     return version
+
+
+def _keep_default(adapter: Adapter) -> None:
+    """Pins the version that the bare name means now, so that no newer one takes over."""
+    number = default_number(adapter=adapter)
+    if adapter.pinned_id is not None or number is None:
+        return
+    adapter.pinned = version_get(adapter=adapter, number=number)
+    adapter.save(update_fields=["pinned"])
+    audit_record(
+        tenant=adapter.tenant_id, action="adapter.pin", target=adapter, before={"pinned": None},
+        after={"pinned": number},
+    )  # fmt: skip
 
 
 def adapter_locked(adapter: Adapter, *, deleted: bool = False) -> Adapter:

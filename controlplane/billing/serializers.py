@@ -208,3 +208,9 @@ class InvoiceInput(StrictSerializer):
 
 class FinalizeInput(StrictSerializer):
     allow_unpriced = serializers.BooleanField(default=False, help_text="Though some usage has no price.")
+    due_nano = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=2**63 - 1,
+        help_text="The amount due that you confirm: 409 if the invoice asks for another one by now.",
+    )

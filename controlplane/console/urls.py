@@ -96,6 +96,7 @@ tenant_urls = [
     path("adapters/<slug:name>/restore", adapters.restore, name="adapter-restore"),
     path("adapters/<slug:name>/purge", adapters.purge, name="adapter-purge"),
     path("adapters/<slug:name>/pin", adapters.pin, name="adapter-pin"),
+    path("adapters/<slug:name>/rollback", adapters.rollback, name="adapter-rollback"),
     path("adapters/<slug:name>/delete", adapters.delete, name="adapter-delete"),
     path("uploads/<slug:upload_id>/delete", uploads.delete, name="upload-delete"),
     path("source-credentials/", source_credentials.index, name="source-credentials"),

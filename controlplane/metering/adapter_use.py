@@ -16,6 +16,8 @@ from controlplane.metering.selectors import rollup_list
 
 NEWEST: Final = 20_000
 """Of the tenant's newest requests, those whose times are read: an adapter that is none of theirs has none."""
+CALLED_DAYS: Final = 7
+"""Days after which a name that nobody called counts as unused."""
 _DAYS_BACK: Final = 1
 """Days besides today in which the newest requests are looked for: partitions that PostgreSQL reads."""
 
@@ -57,6 +59,13 @@ def adapter_use(*, tenant: str, prefix: str, start: dt.date, end: dt.date) -> li
         held[1] += row["asked"] if row["status"] == "error" else 0
         held[2] += row["read"] + row["written"]
     return [DayUse(*key, *held) for key, held in sorted(found.items())]
+
+
+def adapter_is_called(*, tenant: str, name: str) -> bool:
+    """Return True if the adapter was called in the last `CALLED_DAYS` days other than by an alias."""
+    today = dt.datetime.now(dt.UTC).date()
+    rows = rollup_list(tenant=tenant, start=today - dt.timedelta(days=CALLED_DAYS), end=today)
+    return rows.filter(adapter__startswith=f"t_{tenant}.a_{name}.", alias="", requests__gt=0).exists()
 
 
 def adapter_requests(*, tenant: str, start: dt.date, end: dt.date) -> Mapping[str, int]:

@@ -16,13 +16,13 @@ from typing import Any, Final, Self
 
 from django.conf import settings
 
+from controlplane.child_environment import inherited
 from controlplane.environment import ROOT
 from controlplane.optimization.database_text import storable
 from worker_engine.optimization.progress import MAX_LINE, parse_line
 
 GRACE_S: Final = 20.0
 """From SIGTERM to SIGKILL: as long as finishing one layer's files may take."""
-_SURVIVES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH")
 _ITS_OWN: Final = ("GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "OMP_", "CUDA_", "NVIDIA_", "HF_HUB_OFFLINE")
 
 
@@ -133,9 +133,7 @@ class Optimizer:
 
 def child_environment() -> dict[str, str]:
     """What such a process needs of ours: neither the database's address nor any key."""
-    return {
-        name: value for name, value in os.environ.items() if name in _SURVIVES or name.startswith(_ITS_OWN)
-    } | {"PYTHONUNBUFFERED": "1"}
+    return inherited(*_ITS_OWN) | {"PYTHONUNBUFFERED": "1"}
 
 
 def _for_log(line: bytes) -> bytes:

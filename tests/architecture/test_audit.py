@@ -15,6 +15,7 @@ RECORD = "audit_record"
 UNRECORDED = {
     "controlplane.catalog.digests.digest_run": "what a task read of files; who asked for it is recorded",
     "controlplane.catalog.digests.digests_resume": "queueing: no decision of anybody's",
+    "controlplane.adapters.aliases.default_record": "is a history of its own; the change itself is recorded",
     "controlplane.adapters.lifecycle.artifacts_discard": "clears files away after a change that is recorded",
     "controlplane.adapters.quotas.quota_check_bytes": "makes the row that it locks, without any limit in it",
     "controlplane.adapters.quotas.quota_check_registration": "makes the row that it locks, without a limit",

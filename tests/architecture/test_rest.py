@@ -51,6 +51,7 @@ REPORTS: Final = {
 # Name of a route -> why its POST does not heed Idempotency-Key.
 ACTIONS: Final[dict[str, str]] = {
     "usage-events": "an event's own source and id make it count once, however often it is sent",
+    "adapter-checks": "it changes nothing",
     "uploads": "tus: a beginning that is lost costs an empty upload, which expires",
 }
 # (Name of a route, method) -> why its change does not heed If-Match.

@@ -29,6 +29,7 @@ ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapter-restore": {"post": "adapters.write"},
     "adapter-purge": {"post": "adapters.write"},
     "adapter-pin": {"post": "adapters.write"},
+    "adapter-rollback": {"post": "adapters.write"},
     "adapter-delete": {"post": "adapters.write"},
     "upload-delete": {"post": "adapters.write"},
     "source-credentials": {"get": "adapters.write", "post": "adapters.write"},

@@ -28,6 +28,18 @@ def test_unknown_and_malformed_settings_are_named(name: str, value: str) -> None
         Environment.from_env({name: value, "GRAFTWORK_SECRET_KEY": "x"})
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"GRAFTWORK_EMAIL_URL": "smtp://mail.test"}, {"GRAFTWORK_WEB_URL": "https://graftwork.example"}],
+)
+def test_links_of_e_mails_are_shown_by_a_demo_alone(other: dict[str, str]) -> None:
+    env = {"GRAFTWORK_SECRET_KEY": "x", "GRAFTWORK_SHOW_MAIL_LINKS": "1"}
+    assert Environment.from_env(env | {"GRAFTWORK_WEB_URL": "http://localhost:8000"}).show_mail_links
+    assert not Environment.from_env({"GRAFTWORK_SECRET_KEY": "x"}).show_mail_links
+    with pytest.raises(SettingsError, match="GRAFTWORK_SHOW_MAIL_LINKS"):
+        Environment.from_env(env | other)
+
+
 def test_a_database_url_is_decoded() -> None:
     env = {
         "GRAFTWORK_SECRET_KEY": "x",

@@ -48,6 +48,7 @@ from controlplane.tenants.services import (
 from controlplane.uploads.services import upload_create
 from controlplane.webhooks.services import endpoint_create, endpoint_test
 from gateway.prompt_log import Record, seal
+from tests.controlplane.billing.parties import parties_state
 from tests.controlplane.conftest import write_checkpoint
 from tests.controlplane.optimization_routes import optimization_values
 
@@ -101,6 +102,7 @@ def world_make(folder: Path) -> World:
         party_set(tenant=whose, values={"legal_name": "X", "address": "Y"}, starts=dt.date(2099, 1, 1))
         for whose in ("", OWN)
     )
+    parties_state(OWN)
     credit_note = credit_note_issue(invoice=_finalized(), reason="other", amount_nano=10**7)
     credential_create(tenant=own, name="hub", kind="huggingface", secret="hf_secret")
     keys = {

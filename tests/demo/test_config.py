@@ -38,6 +38,9 @@ def test_settings_of_the_operator_reach_the_processes(tmp_path: Path) -> None:
     given = config.environment(secret_key="s" * 50, fleet_token="t" * 50)
     read = Environment.from_env(given)  # refuses what it does not know
     assert (read.email_url, read.oidc_client_secret) == (OWN["GRAFTWORK_EMAIL_URL"], "quiet")
+    assert not read.show_mail_links, "there is a mail server"
+    bare = DemoConfig(var=tmp_path).environment(secret_key="s" * 50, fleet_token="t" * 50)
+    assert Environment.from_env(bare).show_mail_links
     assert read.import_buckets == ("theirs",)
     assert read.import_roots == (ROOT / "demo" / "adapters", Path("/srv/adapters"))
     assert read.hub_endpoint == "https://huggingface.co", "empty is not set"

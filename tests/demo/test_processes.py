@@ -6,12 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from controlplane.deployments.provisioners.local import _environment as worker_variables
+from controlplane.deployments.provisioners.processes import start_detached
+from controlplane.optimization.subprocesses import child_environment
+from demo import reaper
 from demo.errors import ProcessDiedError
 from demo.processes import Processes
 from tests.waiting import eventually
@@ -86,6 +91,24 @@ def test_close_ends_grandchildren_that_ignore_it(processes: Processes) -> None:
     pids = [processes.pid("stubborn"), _first_number(processes.log("stubborn"), "up")]
     processes.close()
     assert not [pid for pid in pids if _runs(pid)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_task_started_detached_ends_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """A deployment's copies have a filtered environment and no parent of ours; some sleep stopped."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(reaper.MARK, mark)
+    for environment in (worker_variables(), child_environment()):
+        command = [sys.executable, "-c", FOREVER]
+        start_detached(command, log=tmp_path / "log", environment=environment, cwd=tmp_path)
+    eventually(lambda: len(reaper.processes_of(mark)) == 2, message="both run")
+    if number == signal.SIGKILL:
+        for process in reaper.processes_of(mark):
+            process.suspend()
+    reaper.end(mark, grace=0.1 if number == signal.SIGKILL else 10.0)
+    assert reaper.processes_of(mark) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -10,8 +10,12 @@ import socket
 import stat
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import httpx
@@ -20,8 +24,9 @@ import pytest
 
 from demo import supervisor
 from demo.config import DemoConfig
-from demo.credentials import TENANTS, Credentials
+from demo.credentials import OPERATOR, TENANTS, Credentials
 from demo.errors import AlreadyRunningError, DemoError, DiskFullError, PortTakenError
+from demo.model import MODEL_NAME
 from demo.supervisor import Description, running
 from tests.conftest import ROOT, free_port
 from tests.waiting import eventually
@@ -177,6 +182,69 @@ def test_a_dead_child_ends_all_with_its_name_and_log(var: Path, base: int, demo_
         wait_gone(family)
     finally:
         demo.process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.walk
+@pytest.mark.model
+@pytest.mark.timeout(2 * READY_S)
+def test_copies_of_a_deployment_end_with_the_demo(var: Path, base: int, demo_model: Path) -> None:
+    """Celery's tasks start them, without a parent of ours and with few variables of ours."""
+    demo = start(var, base)
+    copies: list[psutil.Process] = []
+    try:
+        assert "==> ready" in demo.text, demo.text
+        with _operator(demo) as api:
+            _answered(api.post("/targets", json={"name": "here", "kind": "local"}))
+            body = {"name": DEPLOYMENT, "target": "here", "base_model": MODEL_NAME, "min_copies": 1}
+            _answered(api.post("/deployments", json=body))
+            eventually(lambda: len(_copies()) == 1, message="the copy is started")
+            _answered(api.patch(f"/deployments/{DEPLOYMENT}", json={"min_copies": 2, "max_copies": 2}))
+            eventually(lambda: len(_copies()) == 2, message="another copy is started")
+        copies = _copies()
+        demo.process.send_signal(signal.SIGTERM)
+        assert "stopped by SIGTERM" in rest_of(demo)
+        wait_gone(copies)
+        assert _copies() == []
+    finally:
+        demo.process.kill()
+        demo.process.communicate()
+        for copy in copies:
+            with suppress(psutil.NoSuchProcess):
+                copy.kill()
+        rmtree(ROOT / "var" / "deployments" / DEPLOYMENT, ignore_errors=True)
+
+
+DEPLOYMENT = f"ends-{uuid.uuid4().hex[:7]}x"
+
+
+def _copies() -> list[psutil.Process]:
+    """Return the deployment's workers, orphans included."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if f"/deployments/{DEPLOYMENT}/" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+@contextmanager
+def _operator(demo: Started) -> Iterator[httpx.Client]:
+    """The REST API as the operator."""
+    web = demo.description["web"]
+    password = Credentials.load(demo.var / "demo" / "credentials.json").passwords[OPERATOR]
+    with httpx.Client(base_url=f"{web}/api/v1", trust_env=False, timeout=60) as session:
+        page = session.get(f"{web}/login").text
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+        assert token, page
+        form = {"login": OPERATOR, "password": password, "csrfmiddlewaretoken": token[1]}
+        assert session.post(f"{web}/login", data=form, headers={"Origin": web}).status_code == 302
+        session.headers.update({"X-CSRFToken": session.cookies["graftwork_csrf"], "Referer": web})
+        yield session
+
+
+def _answered(answer: httpx.Response) -> None:
+    assert answer.is_success, answer.text
 
 
 def test_a_taken_port_is_named_with_a_way_out(tmp_path: Path, base: int) -> None:

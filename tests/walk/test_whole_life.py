@@ -159,12 +159,15 @@ def _bill(page: Page, home: str, product: Product, slug: str) -> None:
     this = dt.datetime.now(dt.UTC).date().replace(day=1)
     last = (this - dt.timedelta(days=1)).replace(day=1)
     with logged_in(product, OPERATOR, product.operator_password) as staff:
-        drafts = {}
+        drafts, due = {}, {}
         for month in (last, this):
             made = staff.post(f"/api/v1/tenants/{slug}/invoices", json={"month": f"{month}"})
             assert made.status_code == 201, made.text
-            drafts[month] = made.json()["id"]
-        closed = staff.post(f"/api/v1/fleet/invoices/{drafts[last]}/finalize", json={})
+            drafts[month], due[month] = made.json()["id"], made.json()["due_nano"]
+        for path in ("seller", f"tenants/{slug}/billing-details"):
+            stated = staff.post(f"/api/v1/{path}", json={"legal_name": "Walk Ltd", "address": "1 Main St"})
+            assert stated.status_code == 201, stated.text
+        closed = staff.post(f"/api/v1/fleet/invoices/{drafts[last]}/finalize", json={"due_nano": due[last]})
         assert closed.is_success, closed.text
     page.goto(f"{home}billing/invoices/{drafts[this]}/")
     expect(page.locator("main")).to_contain_text("pirate-bot")

@@ -5,14 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from graftwork.errors import RefusedError
+from graftwork.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+    RefusedError,
+)
 from graftwork.folder import AdapterFolder, Progress
-from graftwork.models import Adapter, BaseModel, Version
+from graftwork.models import Adapter, AdapterCheck, BaseModel, Version
 from graftwork.pages import pages
 from graftwork.transport import Transport
 from graftwork.uploads import Uploads
+
+_REFUSALS: Final = (InvalidRequestError, PermissionDeniedError, NotFoundError, ConflictError)
+"""Answers to which the same registration would be refused again."""
 
 
 class Adapters:
@@ -45,6 +54,10 @@ class Adapters:
         """Sets which version the bare name means; None follows the newest ready one."""
         return self._transport.change(Adapter, "PUT", f"/adapters/{name}/pin", {"version": number})
 
+    def rollback(self, name: str) -> Adapter:
+        """Makes the bare name mean the version again that its newest change replaced."""
+        return self._transport.create(Adapter, f"/adapters/{name}/rollback")
+
     def base_models(self, **filters: Any) -> Iterator[BaseModel]:
         """The base models that adapters can be registered for."""
         return pages(self._transport, BaseModel, "/base-models", **filters)
@@ -57,41 +70,71 @@ class Adapters:
         base_model: str,
         dataset: str = "",
         run_url: str = "",
+        make_default: bool | None = None,
         progress: Progress | None = None,
+        on_check: Callable[[AdapterCheck], None] = lambda check: None,
     ) -> Version:
         """Uploads a PEFT folder as an adapter, or as the next version of one.
 
-        Broken off and called again, it goes on where it was: of the same client, or of any with the same
-        `unfinished` file.
+        The server checks name, base model, quota and lineage before a byte is sent, and again at the end. A
+        refusal removes the uploads. Broken off and called again, it goes on where it was: of the same client,
+        or of any with the same `unfinished` file.
 
         Args:
             dataset: what it was trained on, in words of yours.
             run_url: the training run's page.
+            make_default: True makes the bare name mean the version once it is ready, False keeps its version.
+                None keeps it if it was called in the last 7 days.
             progress: called with (bytes sent, bytes in all).
+            on_check: called before the upload with the version that callers of the bare name get.
 
         Returns:
             the version, pending: `wait` for it.
 
         Raises:
             ConfigurationError: the folder lacks a file, or holds a pickle.
+            ApiError: the server refuses the registration, or a file.
         """
         found = AdapterFolder(Path(folder))
-        total, done, ids = found.size, 0, []
-        for file in found.files:
-            tell = _telling(progress, done, total)
-            ids.append(self._uploads.send(file, progress=tell))
-            done += file.stat().st_size
-        body = {"name": name, "base_model": base_model, "uploads": ids, **_told(dataset, run_url)}
-        version = self._transport.create(Version, "/adapters", body)
+        body = {
+            "name": name, "base_model": base_model, "make_default": make_default, **_told(dataset, run_url),
+        }  # fmt: skip
+        try:
+            asked = {**body, "size_bytes": found.size}
+            on_check(self._transport.create(AdapterCheck, "/adapter-checks", asked))
+            uploads = self._send(found, progress)
+            version = self._transport.create(Version, "/adapters", {**body, "uploads": uploads})
+        except _REFUSALS:
+            for file in found.files:
+                self._uploads.discard(file)
+            raise
         for file in found.files:
             self._uploads.forget(file)
         return version
 
+    def _send(self, folder: AdapterFolder, progress: Progress | None) -> tuple[str, ...]:
+        """Uploads the folder's files and returns their uploads' ids."""
+        done, ids = 0, []
+        for file in folder.files:
+            ids.append(self._uploads.send(file, progress=_telling(progress, done, folder.size)))
+            done += file.stat().st_size
+        return tuple(ids)
+
     def register(
-        self, uri: str, *, name: str, base_model: str, dataset: str = "", run_url: str = ""
+        self,
+        uri: str,
+        *,
+        name: str,
+        base_model: str,
+        dataset: str = "",
+        run_url: str = "",
+        make_default: bool | None = None,
     ) -> Version:
         """Registers what lies at a URI: `s3://`, `hf://` or `file://`, as the server permits."""
-        body = {"name": name, "base_model": base_model, "uri": uri, **_told(dataset, run_url)}
+        body = {
+            "name": name, "base_model": base_model, "uri": uri, "make_default": make_default,
+            **_told(dataset, run_url),
+        }  # fmt: skip
         return self._transport.create(Version, "/adapters", body)
 
     def wait(

@@ -89,6 +89,13 @@ class Adapter(msgspec.Struct, frozen=True):
     created_at: datetime | None = None
 
 
+class AdapterCheck(msgspec.Struct, frozen=True):
+    """Which version callers of the bare name get; `becomes_default`: the new one, once it is ready."""
+
+    default_version: int | None = None
+    becomes_default: bool = True
+
+
 class Key(msgspec.Struct, frozen=True):
     """An API key, without its secret."""
 

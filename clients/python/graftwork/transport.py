@@ -12,10 +12,11 @@ import httpx
 import msgspec
 
 from graftwork.errors import ApiError, ConnectionFailedError, NotFoundError, api_error
+from graftwork.version import VERSION
 
 T = TypeVar("T")
 
-USER_AGENT: Final = "graftwork-python/0.1.0"
+USER_AGENT: Final = f"graftwork-python/{VERSION}"
 _PASSING: Final = frozenset({429, 502, 503, 504})
 """Statuses after which the same request may succeed."""
 _LONGEST_WAIT: Final = 60.0

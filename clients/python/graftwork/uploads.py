@@ -8,12 +8,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from graftwork.errors import ConflictError, NotFoundError
+from graftwork.errors import ConflictError, ConnectionFailedError, GraftworkError, NotFoundError
 from graftwork.transport import Transport
 
 CHUNK = 8 << 20
@@ -74,7 +75,10 @@ class Uploads:
         self._transport, self._unfinished = transport, unfinished
 
     def send(self, file: Path, *, progress: Callable[[int], None]) -> str:
-        """The id of the finished upload; `progress` hears how many of the file's bytes are there."""
+        """The id of the finished upload; `progress` hears how many of the file's bytes are there.
+
+        Raises ConnectionFailedError when another process holds the upload for longer than `_PAUSES`.
+        """
         upload = self._begun(file)
         offset, waits = upload.offset, 0
         progress(offset)
@@ -83,11 +87,13 @@ class Uploads:
                 source.seek(offset)
                 try:
                     offset, waits = self._part(upload.id, offset, source.read(CHUNK)), 0
-                except ConflictError:
+                except ConflictError as error:
                     now = self._transport.read(Upload, f"/uploads/{upload.id}").offset
                     if now == offset:
                         if waits == len(_PAUSES):
-                            raise
+                            raise ConnectionFailedError(
+                                f"another process is sending {file.name} to the same upload: wait for its end"
+                            ) from error
                         time.sleep(_PAUSES[waits])
                     offset, waits = now, waits + 1 if now == offset else 0
                 progress(offset)
@@ -96,6 +102,14 @@ class Uploads:
     def forget(self, file: Path) -> None:
         """Its upload has become a version."""
         self._unfinished.forget(file)
+
+    def discard(self, file: Path) -> None:
+        """Removes the file's upload from the server, whole or not, and forgets it."""
+        if (known := self._unfinished.find(file)) is not None:
+            # An upload that cannot be removed now expires within a day.
+            with suppress(GraftworkError):
+                self._transport.delete(f"/uploads/{known}")
+            self._unfinished.forget(file)
 
     def _begun(self, file: Path) -> Upload:
         size = file.stat().st_size

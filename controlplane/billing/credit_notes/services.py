@@ -27,7 +27,7 @@ from controlplane.billing.models import (
     JournalEntry,
     LedgerHead,
 )
-from controlplane.billing.parties.selectors import parties_named
+from controlplane.billing.parties.selectors import parties_check, parties_named
 from controlplane.billing.taxes.amounts import tax_part
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.lengths import checked_text
@@ -67,7 +67,8 @@ def credit_note_issue(
 
     Raises:
         InvalidInputError: the amount, the reason or a position is none, or both kinds of amount are given.
-        ConflictError: the invoice is a draft, it or a line has less left, or the rest cannot be given so.
+        ConflictError: the invoice is a draft, it or a line has less left, the rest cannot be given so, or no
+            seller or buyer is stated.
     """
     head = head_lock(tenant=invoice.tenant)
     invoice = Invoice.objects.get(pk=invoice.pk)
@@ -98,7 +99,8 @@ def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
 
     Raises:
         InvalidInputError: no reason is given, or a longer one than a document has room for.
-        ConflictError: it voids another one, is voided already, or what it gave is used by now.
+        ConflictError: it voids another one, is voided already, what it gave is used by now, or no seller or
+            buyer is stated.
     """
     if not memo.strip():
         raise InvalidInputError("say why, as memo", field="memo")
@@ -134,6 +136,7 @@ def credit_note_void(*, credit_note: CreditNote, memo: str) -> CreditNote:
 def _keep(note: CreditNote, parts: list[tuple[InvoiceLine | None, int]], head: LedgerHead) -> None:
     """Saves a note with its lines, and that its PDF is due."""
     parties_named(note, day=note.issued_at.date())
+    parties_check(note)
     note.save()
     CreditNoteLine.objects.bulk_create(
         [

@@ -147,7 +147,8 @@ class InvoiceFinalizeApi(generics.GenericAPIView[Invoice]):
     @idempotent()
     @extend_schema(request=FinalizeInput, responses={200: InvoiceSerializer})
     def post(self, request: Request, invoice: int) -> Response:
-        """Numbers a draft and closes its month for good: nothing of it changes any more."""
+        """Numbers a draft and closes its month for good: nothing of it changes any more. 409 without a seller
+        and the tenant's billing details."""
         data = FinalizeInput(data=request.data)
         data.is_valid(raise_exception=True)
         found = invoice_get(invoice_id=invoice)

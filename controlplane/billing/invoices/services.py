@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import locked_snapshot, snapshot
-from controlplane.billing.invoices.currency import minor_unit
+from controlplane.billing.invoices.currency import minor_unit, money
 from controlplane.billing.invoices.lines import key_names_keep, lines_make, month_end
 from controlplane.billing.invoices.months import months_open
 from controlplane.billing.invoices.rendering import RENDER_TASK
@@ -28,7 +28,7 @@ from controlplane.billing.models import (
     InvoicePdf,
     LedgerHead,
 )
-from controlplane.billing.parties.selectors import parties_named
+from controlplane.billing.parties.selectors import parties_check, parties_named
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.amounts import asked
 from controlplane.billing.taxes.services import treatment_copy
@@ -73,15 +73,23 @@ def invoice_draft(*, tenant: str, month: dt.date) -> Invoice:
 
 @transaction.atomic
 def invoice_finalize(
-    *, invoice: Invoice, allow_unpriced: bool = False, today: dt.date | None = None
+    *,
+    invoice: Invoice,
+    allow_unpriced: bool = False,
+    due_nano: int | None = None,
+    today: dt.date | None = None,
 ) -> Invoice:
     """Numbers a draft, settles it by credits and what is prepaid, and closes its month for good.
 
     Usage of the month that comes later, and prices that change for it, stand on the next invoice.
 
+    Args:
+        due_nano: the amount due that a person confirmed, in nano-units; None skips the comparison.
+
     Raises:
-        ConflictError: it is finalized already, the month is not over or closed, one before it is open, or
-            some of its usage has no price and that is not allowed.
+        ConflictError: it is finalized already, the month is not over or closed, one before it is open, some
+            of its usage has no price and that is not allowed, no seller or buyer is stated, or the amount
+            due differs from `due_nano`.
     """
     head = head_lock(tenant=invoice.tenant)
     # Within the lock: the finalizing of a later month may have removed it.
@@ -102,10 +110,7 @@ def invoice_finalize(
         raise ConflictError(f"{earlier[0]:%Y-%m} comes before it: finalize that month's invoice first")
     before = snapshot(invoice)
     paid = _fill(invoice, prices)
-    if invoice.unpriced and not allow_unpriced:
-        raise ConflictError(
-            f"some usage of {invoice} has no price: set one, or allow it to stay unpriced (allow_unpriced)"
-        )
+    _check_complete(invoice, allow_unpriced=allow_unpriced, due_nano=due_nano)
     head.invoices += 1
     head.closed_through = invoice.month
     invoice.number, invoice.status = head.invoices, Invoice.Status.FINALIZED
@@ -168,6 +173,20 @@ def _check_open(head: LedgerHead, month: dt.date) -> None:
         raise ConflictError(
             f"{head.tenant} is invoiced through {head.closed_through:%Y-%m}: late usage comes on the next"
             " invoice"
+        )
+
+
+def _check_complete(invoice: Invoice, *, allow_unpriced: bool, due_nano: int | None) -> None:
+    if invoice.unpriced and not allow_unpriced:
+        raise ConflictError(
+            f"some usage of {invoice} has no price: set one, or allow it to stay unpriced (allow_unpriced)"
+        )
+    parties_check(invoice)
+    if due_nano is not None and due_nano != invoice.due_nano:
+        confirmed, due = (money(nano, invoice.currency) for nano in (due_nano, invoice.due_nano))
+        raise ConflictError(
+            f"the amount due of {invoice} is {due} by now, not {confirmed}: draft the month again and confirm"
+            " the new amount"
         )
 
 

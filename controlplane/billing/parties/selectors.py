@@ -9,7 +9,7 @@ from typing import Final
 from django.db.models import QuerySet
 
 from controlplane.billing.models import BillingParty, CreditNote, Invoice
-from controlplane.errors import NotFoundError
+from controlplane.errors import ConflictError, NotFoundError
 
 SELLER: Final = ""
 """The operator's place among tenants' ids."""
@@ -46,10 +46,27 @@ def party_on(*, tenant: str, day: dt.date) -> BillingParty | None:
     return party_list(tenant=tenant).filter(starts__lte=day).first()
 
 
+def parties_missing(*, tenant: str, day: dt.date) -> list[str]:
+    """Return those of "seller" and "buyer" that a document of a UTC day could not name."""
+    found = (("seller", SELLER), ("buyer", tenant))
+    return [name for name, party in found if party_on(tenant=party, day=day) is None]
+
+
 def parties_named(document: Invoice | CreditNote, *, day: dt.date) -> None:
     """Writes on a document, unsaved, who sells and who is billed on a UTC day."""
     document.seller = _said(party_on(tenant=SELLER, day=day))
     document.buyer = _said(party_on(tenant=document.tenant, day=day))
+
+
+def parties_check(document: Invoice | CreditNote) -> None:
+    """Raise ConflictError if a document that is about to become final names no seller or no buyer."""
+    if document.seller is None:
+        raise ConflictError("no seller is stated: state who sells (page Seller, POST /seller) first")
+    if document.buyer is None:
+        raise ConflictError(
+            f"no billing details of {document.tenant} are stated: state them (the tenant's page,"
+            f" POST /tenants/{document.tenant}/billing-details) first"
+        )
 
 
 def flat_parties(document: Invoice | CreditNote) -> dict[str, str]:

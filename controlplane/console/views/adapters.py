@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove
+from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove, default_rollback
 from controlplane.adapters.intake import files_by_name
 from controlplane.adapters.lifecycle import (
     adapter_delete,
@@ -26,7 +26,10 @@ from controlplane.adapters.lineage import FIELDS as LINEAGE
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.selectors import (
     adapter_get,
+    adapter_list,
+    alias_change_newest,
     alias_get,
+    default_number,
     version_get,
     version_list,
 )
@@ -41,6 +44,7 @@ from controlplane.console.views.adapter_list import until
 from controlplane.credentials.selectors import credential_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
 from controlplane.lengths import checked_text
+from controlplane.metering.adapter_use import CALLED_DAYS, adapter_is_called
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Permission
 from controlplane.uploads.selectors import upload_list
@@ -60,6 +64,7 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "hub_id": "",
         "revision": "",
         "credential": "",
+        "make_default": "",
         **dict.fromkeys(LINEAGE, ""),
     }
     errors: dict[str, str] = {}
@@ -74,9 +79,13 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
             if request.headers.get("HX-Request") == "true":
                 return HttpResponse(status=204, headers={"HX-Redirect": url})
             return redirect(url)
-    context = {"values": values, "errors": errors, "bases": base_model_list()}
+    context: dict[str, Any] = {"values": values, "errors": errors, "bases": base_model_list()}
     context["credentials"] = credential_list(tenant=tenant)
     context["uploads"] = upload_list(tenant=tenant)
+    known = adapter_list(tenant=tenant).filter(name=values["name"].strip()).first()
+    context["default"] = known.default_version.number if known and known.default_version else None
+    context["called"] = known is not None and adapter_is_called(tenant=tenant.pk, name=known.name)
+    context["days"] = CALLED_DAYS
     is_htmx = request.headers.get("HX-Request") == "true"
     template = "console/adapters/form.html" if is_htmx else "console/adapters/register.html"
     return render(request, template, context, status=422 if errors else 200)
@@ -94,8 +103,20 @@ def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> A
         base_model=base_model_get(name=values["base_model"]),
         created_by=request.user,
         lineage={field: values[field].strip() for field in LINEAGE},
+        make_default=_make_default(tenant, values),
         **_source(request, values),
     )
+
+
+def _make_default(tenant: Tenant, values: dict[str, str]) -> bool | None:
+    """As `adapter_register` takes it: a bare name that is called keeps its version unless told otherwise."""
+    match values["make_default"]:
+        case "true":
+            return True
+        case "":
+            return False if adapter_is_called(tenant=tenant.pk, name=values["name"].strip()) else None
+        case _:
+            return False
 
 
 def _source(request: HttpRequest, values: dict[str, str]) -> dict[str, Any]:
@@ -134,6 +155,7 @@ def detail_context(tenant: Tenant, name: str, *, refused: Refused | None = None)
         "ready": ready,
         "aliases": alias_rows_of(adapter, refused),
         "default": adapter.default_version,
+        "replaced": alias_change_newest(adapter=adapter, name=""),
         "labels_text": _about(adapter)["labels"],
         "notes_text": adapter.notes,
         "seen": seen_tag(_about(adapter)),
@@ -194,6 +216,21 @@ def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
         messages.error(request, str(error))
     else:
         messages.success(request, _("The bare name now means what you chose."))
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def rollback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Makes the bare name mean the version before again; refused if another change came between."""
+    adapter, newest = adapter_get(tenant=tenant, name=name), request.POST.get("newest", "")
+    try:
+        adapter = default_rollback(adapter=adapter, newest=_number(newest) if newest else None)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        text = _("%(name)s means version %(number)s again, in force within a second.")
+        messages.success(request, text % {"name": name, "number": default_number(adapter=adapter)})
     return redirect("console:adapter", tenant=tenant.pk, name=name)
 
 

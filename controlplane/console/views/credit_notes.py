@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
 from controlplane.billing.invoices.selectors import invoice_get, line_list
 from controlplane.billing.ledger.selectors import invoice_open_nano
 from controlplane.billing.models import CreditNote, Invoice
+from controlplane.billing.parties.selectors import parties_missing
 from controlplane.billing.taxes.selectors import tax_title
 from controlplane.console.amounts import nano_entered, nano_shown
 from controlplane.console.once import booked_once
@@ -105,7 +107,8 @@ def file(request: HttpRequest, tenant: Tenant, credit_note: int, form: str) -> H
 @require_GET
 @staff_page
 def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
-    """One of anybody's invoices: sums, lines with what is left of them, its credit notes, and the form."""
+    """One of anybody's invoices: sums, lines with what is left of them, its credit notes, and the forms that
+    finalize it and issue credit notes."""
     found = invoice_get(invoice_id=invoice)
     lines = list(line_list(invoice=found)[:LINES])
     left, rest = left_of(invoice=found), line_left(lines=lines)
@@ -118,6 +121,7 @@ def invoice(request: HttpRequest, invoice: int) -> HttpResponse:
         "left": left,
         "lines": [(line, item_title(line.item), max(0, rest[line.pk])) for line in lines],
         "notes": notes_of(found),
+        "parties": parties_missing(tenant=found.tenant, day=dt.datetime.now(dt.UTC).date()),
         "reasons": CreditNote.Reason.choices,
         "once": uuid.uuid4().hex,
     }

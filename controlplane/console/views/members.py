@@ -7,13 +7,22 @@ from typing import Final
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, page_access, tenant_page
 from controlplane.console.paging import page_of, searched
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
-from controlplane.members.selectors import invitation_get, invitation_list, member_by_email, member_get
+from controlplane.mail_links import link_shown
+from controlplane.members.models import Invitation
+from controlplane.members.selectors import (
+    invitation_get,
+    invitation_list,
+    invitation_token,
+    member_by_email,
+    member_get,
+)
 from controlplane.members.services import (
     invitation_create,
     invitation_resend,
@@ -52,13 +61,22 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "members": [(member, GRANTS[Role(member.role)] <= held) for member in page.rows],
         "page": page,
         "search": search,
-        "invitations": [(found, GRANTS[Role(found.role)] <= held) for found in invitations[:INVITATIONS]],
+        "invitations": [
+            (invitation, GRANTS[Role(invitation.role)] <= held, _link(invitation))
+            for invitation in invitations[:INVITATIONS]
+        ],
         "invitations_more": len(invitations) > INVITATIONS,
         "roles": [role for role in Role if GRANTS[role] <= held],
         "values": values,
         "errors": errors,
     }
     return render(request, "console/members.html", context, status=422 if errors else 200)
+
+
+def _link(invitation: Invitation) -> str:
+    """The e-mail's link where pages show it; "" elsewhere, and of an invitation that has expired."""
+    path = reverse("console:invitation", args=(invitation_token(invitation),))
+    return link_shown(path) if invitation.is_open else ""
 
 
 @require_POST

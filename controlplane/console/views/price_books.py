@@ -143,18 +143,21 @@ def invoices(request: HttpRequest) -> HttpResponse:
 @require_POST
 @staff_page
 def finalize(request: HttpRequest, invoice: int) -> HttpResponse:
-    """Numbers a draft for good."""
+    """Numbers a draft for good, if its amount due is the one that the form showed."""
     try:
+        if (due_nano := _whole(request.POST.get("due_nano", ""))) is None:
+            raise InvalidInputError(_("confirm the amount due on the invoice's page"), field="due_nano")
         made = invoice_finalize(
-            invoice=invoice_get(invoice_id=invoice), allow_unpriced="allow_unpriced" in request.POST
-        )
+            invoice=invoice_get(invoice_id=invoice), due_nano=due_nano,
+            allow_unpriced="allow_unpriced" in request.POST,
+        )  # fmt: skip
     except NotFoundError:
         raise
     except ControlPlaneError as error:
         messages.error(request, str(error))
     else:
         messages.success(request, _("Invoice %(title)s is finalized.") % {"title": made.title})
-    return redirect("console:staff-invoices")
+    return redirect("console:staff-invoice", invoice=invoice)
 
 
 def _add_price(request: HttpRequest, book: PriceBook) -> None:

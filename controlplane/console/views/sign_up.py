@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.contrib.auth import login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
@@ -18,9 +19,15 @@ from controlplane.console.pages import field_errors
 from controlplane.errors import ControlPlaneError, NotFoundError
 from controlplane.http.addresses import request_client
 from controlplane.http.throttling import take
+from controlplane.mail_links import link_shown
 from controlplane.row_security.scope import every_row
 from controlplane.sign_up.models import SignUp
-from controlplane.sign_up.selectors import sign_up_by_token, sign_up_domains, sign_up_offered
+from controlplane.sign_up.selectors import (
+    sign_up_by_token,
+    sign_up_domains,
+    sign_up_offered,
+    sign_up_token,
+)
 from controlplane.sign_up.services import sign_up_begin, sign_up_complete
 from controlplane.tenants.models import User
 
@@ -62,8 +69,9 @@ def begin(request: HttpRequest) -> HttpResponse:
             errors, status = {"email": _("That was often. Wait a minute, then try again.")}, 429
         else:
             try:
-                sign_up_begin(email=email)
-                return render(request, "account/sign_up_sent.html", {"email": email})
+                sign_up = sign_up_begin(email=email)
+                link = link_shown(reverse("console:sign-up-confirm", args=(sign_up_token(sign_up),)))
+                return render(request, "account/sign_up_sent.html", {"email": email, "link": link})
             except ControlPlaneError as error:
                 errors = field_errors(error, conflict_field="email")
     context = {"email": email, "errors": errors, "domains": ", ".join(sign_up_domains())}

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -24,6 +25,8 @@ from controlplane.console.staff_tenant import USE_DAYS, tenant_context, tenant_r
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.http.streaming import streamed
 from controlplane.limits.services import prepaid_stop_set
+from controlplane.mail_links import link_shown
+from controlplane.members.selectors import invitation_token
 from controlplane.members.services import invitation_create
 from controlplane.operations.export import export_pieces
 from controlplane.operations.models import TenantDeletion
@@ -74,7 +77,12 @@ def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
             raise InvalidInputError(_("at most %(most)s characters") % {"most": most}, field=field)
     made = tenant_create(slug=values["id"], name=values["name"])
     if values["owner"]:
-        invitation_create(tenant=made, email=values["owner"], role=Role.OWNER, invited_by=request.user)
+        invitation = invitation_create(
+            tenant=made, email=values["owner"], role=Role.OWNER, invited_by=request.user
+        )
+        if link := link_shown(reverse("console:invitation", args=(invitation_token(invitation),))):
+            text = _("The e-mail to %(email)s has this link: %(link)s")
+            messages.info(request, text % {"email": invitation.email, "link": link})
     return made
 
 

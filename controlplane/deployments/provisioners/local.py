@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import socket
 import sys
@@ -22,6 +21,7 @@ from typing import Final, Self
 import httpx
 from django.conf import settings
 
+from controlplane.child_environment import inherited
 from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Target
@@ -56,7 +56,6 @@ _LONGEST_SECONDS: Final = 3600.0
 """As long as gateways wait for an answer: what runs longer on a copy that has left the routes is cut."""
 _KILL_SECONDS: Final = 40.0
 """After that and its drain time one that was asked to end does not."""
-_SURVIVES: Final = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONPATH")
 _WORKERS_OWN: Final = (
     "GRAFTWORK_S3_ENDPOINT_URL", "GRAFTWORK_WORKER_", "GRAFTWORK_TUNED_", "AWS_", "OTEL_",
     "OMP_", "CUDA_", "NVIDIA_",
@@ -361,12 +360,7 @@ def _worker_variables(state: Desired) -> dict[str, str]:
 
 def _environment() -> dict[str, str]:
     """What a worker needs of this process's environment; none of its secrets but the fleet token."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _SURVIVES or name.startswith(_WORKERS_OWN)
-    }
-    return {**kept, "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
+    return {**inherited(*_WORKERS_OWN), "GRAFTWORK_FLEET_TOKEN": settings.GRAFTWORK.fleet_token}
 
 
 def _free_port(address: str) -> int:

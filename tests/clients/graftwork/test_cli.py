@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from graftwork import Client
+from graftwork.version import VERSION
 
 from tests.clients.graftwork.conftest import Product
 
@@ -80,6 +81,9 @@ def test_an_adapter_from_its_folder_to_an_answer_and_its_price(cli: Product, ada
     lying = ("--base-model", "tiny-base", "--run-url", "javascript:alert(1)")
     refused = cli.run("adapters", "push", str(adapter_folder), "--name", "bot", *lying)
     assert (refused.status, "with http:// or https://" in refused.err) == (1, True)
+    taken = cli.run("adapters", "push", str(adapter_folder), "--name", "tiny-base", *lying[:2])
+    assert (taken.status, "is a base model" in taken.err) == (5, True)
+    assert _uploads(cli) == [], "nothing was uploaded"
     assert "v1: ready, rank 2" in pushed.out
     assert "done: " in pushed.err, "each step of the validation is told"
     again = cli.ok("adapters", "push", str(adapter_folder), "--name", "bot", "--json").json
@@ -91,6 +95,7 @@ def test_an_adapter_from_its_folder_to_an_answer_and_its_price(cli: Product, ada
     _aliases(cli)
     _chats(cli)
     _usage(cli)
+    _defaults(cli, adapter_folder)
 
     cli.ok("adapters", "delete", "bot", "--yes")
     gone = cli.run("adapters", "show", "bot", "--json")
@@ -146,6 +151,19 @@ def _usage(cli: Product) -> None:
     assert cli.run("usage", "--by", "moon").status == 1
 
 
+def _defaults(cli: Product, folder: Path) -> None:
+    """It was called by its bare name, so a new version does not take over."""
+    kept = cli.ok("adapters", "push", str(folder), "--name", "bot")
+    assert "callers of bot get v2, also once it is ready" in kept.err
+    assert "graftwork adapters default bot 3" in kept.err
+    assert cli.ok("adapters", "default", "bot", "3").out.strip() == "callers of bot get v3"
+    assert cli.ok("adapters", "rollback", "bot").out.strip() == "callers of bot get v2"
+    assert cli.run("adapters", "default", "bot", "new").status == 2
+    taken = cli.ok("adapters", "push", str(folder), "--name", "bot", "--make-default")
+    assert "callers of bot get v2, until the new version is ready" in taken.err
+    assert "callers of bot get v4" in taken.err
+
+
 def test_what_is_refused_ends_with_a_reason(cli: Product, adapter_folder: Path) -> None:
     weights = adapter_folder / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -166,6 +184,11 @@ def test_what_is_refused_ends_with_a_reason(cli: Product, adapter_folder: Path) 
     assert "is no folder" in cli.run("adapters", "push", "/nowhere", "--name", "x").err
     away = cli.run("whoami", GRAFTWORK_API_URL="http://127.0.0.1:1")
     assert (away.status, "is the address right" in away.err) == (6, True)
+
+
+def test_the_version_is_told(cli: Product) -> None:
+    assert cli.ok("--version").out == f"graftwork {VERSION}\n"
+    assert "Register adapters" in cli.ok("--help").out
 
 
 def test_keys_are_made_rotated_and_revoked(cli: Product) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import tomllib
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +27,10 @@ from graftwork import (
     ServerError,
 )
 from graftwork.uploads import _PAUSES
+from graftwork.version import VERSION
 
 from controlplane.uploads.append import LEASE
+from tests.conftest import ROOT
 from tests.controlplane.conftest import adapter_files
 
 KEY = {"public_id": "k1", "name": "ci", "scopes": ["inference"], "key": "gw_k1_s", "new": "field"}
@@ -177,6 +180,7 @@ def test_an_upload_goes_on_after_a_part_whose_answer_was_lost(tmp_path: Path) ->
     config, weights = (len(data) for data in files.values())
     told: list[tuple[int, int]] = []
     with serving(
+        (200, {}, {"default_version": None, "becomes_default": True}),
         (201, {}, {"id": "u1", "name": "adapter_config.json", "size": config}),
         (204, {"Upload-Offset": str(config)}, None),
         (201, {}, {"id": "u2", "name": "adapter_model.safetensors", "size": weights}),
@@ -193,6 +197,64 @@ def test_an_upload_goes_on_after_a_part_whose_answer_was_lost(tmp_path: Path) ->
     assert json.loads(script.asked[-1][3])["uploads"] == ["u1", "u2"]
     assert [sent for sent, _ in told] == [0, config, config, config + 100, config + weights]
     assert {total for _, total in told} == {config + weights}
+
+
+def test_a_registration_is_checked_before_files_are_sent(tmp_path: Path) -> None:
+    for name, data in adapter_files().items():
+        (tmp_path / name).write_bytes(data)
+    size = sum(map(len, adapter_files().values()))
+    with (
+        serving((409, {}, problem("conflict", "'bot' is a base model"))) as (client, script),
+        pytest.raises(ConflictError, match="is a base model"),
+    ):
+        client.adapters.push(tmp_path, name="bot", base_model="b", run_url="https://runs.test/1")
+    ((method, path, _, body),) = script.asked
+    assert (method, path) == ("POST", "/api/v1/adapter-checks")
+    assert json.loads(body) == {
+        "name": "bot", "base_model": "b", "make_default": None, "run_url": "https://runs.test/1",
+        "size_bytes": size,
+    }  # fmt: skip
+
+
+def test_a_registration_that_is_refused_after_its_upload_leaves_none(tmp_path: Path) -> None:
+    sizes = {}
+    for name, data in adapter_files().items():
+        (tmp_path / name).write_bytes(data)
+        sizes[name] = len(data)
+    sent: list[Answer] = []
+    for name, size in sizes.items():
+        sent += [(201, {}, {"id": name[:9], "name": name, "size": size})]
+        sent += [(204, {"Upload-Offset": str(size)}, None)]
+    full: Answer = (409, {}, problem("conflict", "the tenant may keep 1 adapter and has 1"))
+    # One of the uploads has expired meanwhile: the refusal is told all the same.
+    gone: Answer = (404, {}, problem("not_found", "no upload"))
+    with (
+        serving((200, {}, {}), *sent, full, gone, (204, {}, None)) as (client, script),
+        pytest.raises(ConflictError, match="may keep 1 adapter"),
+    ):
+        client.adapters.push(tmp_path, name="bot", base_model="b")
+    removed = [path for method, path, _, _ in script.asked if method == "DELETE"]
+    assert removed == [f"/api/v1/uploads/{name[:9]}" for name in sizes]
+
+
+def test_an_upload_that_another_process_holds_is_no_refusal(tmp_path: Path, pauses: list[float]) -> None:
+    file = tmp_path / "adapter_model.safetensors"
+    file.write_bytes(b"weights!")
+    made = {"id": "u1", "name": file.name, "size": 8}
+    held: tuple[Answer, Answer] = (
+        (409, {}, problem("conflict", "another request is writing")),
+        (200, {}, made),
+    )
+    with (
+        serving((201, {}, made), *held * (len(_PAUSES) + 1)) as (client, _),
+        pytest.raises(ConnectionFailedError, match="another process is sending adapter_model"),
+    ):
+        client.adapters._uploads.send(file, progress=lambda _: None)
+
+
+def test_the_version_is_the_distributions() -> None:
+    project = tomllib.loads((ROOT / "clients" / "python" / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
 
 
 def test_an_upload_waits_as_long_as_a_request_that_died_may_hold_it(

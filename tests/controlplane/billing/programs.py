@@ -32,6 +32,7 @@ from controlplane.metering.models import DeadUsageEvent
 from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
 from gateway.wire import UsageEvent
+from tests.controlplane.billing.parties import parties_state
 
 START = dt.date(2024, 1, 30)
 DAYS = [START + dt.timedelta(days=n) for n in range(33)]
@@ -154,6 +155,7 @@ def post_and_die(after: int) -> None:
 def run(steps: list[tuple[str, Any]]) -> None:
     books = {"standard": price_book_create(name="standard"), "own": price_book_create(name="own")}
     tenant = Tenant.objects.get(pk="acme")
+    parties_state()
     for base in ("tiny", "big"):
         price_set(
             book=books["standard"], base_model=base, effective_from=BUSY[0], input_nano=11,

@@ -28,6 +28,7 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from gateway.wire import USAGE_STREAM
 from gateway.wire_limits import MAX_AMOUNT, PREPAID, Limit, LimitsRoute, RateRoute, budget_key
+from tests.controlplane.billing.parties import parties_state
 
 pytestmark = pytest.mark.django_db
 NOW = dt.datetime(2026, 11, 30, 23, 59, tzinfo=dt.UTC)
@@ -237,6 +238,7 @@ def test_a_credit_that_has_ended_pays_what_was_used_on_its_days(
     assert balance(tenant="acme", today=NOW.date()).available == 7 - PRICED, "no more than it was"
     assert balance(tenant="acme", today=yesterday).available == 7 - PRICED, "nor on its last day"
     drafted = invoice_draft(tenant="acme", month=dt.date(2026, 11, 1))
+    parties_state()
     invoice_finalize(invoice=drafted, today=dt.date(2026, 12, 1))
     after = balance(tenant="acme", today=NOW.date())
     assert after.available - after.receivable == 7 - PRICED, "the invoice draws what was counted"
@@ -277,6 +279,7 @@ def test_a_finalized_invoice_leaves_what_is_left(tenant: Tenant, prices: None, r
     usage_post(tenant="acme", start=dt.date(2026, 10, 1), end=dt.date(2026, 10, 31))
     before = left(redis_url)
     assert before == 10**9 - PRICED
+    parties_state()
     invoice_finalize(invoice=invoice_draft(tenant="acme", month=dt.date(2026, 10, 1)))
     assert left(redis_url) == before
 

@@ -35,6 +35,7 @@ from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from controlplane.webhooks.models import WebhookEvent
 from controlplane.webhooks.services import endpoint_create
+from tests.controlplane.billing.parties import parties_state
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]
 JANUARY, FEBRUARY, MARCH = (dt.date(2026, month, 1) for month in (1, 2, 3))
@@ -62,6 +63,7 @@ def priced(tenant: Tenant) -> Tenant:
         book=book, base_model="tiny", effective_from=JANUARY, input_nano=1000, cached_input_nano=0,
         output_nano=0,
     )  # fmt: skip
+    parties_state()
     return tenant
 
 

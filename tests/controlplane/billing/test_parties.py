@@ -23,13 +23,14 @@ from controlplane.billing.invoices.rendering import html
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.models import BillingParty, CreditNote, Invoice
 from controlplane.billing.parties.services import party_remove, party_set
+from controlplane.billing.services import price_book_create, price_set
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
-from tests.controlplane.billing.test_invoices import CENT, JANUARY, finalized, priced, use
+from tests.controlplane.billing.parties import parties_state
+from tests.controlplane.billing.test_invoices import CENT, JANUARY, finalized, use
 
-__all__ = ["priced"]
 pytestmark = pytest.mark.django_db(transaction=True)
 SELLER = {
     "legal_name": "Graft & Söhne GmbH", "address": "Kiefernweg 1\r\n 80331 München \n", "tax_number": "DE811",
@@ -41,6 +42,16 @@ BUYER = {
     "reference": "PO 77",
     "contact": "ap@acme.test",
 }
+
+
+@pytest.fixture
+def priced(tenant: Tenant) -> Tenant:
+    """`acme`, whose tokens have a price; neither it nor the seller has stated anything."""
+    price_set(
+        book=price_book_create(name="standard"), base_model="tiny", effective_from=JANUARY, input_nano=1000,
+        cached_input_nano=0, output_nano=0,
+    )  # fmt: skip
+    return tenant
 
 
 def test_documents_name_both_and_keep_what_they_said(priced: Tenant) -> None:
@@ -73,7 +84,56 @@ def test_documents_name_both_and_keep_what_they_said(priced: Tenant) -> None:
     assert "=Acme Ltd" in note_html(note)
 
 
+def test_no_document_is_final_without_a_seller_and_billing_details(priced: Tenant) -> None:
+    use("2026-01-05", 100_000)
+    staff = _signed_in("staff@x.test", is_staff=True)
+    draft = invoice_draft(tenant="acme", month=JANUARY)
+    path, form = f"/staff/invoices/{draft.pk}/", {"due_nano": draft.due_nano}
+    page = staff.get(path).content.decode()
+    assert ('data-testid="seller-missing"' in page, 'data-testid="details-missing"' in page) == (True, True)
+    assert 'data-testid="finalize"' not in page
+    for party, values, text in (("", SELLER, "no seller is stated"), ("acme", BUYER, "no billing details")):
+        with pytest.raises(ConflictError, match=text):
+            finalized(JANUARY)
+        answer = staff.post(f"/api/v1/fleet/invoices/{draft.pk}/finalize", {}, "application/json")
+        assert (answer.status_code, text in answer.json()["errors"][0]["detail"]) == (409, True)
+        assert text in staff.post(f"{path}finalize", form, follow=True).content.decode()
+        assert not Invoice.objects.get().is_final
+        party_set(tenant=party, values=values)
+    assert 'data-testid="finalize"' in staff.get(path).content.decode()
+    invoice = finalized(JANUARY)
+    BillingParty.objects.all().delete()
+    with pytest.raises(ConflictError, match="no seller is stated"):
+        credit_note_issue(invoice=invoice, reason="other")
+    parties_state()
+    credit_note_issue(invoice=invoice, reason="other")
+
+
+def test_the_amount_that_a_person_confirmed_is_the_one_that_is_due(priced: Tenant) -> None:
+    parties_state()
+    use("2026-01-05", 100_000)
+    staff = _signed_in("staff@x.test", is_staff=True)
+    draft = invoice_draft(tenant="acme", month=JANUARY)
+    path = f"/staff/invoices/{draft.pk}/"
+    page = staff.get(path).content.decode()
+    assert "Amount due: $0.10" in page
+    assert f'name="due_nano" value="{10 * CENT}"' in page
+    assert "confirm the amount due" in staff.post(f"{path}finalize", follow=True).content.decode()
+    use("2026-01-06", 50_000)
+    shown = {"due_nano": 10 * CENT}
+    assert "is $0.15 by now, not $0.10" in staff.post(f"{path}finalize", shown, follow=True).content.decode()
+    api = f"/api/v1/fleet/invoices/{draft.pk}/finalize"
+    answer = staff.post(api, shown, "application/json")
+    assert (answer.status_code, "$0.15 by now" in answer.json()["errors"][0]["detail"]) == (409, True)
+    assert not Invoice.objects.get().is_final
+    staff.post("/staff/invoices/draft", {"tenant": "acme", "month": "2026-01"})
+    assert "Amount due: $0.15" in staff.get(path).content.decode()
+    answer = staff.post(api, {"due_nano": 15 * CENT}, "application/json")
+    assert (answer.status_code, answer.json()["due_nano"]) == (200, 15 * CENT)
+
+
 def test_what_documents_say_of_them_is_refused_every_change(priced: Tenant) -> None:
+    parties_state()
     party_set(tenant="", values=SELLER, starts=dt.date(2026, 1, 1))
     use("2026-01-05", 100_000)
     invoice = finalized(JANUARY)

@@ -29,6 +29,7 @@ from controlplane.errors import ConflictError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
+from tests.controlplane.billing.parties import parties_state
 from tests.controlplane.billing.programs import MONTHS, event, ingest
 from tests.controlplane.known import known
 
@@ -47,6 +48,7 @@ def bounced(tenant: Tenant, graftwork: Path, settings: Any) -> Tenant:
         book=price_book_create(name="standard"), base_model="tiny", effective_from=JANUARY,
         input_nano=CENT, cached_input_nano=0, output_nano=0,
     )  # fmt: skip
+    parties_state()
     deposit = payment_record(tenant=tenant, amount_nano=500 * CENT)
     ingest(event(dt.date(2024, 1, 30), 1, prompt_tokens=300))
     first = closed(JANUARY)

@@ -22,6 +22,7 @@ from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
 from gateway.wire import UsageEvent
 from tests.conftest import ROOT
+from tests.controlplane.billing.parties import parties_state
 from tests.controlplane.known import known
 
 pytestmark = pytest.mark.django_db
@@ -76,6 +77,7 @@ def test_the_invoice_of_a_trace_is_what_pandas_says(
         if start % (BATCH * 10) == 0:
             usage_post(tenant="acme", start=month, end=dt.date(2023, 11, 30))
     assert not DeadUsageEvent.objects.exists()
+    parties_state()
     invoice = invoice_finalize(invoice=invoice_draft(tenant="acme", month=month))
     expected = _expected(trace)
     assert invoice.lines_nano == int(expected["nano"].sum())

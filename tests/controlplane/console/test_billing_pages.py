@@ -29,6 +29,7 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from gateway.wire_limits import budget_period
+from tests.controlplane.billing.parties import parties_state
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]
 JANUARY = dt.date(2026, 1, 1)
@@ -79,9 +80,11 @@ def test_from_a_price_on_a_page_to_an_invoice_as_pdf(tenant: Tenant) -> None:
     payment_record(tenant=tenant, amount_nano=10**7)
     invoice = invoice_draft(tenant="acme", month=JANUARY)
     assert "acme" in staff.get("/staff/invoices/").content.decode()
-    page = staff.post(f"/staff/invoices/{invoice.pk}/finalize", follow=True).content.decode()
+    parties_state()
+    finalize, confirmed = f"/staff/invoices/{invoice.pk}/finalize", {"due_nano": invoice.due_nano}
+    page = staff.post(finalize, confirmed, follow=True).content.decode()
     assert "ACME-000001 is finalized" in page
-    page = staff.post(f"/staff/invoices/{invoice.pk}/finalize", follow=True).content.decode()
+    page = staff.post(finalize, confirmed, follow=True).content.decode()
     assert "finalized already" in page
     page = member.get("/t/acme/billing/").content.decode()
     assert "ACME-000001" in page

@@ -51,7 +51,7 @@ def test_an_invoice_is_drafted_paid_and_its_payment_undone(staff: Client, priced
         ({"month": "2999-01"}, "not there yet"), ({"tenant": "nobody"}, "no tenant"),
     ):  # fmt: skip
         assert told in staff.post("/staff/invoices/draft", form | wrong, follow=True).text
-    staff.post(f"/staff/invoices/{draft.pk}/finalize")
+    staff.post(f"/staff/invoices/{draft.pk}/finalize", {"due_nano": draft.due_nano})
     page = f"/staff/invoices/{draft.pk}/"
     asked, payment = invoice_open_nano(invoice=draft), f"{page}payment"
     assert asked > 0

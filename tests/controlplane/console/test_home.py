@@ -23,6 +23,7 @@ from controlplane.metering.requests import ttft_ms_of
 from controlplane.tenants.models import ApiKey, Membership
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, tenant_create, user_create
+from tests.controlplane.billing.parties import parties_state
 from tests.controlplane.console.conftest import HOSTILE, Team, make_adapter, make_team, use
 from tests.controlplane.metering.event_log import logged
 
@@ -189,6 +190,7 @@ def test_an_unpaid_invoice_is_due_until_it_is_paid(dev: Client, acme: Team) -> N
         base_model="tiny", backend="worker", status="ok", requests=1, prompt_tokens=10**7, cached_tokens=0,
         completion_tokens=0,
     )  # fmt: skip
+    parties_state()
     invoice = invoice_finalize(invoice=invoice_draft(tenant="acme", month=month))
     assert "acme backend" in text_of(dev, f"/t/acme/billing/invoices/{invoice.pk}/")
     assert "acme backend" in html(invoice)

@@ -27,6 +27,7 @@ from controlplane.sign_up.selectors import sign_up_by_token, sign_up_token
 from controlplane.sign_up.services import PER_EMAIL_DAILY, QUIET, sign_up_begin, sign_up_complete
 from controlplane.sign_up.tasks import send_due
 from controlplane.tenants.models import Membership, Project, Tenant, User
+from controlplane.tenants.roles import Role
 from controlplane.tenants.services import tenant_create, user_create
 
 pytestmark = pytest.mark.django_db
@@ -268,3 +269,23 @@ def test_no_more_is_kept_than_a_field_holds() -> None:
     client = Client()
     assert client.post("/sign-up/forged", {"name": "n" * 10_000, "id": "i" * 10_000}).status_code == 404
     assert {name: len(text) for name, text in client.session["sign-up"].items()} == {"name": 200, "id": 64}
+
+
+def test_a_demo_shows_the_links_of_its_e_mails_on_pages(settings: Settings, tenant: Tenant) -> None:
+    member, staff = Client(), Client()
+    member.force_login(user_create(email="o@acme.test", password=PASSWORD, tenant=tenant, role=Role.OWNER))
+    staff.force_login(user_create(email="s@graft.test", password=PASSWORD, is_staff=True))
+    for shown in (False, True):
+        offer(settings, show_mail_links=shown, web_url="http://testserver")
+        page = Client().post("/sign-up", {"email": f"{shown}@example.com"}).content.decode()
+        links = re.findall(r'href="http://testserver(/sign-up/\S+)"', page)
+        invite = {"email": f"{shown}@acme.test", "role": "viewer"}
+        page = member.post("/t/acme/members/", invite, follow=True).content.decode()
+        links += re.findall(r'href="http://testserver(/invitations/\S+)"', page)
+        made = {"id": f"made-{shown}".lower(), "name": "Made", "owner": f"{shown}@made.test"}
+        page = staff.post("/staff/tenants/", made, follow=True).content.decode()
+        links += re.findall(r"has this link: http://testserver(/invitations/[^\s<]+)", page)
+        # The members' page also shows the link of the invitation before.
+        assert len(links) == 4 * shown
+        for link in links:
+            assert Client().get(link).status_code == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
@@ -15,7 +15,7 @@ from graftwork.cli.session import client
 from graftwork.client import Client
 from graftwork.errors import ConfigurationError, NotFoundError
 from graftwork.folder import AdapterFolder
-from graftwork.models import Version
+from graftwork.models import Adapter, AdapterCheck, Version
 
 app = typer.Typer(help="Register adapters and look at them.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="The adapter's name.", autocompletion=adapter_names)]
@@ -80,6 +80,13 @@ def push(
     base_model: Annotated[str | None, typer.Option(help="Needed for a new adapter.")] = None,
     dataset: Annotated[str, typer.Option(help="What it was trained on.")] = "",
     run_url: Annotated[str, typer.Option(help="The training run's page: https://...")] = "",
+    make_default: Annotated[
+        bool | None,
+        typer.Option(
+            "--make-default/--keep-default",
+            help="Which version the bare name means then; without either its own if it is called.",
+        ),
+    ] = None,
     alias: Annotated[str | None, typer.Option(help="Point this alias at it once it is ready.")] = None,
     wait: Annotated[bool, typer.Option(help="Until it is ready or refused.")] = True,
     json: Json = False,
@@ -91,17 +98,43 @@ def push(
         base = base_model or _base_of(found, name, folder)
         if "://" in folder:
             version = found.adapters.register(
-                folder, name=name, base_model=base, dataset=dataset, run_url=run_url
-            )
+                folder, name=name, base_model=base, dataset=dataset, run_url=run_url,
+                make_default=make_default,
+            )  # fmt: skip
         else:
-            version = _upload(found, folder, name, base, dataset, run_url)
+            told = {"dataset": dataset, "run_url": run_url, "make_default": make_default}
+            version = _upload(found, folder, name, base, told)
         note(f"registered {name}@v{version.number}")
         if wait:
             version = _watch(found, version)
         if alias:
             found.aliases.set(name, alias, version=version.number)
             note(f"{name}@{alias} is v{version.number} now")
+        if wait:
+            _tell_default(found.adapters.get(name), version.number)
     show(version, _line(version))
+
+
+@app.command()
+def default(
+    name: Name,
+    version: Annotated[str, typer.Argument(help="Its number, or `newest` to follow the newest ready one.")],
+    json: Json = False,
+) -> None:
+    """Sets which version callers of the bare name get."""
+    if version != "newest" and not version.isdecimal():
+        raise ConfigurationError(f"{version!r} is no version: give its number, or newest")
+    with client() as found:
+        adapter = found.adapters.pin(name, None if version == "newest" else int(version))
+    show(adapter, f"callers of {name} get v{adapter.default_version}")
+
+
+@app.command()
+def rollback(name: Name, json: Json = False) -> None:
+    """Gives callers of the bare name the version again that they got before."""
+    with client() as found:
+        adapter = found.adapters.rollback(name)
+    show(adapter, f"callers of {name} get v{adapter.default_version}")
 
 
 @app.command()
@@ -133,7 +166,18 @@ def _base_of(found: Client, name: str, folder: str) -> str:
         ) from None
 
 
-def _upload(found: Client, folder: str, name: str, base: str, dataset: str, run_url: str) -> Version:
+def _tell_default(adapter: Adapter, number: int) -> None:
+    note(f"callers of {adapter.name} get v{adapter.default_version}")
+    if adapter.default_version != number:
+        note(f"to make v{number} the default: graftwork adapters default {adapter.name} {number}")
+
+
+def _upload(found: Client, folder: str, name: str, base: str, told: dict[str, Any]) -> Version:
+    def tell(check: AdapterCheck) -> None:
+        if check.default_version is not None:
+            then = "until the new version is ready" if check.becomes_default else "also once it is ready"
+            note(f"callers of {name} get v{check.default_version}, {then}")
+
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=speaks_json()) as bar:
         task = bar.add_task("sending", total=None)
@@ -141,8 +185,8 @@ def _upload(found: Client, folder: str, name: str, base: str, dataset: str, run_
             folder,
             name=name,
             base_model=base,
-            dataset=dataset,
-            run_url=run_url,
+            **told,
+            on_check=tell,
             progress=lambda sent, total: bar.update(task, completed=sent, total=total),
         )
 

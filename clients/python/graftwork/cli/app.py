@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
 from graftwork.cli import adapters, aliases, chat, convert, keys, login, output, usage
 from graftwork.cli.exits import UNAVAILABLE
 from graftwork.errors import GraftworkError
+from graftwork.version import VERSION
 
 app = typer.Typer(
     name="graftwork",
-    help="Register adapters, move aliases, hold keys, chat, read usage.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -22,6 +23,21 @@ app.add_typer(aliases.app, name="alias")
 app.add_typer(keys.app, name="keys")
 for command in (login.login, login.logout, login.whoami, chat.chat, usage.usage, convert.convert):
     app.command()(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"graftwork {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Register adapters, move aliases, hold keys, chat, read usage."""
 
 
 def run() -> None:
