@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("adapters", "0007_version_counts"),
+        ("adapters", "0008_card_html"),
     ]
 
     operations = [
