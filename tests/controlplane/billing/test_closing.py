@@ -106,7 +106,10 @@ def test_a_row_is_not_replaced_by_any_of_its_keys(priced: Tenant) -> None:
         (LedgerHead.objects.get(tenant="acme"), {"closed_through": None}),
     ]
     for row, changes in rows:
-        values = {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields} | changes
+        values = {
+            field.attname: field.get_db_prep_save(getattr(row, field.attname), connection)
+            for field in row._meta.concrete_fields
+        } | changes
         sql = (
             f"INSERT OR REPLACE INTO {row._meta.db_table} ({', '.join(values)})"
             f" VALUES ({', '.join(['%s'] * len(values))})"
