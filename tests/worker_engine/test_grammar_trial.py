@@ -47,7 +47,9 @@ def test_a_grammar_beyond_the_trials_limits_is_refused_and_the_next_one_compiled
     trial._process = subprocess.Popen(
         [sys.executable, "-c", code, "-", *trial._arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    hard = structured_output._source(schema({"enum": [f"value {i * 7919 % 10007}" for i in range(3000)]}))
+    # 70 ms: the kernel counts CPU time in ticks of a few milliseconds.
+    patterns = {f"p{i}": {"type": "string", "pattern": f"^[a-z]{{3}}x{i}$"} for i in range(800)}
+    hard = structured_output._source(schema({"type": "object", "properties": patterns}))
     try:
         for _ in range(2):
             with pytest.raises(InvalidRequest, match="too complex: compiling it takes over"):
