@@ -10,14 +10,13 @@ import argparse
 import asyncio
 import logging
 import os
-import resource
 import socket
 import sys
 from typing import Any, Final
 
 import uvloop
 
-from gateway.http_server import Limits, Server, StartFailed, bind, run_processes
+from gateway.http_server import Limits, Server, StartFailed, bind, raise_file_limit, run_processes
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +83,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
-    # A connection is a file, and the usual limit of 1,024 was made for programs without any.
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_file_limit()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     try:
         listeners = bind(arguments.host, arguments.port, arguments.processes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging.config
 import os
-import resource
 import socket
 import ssl
 import sys
@@ -15,7 +14,15 @@ import uvloop
 from gateway import logs
 from gateway.app import Gateway
 from gateway.drain import KILL_SECONDS
-from gateway.http_server import Limits, Server, StartFailed, bind, run_processes, server_context
+from gateway.http_server import (
+    Limits,
+    Server,
+    StartFailed,
+    bind,
+    raise_file_limit,
+    run_processes,
+    server_context,
+)
 from gateway.settings import Settings, SettingsError, Tls
 
 logger = logging.getLogger(__name__)
@@ -48,9 +55,7 @@ def main() -> None:
         settings = Settings.from_env(os.environ)
     except SettingsError as error:
         sys.exit(f"gateway: {error}")
-    # A connection is a file, and the usual limit of 1,024 was made for programs without any.
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_file_limit()
     tls = _tls(settings.tls)
     try:
         listeners = bind(settings.host, settings.port, settings.processes)

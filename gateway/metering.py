@@ -219,7 +219,7 @@ class Meter:
         # A fresh segment first gets every open stream, so that older segments can be deleted.
         entire = segment != self._wal.checkpoint
         for attempt in self._open:
-            # If this process dies, an answer of which the client has seen nothing is not billed.
+            # Attempts whose client has received nothing are not recorded, so that a crash does not bill them.
             if attempt.on_record and (attempt.progressed() or entire):
                 self._record(attempt)
         recorded = self._wal.commit()

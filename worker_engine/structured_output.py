@@ -25,9 +25,9 @@ from worker_engine.grammar_library import INTERNAL, compile_source, first_line, 
 from worker_engine.grammar_limits import check_pattern, check_schema, check_size
 from worker_engine.grammar_trial import MAX_BYTES, GrammarTrial
 from worker_engine.protocol import Grammar, GrammarKind
+from worker_engine.round_robin import RoundRobinLock
 from worker_engine.schema_loops import without_endless_references
 from worker_engine.tool_calls.base import WHITESPACE
-from worker_engine.turns import Turns
 
 if TYPE_CHECKING:
     # Loaded at the first grammar: the engine runs without it where no request asks for one.
@@ -57,7 +57,7 @@ class GrammarCompiler:
         self._tokenizer: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, _Compiled] = OrderedDict()
         self._lock = threading.Lock()
-        self._turns = Turns(MAX_WAITING)
+        self._compiling = RoundRobinLock(MAX_WAITING)
         # One thread: a flood of large grammars takes one core, and never the tokenizer's threads.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
@@ -68,10 +68,10 @@ class GrammarCompiler:
             InvalidRequest: naming `param`; it is malformed, not supported or too complex.
             TooManyRequests: too many of the tenant's wait.
         """
-        if self._kept(grammar) is not None:
+        if self._cached(grammar) is not None:
             return
-        async with self._turns.turn(tenant):
-            if self._kept(grammar) is not None:
+        async with self._compiling.hold(tenant):
+            if self._cached(grammar) is not None:
                 return
             try:
                 await asyncio.get_running_loop().run_in_executor(self._executor, self._try, grammar)
@@ -84,7 +84,7 @@ class GrammarCompiler:
         Raises:
             InvalidRequest: it was never prepared, and cannot be compiled.
         """
-        compiled = self._kept(grammar)
+        compiled = self._cached(grammar)
         if compiled is None:
             compiled = self._keep(grammar, _source(grammar), MAX_BYTES)
         return GrammarState(compiled.matcher.deep_copy())
@@ -94,7 +94,7 @@ class GrammarCompiler:
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._trial.close()
 
-    def _kept(self, grammar: Grammar) -> _Compiled | None:
+    def _cached(self, grammar: Grammar) -> _Compiled | None:
         with self._lock:
             compiled = self._compiled.get(grammar)
             if compiled is not None:

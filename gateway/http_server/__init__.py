@@ -4,8 +4,8 @@ It knows nothing of what it serves. What can be read in two ways is refused; ADR
 """
 
 from gateway.http_server.limits import Limits
-from gateway.http_server.processes import bind, run_processes
+from gateway.http_server.processes import bind, raise_file_limit, run_processes
 from gateway.http_server.server import Server, StartFailed
 from gateway.http_server.tls import server_context
 
-__all__ = ["Limits", "Server", "StartFailed", "bind", "run_processes", "server_context"]
+__all__ = ["Limits", "Server", "StartFailed", "bind", "raise_file_limit", "run_processes", "server_context"]

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -36,6 +37,12 @@ def bind(host: str, port: int, count: int) -> list[socket.socket]:
     address = first.getsockname()
     first.close()
     return [_bound(family, address, shared=True) for _ in range(count)]
+
+
+def raise_file_limit() -> None:
+    """Raises the soft limit of open files to the hard one: a connection is a file, and 1,024 is usual."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _bound(family: int, address: object, *, shared: bool) -> socket.socket:

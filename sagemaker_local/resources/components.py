@@ -15,7 +15,13 @@ from sagemaker_local.resources.base_component import BaseComponent
 from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.records import ComponentRecord, EndpointRecord
-from sagemaker_local.resources.specification import chosen, demand_adapter, demand_base, merged, shown
+from sagemaker_local.resources.specification import (
+    chosen,
+    demand_adapter,
+    demand_base,
+    merged,
+    specification_summary,
+)
 from sagemaker_local.resources.store import Region, found, refuse_existing, tags
 
 BUSY: Final = frozenset({"Creating", "Updating", "Deleting"})
@@ -99,7 +105,7 @@ class Components:
             "EndpointName": record.endpoint,
             "EndpointArn": endpoint,
             "VariantName": record.variant,
-            "Specification": shown(record),
+            "Specification": specification_summary(record),
             "CreationTime": record.created,
             "LastModifiedTime": record.modified,
             "InferenceComponentStatus": record.status,

@@ -80,7 +80,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, **new} | ({"Container": container} if container else {})
 
 
-def shown(record: ComponentRecord) -> dict[str, Any]:
+def specification_summary(record: ComponentRecord) -> dict[str, Any]:
     """InferenceComponentSpecificationSummary."""
     spec = dict(record.spec)
     model = spec.pop(MODEL, None)

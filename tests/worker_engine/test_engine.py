@@ -37,7 +37,7 @@ def test_chunked_prefill_changes_nothing(tiny_model: Path, make_engine: EngineFa
 def test_what_a_step_reads_of_a_prompt_is_told_before_it_runs(
     tiny_model: Path, make_engine: EngineFactory, asks: bool
 ) -> None:
-    """A client that hangs up at any time can then be billed for all that was computed."""
+    """The gateway bills the prompt tokens that were computed, whenever the client hangs up."""
     engine = make_engine(tiny_model, max_num_batched_tokens=32, max_num_seqs=4)
     told: list[tuple[int, int, int]] = []
     engine.on_prompts = lambda deltas: told.extend(

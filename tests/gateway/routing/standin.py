@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -30,6 +31,8 @@ class ServerThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
+        # Closed connections need a step of the loop to let go of their sockets.
+        self.run(asyncio.sleep(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -78,12 +81,19 @@ class StandIn:
         app = create_app()
         app.middlewares.append(self._misbehave)
         app.router.add_get("/load", self._load)
-        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
+        # Of 0 seconds aiohttp makes no limit: a connection that is just being opened would be waited for.
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.05)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        await web.SockSite(self._runner, self._listener).start()
 
     async def _stop(self) -> None:
         if self._runner is not None:
+            # asyncio drops a connection that it has accepted when its server closes before a step later, and
+            # never closes its socket: so nothing is accepted any more, and a few steps follow.
+            asyncio.get_running_loop().remove_reader(self._listener)
+            for _ in range(4):
+                await asyncio.sleep(0)
             await self._runner.cleanup()
             self._runner = None
 

@@ -1,4 +1,4 @@
-"""One thing at a time, in turns among tenants."""
+"""A lock that tenants acquire in turn."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from contextlib import asynccontextmanager
 from worker_engine.errors import TooManyRequests
 
 
-class Turns:
-    """A tenant that has had its turn waits until every other tenant that waits has had one."""
+class RoundRobinLock:
+    """Held by one request at a time; a tenant that has had it goes behind every other tenant that waits."""
 
     def __init__(self, most_waiting: int) -> None:
         """Of one tenant at most `most_waiting` wait."""
         self._most = most_waiting
         self._busy = False
-        self._newest = ""
-        """Whose turn it is, or was last."""
+        self._holder = ""
+        """The tenant that has the lock, or had it last."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """Tenants in the order in which they are next."""
 
     @asynccontextmanager
-    async def turn(self, tenant: str) -> AsyncIterator[None]:
-        """Enters when it is this tenant's turn; one block runs at a time. Raises TooManyRequests."""
-        await self._enter(tenant)
+    async def hold(self, tenant: str) -> AsyncIterator[None]:
+        """Acquires the lock for the block. Raises TooManyRequests when too many of the tenant's wait."""
+        await self._acquire(tenant)
         try:
             yield
         finally:
-            self._leave()
+            self._release()
 
-    async def _enter(self, tenant: str) -> None:
+    async def _acquire(self, tenant: str) -> None:
         if not self._busy:
-            self._busy, self._newest = True, tenant
+            self._busy, self._holder = True, tenant
             return
         own = self._waiting.setdefault(tenant, deque())
         if len(own) >= self._most:
@@ -46,12 +46,12 @@ class Turns:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self._leave()  # the turn came together with the cancellation
+                self._release()  # the lock came together with the cancellation
             raise
 
-    def _leave(self) -> None:
-        if own := self._waiting.pop(self._newest, None):
-            self._waiting[self._newest] = own
+    def _release(self) -> None:
+        if own := self._waiting.pop(self._holder, None):
+            self._waiting[self._holder] = own
         while self._waiting:
             tenant, own = next(iter(self._waiting.items()))
             del self._waiting[tenant]
@@ -62,7 +62,7 @@ class Turns:
             future = own.popleft()
             if own:
                 self._waiting[tenant] = own
-            self._newest = tenant
+            self._holder = tenant
             future.set_result(None)
             return
         self._busy = False

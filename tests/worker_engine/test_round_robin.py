@@ -1,4 +1,4 @@
-"""Turns among tenants: whose is next, and what a cancellation leaves behind."""
+"""The round-robin lock: the order of tenants, and cancellations."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from worker_engine.errors import TooManyRequests
-from worker_engine.turns import Turns
+from worker_engine.round_robin import RoundRobinLock
 
 
 def test_tenants_alternate_and_a_cancelled_one_holds_up_nobody() -> None:
     order: list[str] = []
-    turns = Turns(3)
+    lock = RoundRobinLock(3)
 
     async def one(name: str) -> None:
-        async with turns.turn(name[0]):
+        async with lock.hold(name[0]):
             order.append(name)
             await asyncio.sleep(0)
 
@@ -33,18 +33,18 @@ def test_tenants_alternate_and_a_cancelled_one_holds_up_nobody() -> None:
     assert order == ["a1", "b2", "c1", "a2", "a4", "d1"]
 
 
-def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
-    turns, order = Turns(3), list[str]()
+def test_a_lock_that_comes_with_a_cancellation_is_passed_on() -> None:
+    lock, order = RoundRobinLock(3), list[str]()
 
     async def one(name: str) -> None:
-        async with turns.turn(name):
+        async with lock.hold(name):
             order.append(name)
 
     async def run() -> None:
-        async with turns.turn("first"):
+        async with lock.hold("first"):
             waiting = [asyncio.create_task(one(name)) for name in ("gone", "next")]
             await asyncio.sleep(0)
-        # The turn is given to the first that waits, and it is cancelled before it runs.
+        # The lock is given to the first that waits, and it is cancelled before it runs.
         waiting[0].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
