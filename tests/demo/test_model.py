@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 
 from demo import model
 from demo.errors import DiskFullError, ModelSetupError
@@ -39,6 +40,11 @@ def test_the_model_in_use_has_the_committed_digest(demo_model: Path) -> None:
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert "quantization_config" not in config
     assert (demo_model / "chat_template.jinja").exists()
+    tokenizer = Tokenizer.from_file(str(demo_model / "tokenizer.json"))
+    text = "<|im_start|>user\nGrüße, 12 naïve cats<|im_end|>"
+    ids = tokenizer.encode(text).ids
+    assert ids == [1, 4093, 198, 27302, 7170, 34878, 85, 28, 216, 33, 34, 15486, 46494, 7680, 2]
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
 def test_a_complete_model_is_left_alone(tmp_path: Path) -> None:
