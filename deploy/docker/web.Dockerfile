@@ -1,5 +1,5 @@
 # The control plane: web, Celery worker, beat, route publisher and usage ingest are one image with five commands.
-FROM python:3.11-slim AS web
+FROM python:3.11.16-slim@sha256:e41613d42d4891e4930f79523f93f81bbc7632584ec65e36ab055f41a800b41e AS web
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     DJANGO_SETTINGS_MODULE=controlplane.settings
 # What WeasyPrint sets invoices with, and letters to set them in.

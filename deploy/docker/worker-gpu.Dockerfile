@@ -1,5 +1,5 @@
 # The worker on an NVIDIA GPU: torch's wheels bring CUDA, so the host needs only the driver and its container toolkit.
-FROM python:3.11-slim
+FROM python:3.11.16-slim@sha256:e41613d42d4891e4930f79523f93f81bbc7632584ec65e36ab055f41a800b41e
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility TRITON_CACHE_DIR=/cache/triton
 # Triton compiles a small launcher in C for each kernel at its first use.

@@ -1,12 +1,12 @@
 # The worker on CPU. By default pip takes the CUDA build of torch, which runs on CPU too and is several GB larger:
 # build with --build-arg TORCH_INDEX=<index of CPU wheels>, or PIP_FIND_LINKS=<folder of wheels in the base image>.
-FROM python:3.11-slim AS native
+FROM python:3.11.16-slim@sha256:e41613d42d4891e4930f79523f93f81bbc7632584ec65e36ab055f41a800b41e AS native
 # The CPU's decode loops, compiled here so that the worker's image needs no compiler.
 RUN apt-get update && apt-get install -y --no-install-recommends g++
 COPY kernels/native /native
 RUN python /native/build.py /compiled && chmod -R a+rX /compiled
 
-FROM python:3.11-slim AS worker
+FROM python:3.11.16-slim@sha256:e41613d42d4891e4930f79523f93f81bbc7632584ec65e36ab055f41a800b41e AS worker
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
  && install -d -o graftwork -g graftwork /models /cache
