@@ -6,9 +6,9 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
  && install -d -o graftwork -g graftwork /wal
 WORKDIR /app
 ARG PIP_FIND_LINKS
-COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+COPY requirements.txt deploy/docker/requirements.py ./
 RUN python requirements.py gateway observability > /tmp/requirements.txt \
- && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
+ && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt
 
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/tracing.py worker_engine/genai.py worker_engine/

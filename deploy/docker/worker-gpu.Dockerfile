@@ -8,9 +8,10 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
  && install -d -o graftwork -g graftwork /models /cache
 WORKDIR /app
 ARG PIP_FIND_LINKS
-COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+COPY requirements.txt constraints.txt deploy/docker/requirements.py ./
 RUN python requirements.py worker observability > /tmp/requirements.txt \
- && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
+ && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt \
+ && pip install --root-user-action ignore -c constraints.txt torch
 
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY kernels kernels

@@ -13,12 +13,11 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
 WORKDIR /app
 ARG PIP_FIND_LINKS
 ARG TORCH_INDEX
-COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
-# Of its own index torch alone: that could offer any package under a name that is installed here.
+COPY requirements.txt constraints.txt deploy/docker/requirements.py ./
+# That index is asked for torch alone: it could offer any package under a name that is installed here.
 RUN python requirements.py worker observability > /tmp/requirements.txt \
- && if [ -n "$TORCH_INDEX" ]; then pip install --root-user-action ignore --no-deps --index-url "$TORCH_INDEX" \
-      "$(grep '^torch==' constraints.txt)"; fi \
- && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
+ && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt \
+ && pip install --root-user-action ignore ${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} -c constraints.txt torch
 
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY --from=native /compiled /compiled
@@ -37,7 +36,7 @@ ENTRYPOINT ["python", "-m", "worker_engine"]
 FROM worker AS model
 USER root
 RUN python requirements.py demo > /tmp/requirements.txt \
- && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt \
+ && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt \
  && install -d /app/var && ln -s /models /app/var/models
 COPY demo demo
 RUN chmod -R a+rX /app
@@ -48,7 +47,7 @@ ENTRYPOINT ["python", "-m", "demo.model"]
 FROM worker AS sagemaker-local
 USER root
 RUN python requirements.py sagemaker-local > /tmp/requirements.txt \
- && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt \
+ && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt \
  && install -d -o graftwork -g graftwork /sagemaker
 COPY sagemaker_local sagemaker_local
 RUN chmod -R a+rX /app
