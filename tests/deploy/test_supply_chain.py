@@ -67,7 +67,7 @@ def test_torch_alone_is_pinned_without_hashes() -> None:
 
 
 def print_requirements(*extras: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, DOCKER / "requirements.py", *extras]
+    command: list[str | Path] = [sys.executable, DOCKER / "requirements.py", *extras]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
 
 
