@@ -8,9 +8,9 @@ PORT_BASE ?= 8000
 ARGS ?=
 WORKERS ?= 3
 PIP_FLAGS := --disable-pip-version-check --no-input
-# Of that index torch alone: beside another one it could offer any package under a name that we install.
-TORCH := $(shell sed -n "s/^torch==/torch==/p" constraints.txt)
-EXTRAS := gateway,controlplane,worker,observability,demo,train,dev
+# That index is asked for torch alone: it could offer any package under a name that we install.
+TORCH := $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) -c constraints.txt torch
+EXTRAS := gateway,controlplane,worker,observability,sagemaker-local,demo,train,dev
 
 # tests/scheduling.py says which tests run in one process; WORKERS=0 runs all in this one.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
@@ -19,15 +19,16 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
-$(VENV)/.installed: pyproject.toml constraints.txt clients/python/pyproject.toml
+$(VENV)/.installed: pyproject.toml requirements.txt constraints.txt clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Graftwork needs Python 3.11 or newer: make setup PYTHON=python3.11"; exit 1; }
 	@echo "==> virtual environment and packages (about a minute; more where torch comes with CUDA)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
-	@$(if $(TORCH_INDEX),$(BIN)/pip install $(PIP_FLAGS) --quiet --no-deps --index-url $(TORCH_INDEX) $(TORCH))
 	@# Python compiles modules when it first imports them, so that the installation need not.
-	@$(BIN)/pip install $(PIP_FLAGS) --no-compile -c constraints.txt -e '.[$(EXTRAS)]' -e 'clients/python[cli]' | awk '\
-		/^Collecting|^Obtaining/ { printf "\r    %d packages found", ++found; fflush() } \
+	@$(BIN)/pip install $(PIP_FLAGS) --no-compile --no-deps --require-hashes --only-binary :all: -r requirements.txt | awk '\
+		/^Collecting/ { printf "\r    %d packages found", ++found; fflush() } \
 		/^Installing collected/ { printf "\r    %d packages found, installing\n", found; fflush() }'
+	@$(BIN)/pip install $(PIP_FLAGS) --no-compile --quiet $(TORCH)
+	@$(BIN)/pip install $(PIP_FLAGS) --quiet --no-deps --no-build-isolation -e . -e clients/python
 	@touch $@
 
 var/models/smollm2-135m-instruct/.complete: | $(VENV)/.installed
@@ -90,8 +91,10 @@ var/clients/.installed: tests/clients/environments.txt
 screenshots: setup
 	@GRAFTWORK_TEST_PICTURES=1 $(BIN)/python -m pytest -q tests/ui/shots.py
 
+# Install what pyproject.toml newly needs, then lock the installed versions with the hashes of their files.
 lock: $(VENV)/.installed
-	@$(BIN)/pip freeze --exclude-editable | sed 's/+cpu//' > constraints.txt
+	@$(BIN)/pip install $(PIP_FLAGS) --quiet --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]' -e 'clients/python[cli]'
+	@$(BIN)/python deploy/lock.py $(EXTRAS)
 
 # What is installed, as CycloneDX, and each package's licence, into var/sbom.
 sbom: $(VENV)/.installed

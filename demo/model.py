@@ -149,7 +149,7 @@ def _check(folder: Path) -> None:
     if found != TENSORS_SHA256:
         raise ModelSetupError(
             f"the converted tensors have SHA-256 {found}, expected {TENSORS_SHA256}: the installed gguf or "
-            "torch converts differently; install the versions in constraints.txt"
+            "torch converts differently; install the versions in requirements.txt"
         )
 
 

@@ -1,24 +1,28 @@
-"""Prints the requirements of one role from pyproject.toml: `requirements.py EXTRA...`.
+"""Print the locked packages of one role with their hashes: `requirements.py EXTRA...`.
 
-Reads nothing else of the project, so that an image's dependency layer stays cached until they change.
+Reads requirements.txt alone, so that an image's dependency layer stays cached until the lock changes.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-import tomllib
 from pathlib import Path
 
 
 def main(extras: list[str]) -> int:
-    """Prints one requirement a line; returns the exit status."""
-    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
-    optional = project["optional-dependencies"]
-    if unknown := sorted(set(extras) - set(optional)):
-        print(f"pyproject.toml has no extra {unknown[0]}; it has {', '.join(optional)}", file=sys.stderr)
+    """Print the part of requirements.txt that the extras need; return the exit status."""
+    lock = Path("requirements.txt").read_text()
+    packages = [
+        (set(roles.split(", ")), pin)
+        for roles, pin in re.findall(r"^# for (.+)\n((?:[^#].*\n)+)", lock, re.MULTILINE)
+    ]
+    known = set().union(*(roles for roles, _ in packages))
+    if unknown := sorted(set(extras) - known):
+        names = ", ".join(sorted(known))
+        print(f"requirements.txt has no extra {unknown[0]}; it has {names}", file=sys.stderr)
         return 1
-    requirements = [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
-    print("\n".join(requirements))
+    print("".join(pin for roles, pin in packages if roles & set(extras)), end="")
     return 0
 
 

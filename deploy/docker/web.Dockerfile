@@ -1,5 +1,5 @@
 # The control plane: web, Celery worker, beat, route publisher and usage ingest are one image with five commands.
-FROM python:3.11-slim AS web
+FROM python:3.11.16-slim@sha256:e41613d42d4891e4930f79523f93f81bbc7632584ec65e36ab055f41a800b41e AS web
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/app PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     DJANGO_SETTINGS_MODULE=controlplane.settings
 # What WeasyPrint sets invoices with, and letters to set them in.
@@ -9,9 +9,9 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin graftwork \
  && install -d -o graftwork -g graftwork /app/var /models /state
 WORKDIR /app
 ARG PIP_FIND_LINKS
-COPY pyproject.toml constraints.txt deploy/docker/requirements.py ./
+COPY requirements.txt constraints.txt deploy/docker/requirements.py ./
 RUN python requirements.py controlplane > /tmp/requirements.txt \
- && pip install --root-user-action ignore -c constraints.txt -r /tmp/requirements.txt
+ && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt
 
 COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
 # Of the other planes only their wire contracts: an import of anything else fails here, not in production.
@@ -51,11 +51,10 @@ RUN python /native/build.py /compiled && chmod -R a+rX /compiled
 ENV GRAFTWORK_WORKER_CACHE_DIR=/compiled
 ARG PIP_FIND_LINKS
 ARG TORCH_INDEX
-# Of its own index torch alone: that could offer any package under a name that is installed here.
+# That index is asked for torch alone: it could offer any package under a name that is installed here.
 RUN python requirements.py worker > /tmp/worker.txt \
- && if [ -n "$TORCH_INDEX" ]; then pip install --root-user-action ignore --no-deps --index-url "$TORCH_INDEX" \
-      "$(grep '^torch==' constraints.txt)"; fi \
- && pip install --root-user-action ignore -c constraints.txt -r /tmp/worker.txt \
+ && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/worker.txt \
+ && pip install --root-user-action ignore ${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} -c constraints.txt torch \
  && install -d -o graftwork -g graftwork /app/var/optimization
 COPY kernels kernels
 COPY worker_engine worker_engine
