@@ -25,6 +25,7 @@ from gateway.usage_event import UsageEvent as UsageEvent
 from gateway.usage_event import UsageStatus as UsageStatus
 from gateway.usage_event import WireError as WireError
 from gateway.usage_event import uuid7 as uuid7
+from gateway.wire_bases import PROTECTED_PARAMETERS as PROTECTED_PARAMETERS
 from gateway.wire_bases import AdapterHomes as AdapterHomes
 from gateway.wire_bases import BaseRoute as BaseRoute
 from gateway.wire_bases import CanaryRoute as CanaryRoute
