@@ -124,6 +124,7 @@ class BaseRoute:
         canary: while a rollout gives new copies an exact share; a gateway that does not know it goes by load.
         dropped_parameters: parameters that the gateway removes from requests for this base model and its
             adapters before it checks them.
+        created: Unix seconds of its registration; 0 in entries of an older control plane.
     """
 
     served_name: str
@@ -133,6 +134,7 @@ class BaseRoute:
     homes: Mapping[str, AdapterHomes] = field(default_factory=dict)
     canary: CanaryRoute | None = None
     dropped_parameters: tuple[str, ...] = ()
+    created: int = 0
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -140,6 +142,13 @@ class BaseRoute:
         homes = {name: AdapterHomes.from_dict(item) for name, item in value.get("homes", {}).items()}
         told = value.get("canary")
         canary = None if told is None else CanaryRoute.from_dict(told)
-        held = value.get("hold_seconds", 0)
-        dropped = tuple(value.get("dropped_parameters", ()))
-        return cls(value["served_name"], value["max_model_len"], copies, held, homes, canary, dropped)
+        return cls(
+            value["served_name"],
+            value["max_model_len"],
+            copies,
+            value.get("hold_seconds", 0),
+            homes,
+            canary,
+            tuple(value.get("dropped_parameters", ())),
+            value.get("created", 0),
+        )

@@ -29,6 +29,7 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
         base_model.served_name,
         base_model.max_model_len,
         dropped_parameters=tuple(base_model.dropped_parameters),
+        created=int(base_model.created_at.timestamp()),
     )
 
 

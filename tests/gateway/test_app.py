@@ -172,6 +172,26 @@ def test_models(gateway: GatewayProcess) -> None:
         assert [model.id for model in api.models.list()] == ["base", "hive"]
 
 
+def test_models_have_their_creation_time(
+    gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    """An older control plane's entries have none: `hive` is of one."""
+    table = route_table(upstream)
+    bot = replace(
+        table.adapters["acme"]["bot"], created=1_700_000_001, aliases_created={"prod": 1_700_000_002}
+    )
+    base = replace(table.bases["base"], created=1_700_000_000)
+    adapters = {**table.adapters, "acme": {"bot": bot}}
+    control_plane.replace(gateway, replace(table, bases={"base": base}, adapters=adapters))
+    expected = {"base": 1_700_000_000, "bot": 1_700_000_001, "bot@prod": 1_700_000_002}
+    with client(gateway) as api:
+        assert {model.id: model.created for model in api.models.list()} == expected
+        for name, created in {**expected, "bot@v2": 1_700_000_001}.items():
+            assert api.models.retrieve(name).created == created
+    with client(gateway, UMBRELLA) as api:
+        assert api.models.retrieve("hive").created == 0
+
+
 def test_an_unknown_parameter(gateway: GatewayProcess) -> None:
     answer = post(gateway, {"model": "bot", "messages": ask(), "cache_salt": "00"})
     assert answer.status_code == 400

@@ -72,6 +72,7 @@ def test_tables_round_trip() -> None:
     table = route_table("http://a", "http://b")
     bot = table.adapters["acme"]["bot"]
     bot = replace(bot, splits={"prod": ((1, 90), (2, 10))}, fallbacks={"": ("base",), "prod": ("bot@v1",)})
+    bot = replace(bot, created=1_700_000_000, aliases_created={"prod": 1_700_000_001})
     table = replace(table, adapters={**table.adapters, "acme": {"bot": bot}})
     assert RouteTable.from_snapshot(table.snapshot()) == table
     change = RouteChange(2, "adapters/acme/bot", bot)
@@ -150,7 +151,7 @@ def test_a_base_of_an_older_control_plane_has_no_canary() -> None:
     written = json.loads(
         RouteChange(1, "bases/base", replace(route, canary=CanaryRoute("r", 5, ("a",)))).to_json()
     )
-    entry, later = written["entry"], ("canary", "homes", "hold_seconds", "dropped_parameters")
+    entry, later = written["entry"], ("canary", "homes", "hold_seconds", "dropped_parameters", "created")
     assert {name for name in entry if name not in later} == {
         "served_name", "max_model_len", "copies",
     }, "what an older gateway reads stands where it stood"  # fmt: skip
