@@ -174,7 +174,7 @@ class AdapterRegistry:
         places = [folder, *((folder / name).resolve() for name in ADAPTER_FILES)]
         if not all(place.is_relative_to(self._root) for place in places):
             raise InvalidRequest("src must lie in the folder that --adapters-dir names", param="src")
-        # Checked after the place: nothing is told of folders elsewhere, not even that they are missing.
+        # Checked last, so that the answer says nothing about folders outside the root.
         if not folder.is_dir():
             raise AdapterFilesNotFound(
                 f"there is no adapter at {path[:300]!r}: put its files there or correct the path",

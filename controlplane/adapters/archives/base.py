@@ -89,14 +89,14 @@ class Entries:
         return next(iter(self._found.values()))
 
     def _choose_checkpoint(self) -> None:
-        """Take the one checkpoint of an archive without an adapter beside it."""
+        """Take the checkpoint of an archive that holds no other adapter. Raises RefusedError for several."""
         folders = [folder for folder, files in self._checkpoints.items() if files]
         if self._found or not folders:
             return
         if len(folders) > 1:
             listed = ", ".join(folder.rpartition("/")[2] for folder in folders[:5])
             raise RefusedError(
-                f"the archive holds {len(folders)} checkpoints ({listed[:200]}) and no adapter beside them:"
+                f"the archive holds {len(folders)} checkpoints ({listed[:200]}) and no final adapter:"
                 " choose one checkpoint and pack its folder alone"
             )
         self._found = dict.fromkeys(self._checkpoints[folders[0]], folders[0])
@@ -115,7 +115,7 @@ class Entries:
         return file
 
     def _checkpoint_file(self, folder: str, file: str) -> str | None:
-        """Return the file of the first checkpoint, and only until an adapter beside it has come."""
+        """Return `file` for the first checkpoint until the adapter comes; None for the others."""
         files = self._checkpoints.setdefault(folder, set())
         if file != MODEL_CARD:
             files.add(file)

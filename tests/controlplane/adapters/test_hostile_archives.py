@@ -157,7 +157,7 @@ HOSTILE: dict[str, Case] = {
     "zip of checkpoints alone": (
         "a.zip",
         lambda: zipped({f"out/{name}": data for name, data in CHECKPOINTS.items()}),
-        r"2 checkpoints \(checkpoint-500, checkpoint-1000\) and no adapter beside them: choose one",
+        r"2 checkpoints \(checkpoint-500, checkpoint-1000\) and no final adapter: choose one",
     ),
     "tar of checkpoints alone": ("a.tgz", lambda: tarred(CHECKPOINTS), "choose one checkpoint"),
     "tar of checkpoints and half an adapter": (
