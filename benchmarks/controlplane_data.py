@@ -83,7 +83,13 @@ def adapters_add(tenant: Tenant, base: BaseModel, count: int) -> None:
             _route(
                 (
                     f"adapters/{tenant.pk}/{first.adapter.name}",
-                    AdapterRoute(base.name, 2, {1: first.ref(), 2: second.ref()}, {"prod": 1}),
+                    AdapterRoute(
+                        base.name,
+                        2,
+                        {1: first.ref(), 2: second.ref()},
+                        {"prod": 1},
+                        created=int(first.adapter.created_at.timestamp()),
+                    ),
                 )
                 for first, second in pairs
             )

@@ -18,11 +18,11 @@ from gateway.forms import Form
 from gateway.http import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Receive, Scope, Send, header, respond
 from gateway.metering import Meter, Request
 from gateway.observability import Observer, Seen
-from gateway.openai_schema import EMBEDDINGS, PARAMETERS, Call, parse
+from gateway.openai_schema import EMBEDDINGS, PARAMETERS, Call, Dropped, parse
 from gateway.prompt_log import PromptLog
 from gateway.responses import RESPONSES, ResponsesForm
 from gateway.route_feed import RouteFeed
-from gateway.routing import Caller, Door, Resolution, fallbacks, resolve
+from gateway.routing import Caller, Door, Resolution, dropped_parameters, fallbacks, resolve
 from gateway.timeouts import Timeouts
 from gateway.waiting_room import WaitingRoom
 from gateway.wire import RouteTable, UsageStatus
@@ -87,10 +87,11 @@ class Completions:
         seen.waits()
         body = await self._bodies.read(scope, receive)
         seen.back()
+        dropped = partial(dropped_parameters, table, caller.tenant, allowed=caller.models)
         if len(body) <= INLINE_BYTES:
-            form = _read(scope["path"], body, request_id)
+            form = _read(scope["path"], body, request_id, dropped)
         else:
-            form = await asyncio.to_thread(_read, scope["path"], body, request_id)
+            form = await asyncio.to_thread(_read, scope["path"], body, request_id, dropped)
         call = form.call
         subject = header(scope, STICKY_HEADER).decode("latin-1") or call.user or request_id
         resolution, others = _find(table, caller, call, subject)
@@ -256,8 +257,8 @@ def _served(resolution: Resolution) -> list[Header]:
     return headers
 
 
-def _read(path: str, body: bytes, request_id: str) -> Form:
+def _read(path: str, body: bytes, request_id: str, dropped: Dropped) -> Form:
     """The request in `body`. Raises BadRequest."""
     if path == RESPONSES:
-        return ResponsesForm.read(body, request_id)
-    return Form(parse(path, body))
+        return ResponsesForm.read(body, request_id, dropped)
+    return Form(parse(path, body, dropped))

@@ -12,7 +12,7 @@ from gateway.wire import RouteTable
 def list_models(table: RouteTable, caller: Caller) -> dict[str, Any]:
     """OpenAI's list object."""
     models = callable_models(table, caller.tenant, allowed=caller.models)
-    return {"object": "list", "data": [_model(name, base, caller.tenant) for name, base in models]}
+    return {"object": "list", "data": [_model(table, caller.tenant, name, base) for name, base in models]}
 
 
 def get_model(table: RouteTable, caller: Caller, name: str) -> dict[str, Any]:
@@ -24,14 +24,22 @@ def get_model(table: RouteTable, caller: Caller, name: str) -> dict[str, Any]:
     tenant = caller.tenant
     for listed, base in callable_models(table, tenant, allowed=caller.models):
         if listed == name:
-            return _model(name, base, tenant)
+            return _model(table, tenant, name, base)
     resolution = resolve(table, tenant, name, allowed=caller.models)
     if resolution.adapter is None:
         raise ModelNotFound(f"The model {name[:200]!r} does not exist.", param="model")
-    return _model(name, resolution.base, tenant)
+    return _model(table, tenant, name, resolution.base)
 
 
-def _model(name: str, base: str, tenant: str) -> dict[str, Any]:
+def _model(table: RouteTable, tenant: str, name: str, base: str) -> dict[str, Any]:
     owner = "graftwork" if name == base else tenant
-    model = {"id": name, "object": "model", "created": 0, "owned_by": owner}
+    created = table.bases[base].created if name == base else _adapter_created(table, tenant, name)
+    model = {"id": name, "object": "model", "created": created, "owned_by": owner}
     return model if name == base else {**model, "root": base, "parent": base}
+
+
+def _adapter_created(table: RouteTable, tenant: str, model: str) -> int:
+    """Return when an alias was made, else when its adapter was registered."""
+    name, _, alias = model.partition("@")
+    adapter = table.adapters[tenant][name]
+    return adapter.aliases_created.get(alias, adapter.created)

@@ -6,7 +6,7 @@ understand (a cache salt, an adapter, a template, a URL) can be reached from out
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,6 +106,8 @@ IGNORED: Final = frozenset(
 )  # fmt: skip
 """OpenAI's parameters without a meaning here that clients send by habit; they are not passed on."""
 _OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
+Dropped = Callable[[str], Collection[str]]
+"""Returns the parameters to remove from a request, by the model that the request names."""
 _REQUIRED: Final = {CHAT: "messages", COMPLETIONS: "prompt", EMBEDDINGS: "input"}
 
 
@@ -146,15 +148,20 @@ class Call:
         return self.stream or (self.path != EMBEDDINGS and "prompt_logprobs" not in self.parameters)
 
 
-def parse(path: str, body: bytes) -> Call:
-    """Checks a request body for `path`.
+def drop_nothing(model: str) -> Collection[str]:
+    """Return no parameters: every one is checked."""
+    return ()
+
+
+def parse(path: str, body: bytes, dropped: Dropped = drop_nothing) -> Call:
+    """Checks a request body for `path`, without the parameters that `dropped` names for its model.
 
     Raises:
         BadRequest: not a JSON object, or a malformed parameter, named in the message.
         MissingParameter: the model, or what it shall read, is not there.
         UnknownParameter: a parameter that is not on the list.
     """
-    model, value = parse_object(body)
+    model, value = parse_object(body, dropped)
     parameters = check_parameters(PARAMETERS[path], _REQUIRED[path], value)
     _refuse_conflicts(path, parameters)
     stream = bool(parameters.pop("stream", False))
@@ -164,8 +171,8 @@ def parse(path: str, body: bytes) -> Call:
     return Call(path, model, stream, _view(options or {}), parameters, user_of(value))
 
 
-def parse_object(body: bytes) -> tuple[str, dict[str, Any]]:
-    """The model's name and the other parameters. Raises BadRequest, MissingParameter."""
+def parse_object(body: bytes, dropped: Dropped) -> tuple[str, dict[str, Any]]:
+    """The model's name and the parameters that are not dropped. Raises BadRequest, MissingParameter."""
     if len(body) > MAX_PARTS and _too_many_parts(body):
         raise BadRequest(
             f"The body holds more than {MAX_PARTS} lists, objects and strings. Send less of them."
@@ -181,6 +188,8 @@ def parse_object(body: bytes) -> tuple[str, dict[str, Any]]:
         raise MissingParameter("model is required.", param="model")
     if not isinstance(model, str) or not model:
         raise BadRequest("model must be a non-empty string.", param="model")
+    for name in dropped(model):
+        value.pop(name, None)
     return model, value
 
 

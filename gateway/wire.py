@@ -25,6 +25,7 @@ from gateway.usage_event import UsageEvent as UsageEvent
 from gateway.usage_event import UsageStatus as UsageStatus
 from gateway.usage_event import WireError as WireError
 from gateway.usage_event import uuid7 as uuid7
+from gateway.wire_bases import PROTECTED_PARAMETERS as PROTECTED_PARAMETERS
 from gateway.wire_bases import AdapterHomes as AdapterHomes
 from gateway.wire_bases import BaseRoute as BaseRoute
 from gateway.wire_bases import CanaryRoute as CanaryRoute
@@ -95,6 +96,8 @@ class AdapterRoute:
         aliases: version by alias; of a split alias, the version that stays when the split ends.
         splits: (version, percent) of each arm by alias, for aliases that are split; percents add up to 100.
         fallbacks: by alias ("" is the bare name) the models to serve instead, in order, when no copy can.
+        created: Unix seconds of the adapter's registration; 0 in entries of an older control plane.
+        aliases_created: Unix seconds at which each alias was made, where that is recorded.
     """
 
     base: str
@@ -103,6 +106,8 @@ class AdapterRoute:
     aliases: Mapping[str, int] = field(default_factory=dict)
     splits: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     fallbacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    created: int = 0
+    aliases_created: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -116,6 +121,8 @@ class AdapterRoute:
                 for alias, arms in value.get("splits", {}).items()
             },
             {alias: tuple(models) for alias, models in value.get("fallbacks", {}).items()},
+            value.get("created", 0),
+            dict(value.get("aliases_created", {})),
         )
 
 

@@ -5,9 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from gateway.wire_limits import known
+
+PROTECTED_PARAMETERS: Final = frozenset(
+    {
+        "model", "messages", "prompt", "input", "instructions", "suffix", "echo",
+        "previous_response_id", "conversation",
+        "stream", "stream_options",
+        "max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens", "n", "best_of",
+        "stop", "stop_token_ids", "ignore_eos", "truncate_prompt_tokens",
+        "user", "safety_identifier",
+    }
+)  # fmt: skip
+"""Parameters that `BaseRoute.dropped_parameters` must not name: the prompt, how the response is sent, what
+bounds the tokens that are billed and limited, and the user that keeps a caller on one arm of a split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,9 @@ class BaseRoute:
         hold_seconds: how long a request that finds no copy may be held while one starts; 0: none will.
         homes: by engine name, for adapters that have been placed; the others go by hashing and residency.
         canary: while a rollout gives new copies an exact share; a gateway that does not know it goes by load.
+        dropped_parameters: parameters that the gateway removes from requests for this base model and its
+            adapters before it checks them.
+        created: Unix seconds of its registration; 0 in entries of an older control plane.
     """
 
     served_name: str
@@ -117,6 +133,8 @@ class BaseRoute:
     hold_seconds: int = 0
     homes: Mapping[str, AdapterHomes] = field(default_factory=dict)
     canary: CanaryRoute | None = None
+    dropped_parameters: tuple[str, ...] = ()
+    created: int = 0
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -124,5 +142,13 @@ class BaseRoute:
         homes = {name: AdapterHomes.from_dict(item) for name, item in value.get("homes", {}).items()}
         told = value.get("canary")
         canary = None if told is None else CanaryRoute.from_dict(told)
-        held = value.get("hold_seconds", 0)
-        return cls(value["served_name"], value["max_model_len"], copies, held, homes, canary)
+        return cls(
+            value["served_name"],
+            value["max_model_len"],
+            copies,
+            value.get("hold_seconds", 0),
+            homes,
+            canary,
+            tuple(value.get("dropped_parameters", ())),
+            value.get("created", 0),
+        )

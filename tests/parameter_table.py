@@ -49,6 +49,9 @@ the schemas that check requests; a test keeps it in step. [api.md](api.md) and
 - refused: 400 `unknown_parameter`, which names it.
 - An empty cell: neither API has it at this endpoint, and it is refused.
 
+The gateway also drops the parameters that the operator lists as `dropped_parameters` of a base model
+([base-models.md](base-models.md#dropped-parameters)).
+
 | parameter | of | chat | completions | embeddings | responses | worker |
 |---|---|---|---|---|---|---|
 """

@@ -231,8 +231,9 @@ def _change(adapter: Adapter, name: str, state: dict[str, Any], action: str, rea
     alias, _ = Alias.objects.update_or_create(adapter=adapter, name=name, defaults={"version": version})
     alias.arms.all().delete()
     AliasArm.objects.bulk_create(AliasArm(alias=alias, version=arm, percent=percent) for arm, percent in arms)
-    adapter_publish(adapter=adapter)
+    # The change comes first: it holds the creation time that the route publishes.
     _record(alias, adapter, action, before, state, reason)
+    adapter_publish(adapter=adapter)
     return alias
 
 

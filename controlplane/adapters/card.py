@@ -12,13 +12,15 @@ from controlplane.uploads.file_names import FILE_LIMITS, MAX_CARD_BYTES, MODEL_C
 
 
 def file_put(store: ArtifactStore, staging: str, name: str, stream: ByteStream) -> None:
-    """Stages one file of an adapter; of a card as much as is kept.
+    """Stages one file of an adapter, in place of an earlier one; of a card as much as is kept.
 
     Raises:
         InvalidInputError: another file is larger than is accepted.
     """
     is_card = name == MODEL_CARD
     content = _Beginning(stream, MAX_CARD_BYTES) if is_card else stream
+    # An archive's first checkpoint may have come before the adapter.
+    store.remove_file(f"{staging}/{name}")
     store.put(f"{staging}/{name}", content, limit=MAX_CARD_BYTES if is_card else FILE_LIMITS[name])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import Exists, Max, OuterRef, Prefetch, QuerySet
@@ -168,4 +168,16 @@ def adapter_route(*, adapter: Adapter) -> AdapterRoute | None:
         aliases={alias.name: alias.version.number for alias in aliases},
         splits={alias: arms for alias, arms in splits.items() if arms},
         fallbacks={alias: tuple(models) for alias, models in fallbacks.items() if models},
+        created=int(adapter.created_at.timestamp()),
+        aliases_created=_aliases_created(adapter, aliases),
     )
+
+
+def _aliases_created(adapter: Adapter, aliases: Sequence[Alias]) -> dict[str, int]:
+    """Return the Unix seconds at which each alias was made, or made again after its removal."""
+    if not aliases:
+        return {}
+    names = [alias.name for alias in aliases]
+    made = AliasChange.objects.filter(adapter=adapter, alias__in=names, before__isnull=True).order_by()
+    newest = made.values_list("alias").annotate(Max("created_at"))
+    return {name: int(created_at.timestamp()) for name, created_at in newest}

@@ -43,12 +43,15 @@ class PlaceSerializer(serializers.Serializer[Any]):
 class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
     variants = VariantSerializer(many=True)
     copies = PlaceSerializer(many=True, help_text="Where it is deployed.")
+    dropped_parameters = serializers.ListField(
+        child=serializers.CharField(), help_text="Parameters that gateways remove from requests."
+    )
 
     class Meta:
         model = BaseModel
         fields = (
             "name", "architecture", "max_model_len", "dtype", "licence", "max_lora_rank", "checkpoint_sha256",
-            "variants", "copies", "created_at",
+            "dropped_parameters", "variants", "copies", "created_at",
         )  # fmt: skip
 
 
@@ -71,6 +74,9 @@ class BaseModelChange(StrictSerializer):
 
     licence = serializers.CharField(max_length=100, required=False, allow_blank=True)
     max_lora_rank = serializers.IntegerField(min_value=1, max_value=512, required=False)
+    dropped_parameters = serializers.ListField(
+        child=serializers.CharField(max_length=64), max_length=100, required=False
+    )
 
 
 class VariantInput(StrictSerializer):
@@ -126,7 +132,7 @@ class BaseModelApi(ObjectApi[BaseModel]):
     @conditional()
     @extend_schema(request=BaseModelChange, responses=BaseModelSerializer)
     def patch(self, request: Request, name: str) -> Response:
-        """Replaces the licence or the rank limit (staff)."""
+        """Replaces the licence, the rank limit or the dropped parameters (staff)."""
         base_model = self.get_object()
         data = BaseModelChange(data=request.data)
         data.is_valid(raise_exception=True)

@@ -26,6 +26,12 @@ class BaseModel(models.Model):
     dtype = models.CharField(max_length=20)
     modules = models.JSONField(help_text="Linear module path -> [out features, in features].")
     max_lora_rank = models.PositiveIntegerField(default=64)
+    dropped_parameters = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Parameters that gateways remove from requests before they check them.",
+    )
     checkpoint_sha256 = models.CharField(max_length=64, blank=True, help_text="digests.checkpoint_digest")
     digest_status = models.CharField(max_length=10, choices=Digest.choices, default=Digest.PENDING)
     digest_reason = models.CharField(max_length=1000, blank=True)

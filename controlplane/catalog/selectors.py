@@ -6,6 +6,7 @@ from django.db.models import QuerySet
 
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import NotFoundError
+from gateway.wire import BaseRoute
 
 
 def base_model_list() -> QuerySet[BaseModel]:
@@ -20,6 +21,16 @@ def base_model_get(*, name: str) -> BaseModel:
         known = ", ".join(BaseModel.objects.values_list("name", flat=True)) or "none yet"
         raise NotFoundError(f"there is no base model {name!r}; there are: {known}")
     return base_model
+
+
+def base_model_route(*, base_model: BaseModel) -> BaseRoute:
+    """Return the base model's route entry without what its deployments add to it."""
+    return BaseRoute(
+        base_model.served_name,
+        base_model.max_model_len,
+        dropped_parameters=tuple(base_model.dropped_parameters),
+        created=int(base_model.created_at.timestamp()),
+    )
 
 
 def variant_get(*, base_model: BaseModel, name: str) -> Variant:

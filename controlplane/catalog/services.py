@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +16,17 @@ from controlplane.catalog.checkpoint import read_checkpoint
 from controlplane.catalog.checkpoint_sources import checkpoint_source
 from controlplane.catalog.digests import DIGEST_TASK
 from controlplane.catalog.models import BaseModel, Variant
+from controlplane.catalog.selectors import base_model_route
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.queue import enqueue
-from controlplane.routes.selectors import route_adapter_exists
+from controlplane.routes.selectors import route_adapter_exists, route_base
 from controlplane.routes.services import route_lock, route_set
-from gateway.wire import BaseRoute
+from gateway.wire import PROTECTED_PARAMETERS
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+_PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_MAX_DROPPED: Final = 100
+_CHANGEABLE: Final = ("licence", "max_lora_rank", "dropped_parameters")
 
 
 def base_model_register(
@@ -61,7 +67,7 @@ def base_model_register(
             dtype=checkpoint.dtype,
             modules=checkpoint.modules,
         )
-        route_set(path=f"bases/{name}", entry=BaseRoute(base_model.served_name, base_model.max_model_len))
+        route_set(path=f"bases/{name}", entry=base_model_route(base_model=base_model))
         enqueue(DIGEST_TASK, base_model_id=base_model.pk)
         audit_record(tenant="", action="base_model.register", target=base_model, after=snapshot(base_model))
     return base_model
@@ -69,25 +75,58 @@ def base_model_register(
 
 @transaction.atomic
 def base_model_update(
-    *, base_model: BaseModel, licence: str | None = None, max_lora_rank: int | None = None
+    *,
+    base_model: BaseModel,
+    licence: str | None = None,
+    max_lora_rank: int | None = None,
+    dropped_parameters: Collection[str] | None = None,
 ) -> BaseModel:
     """Replaces what is given. A lower rank limit holds for versions registered from then on.
 
+    Args:
+        dropped_parameters: parameters that gateways remove from requests for the model and its adapters.
+
     Raises:
-        InvalidInputError: the rank is out of its bounds.
+        InvalidInputError: the rank is out of its bounds, or a parameter must not be dropped.
     """
+    # Copies are published under this lock too, so the entry in the route table is whole.
     row = BaseModel.objects.select_for_update().get(pk=base_model.pk)
-    before = {"licence": row.licence, "max_lora_rank": row.max_lora_rank}
+    before = {name: getattr(row, name) for name in _CHANGEABLE}
     if max_lora_rank is not None:
         if not 1 <= max_lora_rank <= 512:
             raise InvalidInputError("max_lora_rank must be from 1 to 512", field="max_lora_rank")
         row.max_lora_rank = max_lora_rank
     if licence is not None:
         row.licence = licence
-    row.save(update_fields=["licence", "max_lora_rank"])
-    after = {"licence": row.licence, "max_lora_rank": row.max_lora_rank}
+    if dropped_parameters is not None:
+        row.dropped_parameters = _checked_parameters(dropped_parameters)
+    row.save(update_fields=_CHANGEABLE)
+    if row.dropped_parameters != before["dropped_parameters"]:
+        published = route_base(base_model=row.name) or base_model_route(base_model=row)
+        entry = replace(published, dropped_parameters=tuple(row.dropped_parameters))
+        route_set(path=f"bases/{row.name}", entry=entry)
+    after = {name: getattr(row, name) for name in _CHANGEABLE}
     audit_record(tenant="", action="base_model.update", target=row, before=before, after=after)
     return row
+
+
+def _checked_parameters(names: Collection[str]) -> list[str]:
+    """Return the names in order, each once. Raises InvalidInputError."""
+    found = sorted(set(names))
+    if len(found) > _MAX_DROPPED:
+        raise _not_droppable(f"list at most {_MAX_DROPPED} parameters")
+    for name in found:
+        if _PARAMETER.fullmatch(name) is None:
+            raise _not_droppable(f"{name[:64]!r} is no parameter: give names such as logit_bias")
+        if name in PROTECTED_PARAMETERS:
+            raise _not_droppable(
+                f"{name} cannot be dropped: requests would mean or cost something else; leave it out"
+            )
+    return found
+
+
+def _not_droppable(message: str) -> InvalidInputError:
+    return InvalidInputError(message, field="dropped_parameters")
 
 
 @transaction.atomic

@@ -65,6 +65,7 @@ tenant_urls = [
     path("adapters/", adapter_list.index, name="adapters"),
     path("adapters/shares", adapter_traffic.shares, name="adapter-shares"),
     path("adapters/new", adapters.register, name="adapter-register"),
+    path("adapters/new/check", adapters.register_check, name="adapter-register-check"),
     path("adapters/<slug:name>/", adapters.detail, name="adapter"),
     path("adapters/<slug:name>/traffic", adapter_traffic.part, name="adapter-traffic"),
     path("adapters/<slug:name>/v<int:number>/status", adapters.version_status, name="version-status"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from django.db.models import QuerySet
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
+from controlplane.catalog.selectors import base_model_route
 from controlplane.deployments.models import Copy, Deployment
 from controlplane.deployments.placement.selectors import homes_of
 from controlplane.deployments.scaling.selectors import hold_seconds
@@ -21,7 +23,7 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set
 from controlplane.webhooks.outbox import event_emit
-from gateway.wire import BaseRoute, CanaryRoute, CopyRoute, SageMakerTarget
+from gateway.wire import CanaryRoute, CopyRoute, SageMakerTarget
 
 REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 """An AWS region's name."""
@@ -65,7 +67,7 @@ def copy_register(
     if sagemaker is not None:
         how |= {"adapter_naming": sagemaker.adapters, "api": sagemaker.api}
     # The base's row is the lock under which its copies change: the published list is always whole.
-    BaseModel.objects.select_for_update().get(pk=base_model.pk)
+    base_model = BaseModel.objects.select_for_update().get(pk=base_model.pk)
     known = Copy.objects.filter(base_model=base_model, **place).first()
     before = None if known is None else snapshot(known)
     copy, _ = Copy.objects.update_or_create(
@@ -109,8 +111,7 @@ def _emit(event: str, base_model: BaseModel) -> None:
 def base_publish(base_model: BaseModel) -> None:
     """Tells gateways anew where a base model is, whether its requests may be held, and where its adapters
     have been placed."""
-    BaseModel.objects.select_for_update().get(pk=base_model.pk)
-    _publish(base_model)
+    _publish(BaseModel.objects.select_for_update().get(pk=base_model.pk))
 
 
 def homes_publish(base_model: BaseModel) -> None:
@@ -122,12 +123,14 @@ def homes_publish(base_model: BaseModel) -> None:
 
 
 def _publish(base_model: BaseModel) -> None:
+    """Publish a base model whose row is locked, and was read under that lock."""
     rows = list(_copies(base_model))
     copies = tuple(_route(copy) for copy in rows)
     held = hold_seconds(base_model_id=base_model.pk)
     homes = homes_of(base_model_id=base_model.pk, copies={copy.id for copy in copies})
     canary = _canary(rows)
-    entry = BaseRoute(base_model.served_name, base_model.max_model_len, copies, held, homes, canary)
+    entry = base_model_route(base_model=base_model)
+    entry = replace(entry, copies=copies, hold_seconds=held, homes=homes, canary=canary)
     route_set(path=f"bases/{base_model.name}", entry=entry)
 
 

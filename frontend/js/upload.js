@@ -1,8 +1,10 @@
-// The register form: dropping files, listing them, and the progress of the upload.
+// The register form: dropping files, listing them, the check before their upload, and its progress.
+import htmx from "htmx.org";
 import { forget, RefusedError, upload } from "./tus.js";
 import { toast, toastText } from "./toast.js";
 
 const WANTED = /^adapter_config\.json$|^README\.md$|^adapter_model\.safetensors$|\.(zip|tgz|tar\.gz)$/i;
+const FILE = /^adapter_config\.json$|^adapter_model\.safetensors$/i;
 // Weights in other forms are sent only where the right ones are missing: the server says what to do with them.
 const OTHER_WEIGHTS = /^adapter_model\.|^adapters\.safetensors$|\.(bin|pt|pth|ckpt)$/i;
 const UNITS = ["B", "kB", "MB", "GB"];
@@ -66,6 +68,20 @@ function show(form, loaded, total) {
   part.querySelector("[data-progress-text]").textContent = `${size(loaded)} / ${size(total)}`;
 }
 
+/** Asks the server whether it would take the form with these files, and shows the form's errors if not. */
+async function accepted(form, files) {
+  const body = new URLSearchParams([...new FormData(form)].filter(([name]) => name !== "files"));
+  // How much of an archive is the adapter shows only when it is unpacked.
+  const sizes = files.map((file) => (FILE.test(file.name) ? file.size : 0));
+  body.set("size_bytes", String(sizes.reduce((sum, bytes) => sum + bytes, 0)));
+  const headers = { "HX-Request": "true" };
+  const reply = await fetch(form.getAttribute("data-check"), { method: "POST", body, headers });
+  if (reply.status === 204) return true;
+  if (reply.status !== 422) throw new Error(`status ${reply.status}`);
+  htmx.swap("#register", await reply.text(), { swapStyle: "outerHTML" });
+  return false;
+}
+
 // Files beyond a few MB go ahead of their form, piece by piece; the form then names the uploads.
 document.addEventListener("htmx:confirm", async (event) => {
   const form = event.target;
@@ -83,13 +99,18 @@ document.addEventListener("htmx:confirm", async (event) => {
   const total = files.reduce((sum, file) => sum + file.size, 0);
   // Not by `form.dataset`: a form's controls stand before its own properties, and one is called "dataset".
   const own = (name) => form.getAttribute(`data-${name}`);
-  if (total < Number(own("resumable"))) return;
+  if (!files.length) return;
   event.preventDefault();
   const button = form.querySelector("[type=submit]");
   const csrf = form.elements.csrfmiddlewaretoken.value;
   const server = { url: own("uploads"), tenant: own("tenant"), csrf };
   button.disabled = true;
   try {
+    if (!(await accepted(form, files))) return;
+    if (total < Number(own("resumable"))) {
+      event.detail.issueRequest(true);
+      return;
+    }
     const ids = [];
     let before = 0;
     for (const file of files) {

@@ -9,6 +9,7 @@ import orjson
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.forms import Form
+from gateway.openai_schema import Dropped, drop_nothing
 from gateway.responses.events import ResponseEvents
 from gateway.responses.request import ResponsesRequest, parse
 from gateway.responses.response import Response, call_item, message_item, text_part
@@ -24,9 +25,9 @@ class ResponsesForm(Form):
         self._events = ResponseEvents(self._response)
 
     @classmethod
-    def read(cls, body: bytes, request_id: str) -> Self:
+    def read(cls, body: bytes, request_id: str, dropped: Dropped = drop_nothing) -> Self:
         """Raises BadRequest."""
-        return cls(parse(body), request_id)
+        return cls(parse(body, dropped), request_id)
 
     def whole(self, body: bytes) -> bytes:
         value = orjson.loads(body)

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from gateway.bounds import Check, boolean, integer, metadata, number, one_of, schema, text
 from gateway.errors import BadRequest, UnknownParameter
-from gateway.openai_schema import CHAT, Call, check_parameters, parse_object, user_of
+from gateway.openai_schema import (
+    CHAT,
+    Call,
+    Dropped,
+    check_parameters,
+    drop_nothing,
+    parse_object,
+    user_of,
+)
 from gateway.prompts import MAX_TOKENS
 from gateway.responses.items import read_input
 from gateway.sse import UsageView
@@ -95,14 +103,14 @@ class ResponsesRequest:
     echo: Mapping[str, Any]
 
 
-def parse(body: bytes) -> ResponsesRequest:
-    """Checks a request body.
+def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
+    """Checks a request body, without the parameters that `dropped` names for its model.
 
     Raises:
         BadRequest: naming what is missing, malformed or needs responses that are stored.
         UnknownParameter: a parameter that is not on the list.
     """
-    model, value = parse_object(body)
+    model, value = parse_object(body, dropped)
     for name in _NOT_STORED:
         if value.pop(name, None) is not None:
             raise BadRequest(f"{name} is not served: {_STATELESS}", param=name)

@@ -116,6 +116,22 @@ def fallbacks(
             yield replace(found, alias=resolution.alias, arm=FALLBACK, fallbacks=())
 
 
+def dropped_parameters(
+    table: RouteTable, tenant: str, model: str, *, allowed: Container[str] | None = None
+) -> tuple[str, ...]:
+    """Return the parameters that the base model behind `model` has dropped from requests.
+
+    None for a model that the caller may not call, so that no refusal tells whether that model exists.
+    """
+    name = model.partition("@")[0]
+    adapter = table.adapters.get(tenant, {}).get(name)
+    base = model if adapter is None else adapter.base
+    if not _within(allowed, model, name) or (adapter is None and not _permitted(table, tenant, base)):
+        return ()
+    route = table.bases.get(base)
+    return () if route is None else route.dropped_parameters
+
+
 def callable_models(
     table: RouteTable, tenant: str, *, allowed: Container[str] | None = None
 ) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapters": {"get": "adapters.read"},
     "adapter-register": {"get": "adapters.write", "post": "adapters.write"},
+    "adapter-register-check": {"post": "adapters.write"},
     "adapter": {"get": "adapters.read"},
     "adapter-shares": {"get": "usage.read"},
     "adapter-traffic": {"get": "usage.read"},

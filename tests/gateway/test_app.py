@@ -172,10 +172,54 @@ def test_models(gateway: GatewayProcess) -> None:
         assert [model.id for model in api.models.list()] == ["base", "hive"]
 
 
+def test_models_have_their_creation_time(
+    gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    """An older control plane's entries have none: `hive` is of one."""
+    table = route_table(upstream)
+    bot = replace(
+        table.adapters["acme"]["bot"], created=1_700_000_001, aliases_created={"prod": 1_700_000_002}
+    )
+    base = replace(table.bases["base"], created=1_700_000_000)
+    adapters = {**table.adapters, "acme": {"bot": bot}}
+    control_plane.replace(gateway, replace(table, bases={"base": base}, adapters=adapters))
+    expected = {"base": 1_700_000_000, "bot": 1_700_000_001, "bot@prod": 1_700_000_002}
+    with client(gateway) as api:
+        assert {model.id: model.created for model in api.models.list()} == expected
+        for name, created in {**expected, "bot@v2": 1_700_000_001}.items():
+            assert api.models.retrieve(name).created == created
+    with client(gateway, UMBRELLA) as api:
+        assert api.models.retrieve("hive").created == 0
+
+
 def test_an_unknown_parameter(gateway: GatewayProcess) -> None:
     answer = post(gateway, {"model": "bot", "messages": ask(), "cache_salt": "00"})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "cache_salt"
+
+
+def test_parameters_that_the_operator_has_dropped_do_not_reach_the_backend(
+    gateway: GatewayProcess, control_plane: ControlPlane, upstream: str
+) -> None:
+    """The endpoints drop served and unknown parameters alike, for adapters and base models."""
+    table = route_table(upstream)
+    base = replace(table.bases["base"], dropped_parameters=("thinking", "seed"))
+    control_plane.replace(gateway, replace(table, bases={"base": base}))
+    for path, prompt in (
+        ("chat/completions", {"messages": ask(tokens=1)}),
+        ("completions", {"prompt": json.dumps({"tokens": 1})}),
+        ("responses", {"input": json.dumps({"tokens": 1})}),
+    ):
+        for model in ("bot@prod", "base"):
+            extra = {"thinking": True, "seed": "no number", "temperature": 0.5}
+            answer = post(gateway, {"model": model, **prompt, **extra}, path=path)
+            assert answer.status_code == 200, answer.text
+            request_id = answer.headers["x-request-id"]
+            [seen] = [item for item in httpx.get(upstream + "/log").json() if item["id"] == request_id]
+            assert seen["body"]["temperature"] == 0.5
+            assert not {"thinking", "seed"} & seen["body"].keys()
+    other = post(gateway, {"model": "bot", "messages": ask(), "thinking": True, "cache_salt": "00"})
+    assert other.json()["error"]["param"] == "cache_salt"
 
 
 def test_a_worker_is_told_the_tenant_and_its_salt(gateway: GatewayProcess, upstream: str) -> None:

@@ -46,6 +46,14 @@ def test_habits_of_clients_are_dropped(name: str) -> None:
     assert name not in parse(CHAT, chat(**{name: "x"})).parameters
 
 
+def test_parameters_that_the_model_has_dropped_are_removed_before_they_are_checked() -> None:
+    dropped = {"bot": ("thinking", "logit_bias"), "base": ("seed",)}
+    body = chat(thinking={"budget": 1}, logit_bias="malformed", seed=7)
+    assert parse(CHAT, body, dropped.__getitem__).parameters == {"messages": GOOD["messages"], "seed": 7}
+    with pytest.raises(UnknownParameter, match="thinking"):
+        parse(CHAT, chat(model="base", thinking=1), dropped.__getitem__)
+
+
 @pytest.mark.parametrize("name", ["cache_salt", "tenant", "adapter", "chat_template", "priority", "foo"])
 def test_an_unknown_parameter_is_named(name: str) -> None:
     with pytest.raises(UnknownParameter, match=name) as caught:

@@ -72,6 +72,7 @@ def test_tables_round_trip() -> None:
     table = route_table("http://a", "http://b")
     bot = table.adapters["acme"]["bot"]
     bot = replace(bot, splits={"prod": ((1, 90), (2, 10))}, fallbacks={"": ("base",), "prod": ("bot@v1",)})
+    bot = replace(bot, created=1_700_000_000, aliases_created={"prod": 1_700_000_001})
     table = replace(table, adapters={**table.adapters, "acme": {"bot": bot}})
     assert RouteTable.from_snapshot(table.snapshot()) == table
     change = RouteChange(2, "adapters/acme/bot", bot)
@@ -130,7 +131,10 @@ def test_copies_of_every_kind_round_trip() -> None:
     )
     homes = {"t_acme.a_bot.v1.0123456789ab": AdapterHomes(("w",), ("v", "s"))}
     canary = CanaryRoute("rollout-7", 5, ("v",))
-    change = RouteChange(2, "bases/base", BaseRoute("base", 2048, copies, homes=homes, canary=canary))
+    base = BaseRoute(
+        "base", 2048, copies, homes=homes, canary=canary, dropped_parameters=("seed", "thinking")
+    )
+    change = RouteChange(2, "bases/base", base)
     assert RouteChange.from_json(change.to_json()) == change
 
 
@@ -143,12 +147,12 @@ def test_a_base_of_an_older_control_plane_has_no_canary() -> None:
     text = json.dumps({"version": 1, "path": "bases/base", "entry": entry})
     route = RouteChange.from_json(text).entry
     assert isinstance(route, BaseRoute)
-    assert route.canary is None
+    assert (route.canary, route.dropped_parameters) == (None, ())
     written = json.loads(
         RouteChange(1, "bases/base", replace(route, canary=CanaryRoute("r", 5, ("a",)))).to_json()
     )
-    entry = written["entry"]
-    assert {name for name in entry if name not in ("canary", "homes", "hold_seconds")} == {
+    entry, later = written["entry"], ("canary", "homes", "hold_seconds", "dropped_parameters", "created")
+    assert {name for name in entry if name not in later} == {
         "served_name", "max_model_len", "copies",
     }, "what an older gateway reads stands where it stood"  # fmt: skip
 

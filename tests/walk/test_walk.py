@@ -232,6 +232,22 @@ def test_a_suspended_tenant_is_refused_and_served_again(product: Product) -> Non
     _eventually_accepted(product, tenant)
 
 
+def test_a_parameter_that_the_operator_drops_is_taken_and_ignored(product: Product) -> None:
+    if not product.operator_password:
+        pytest.skip("needs the operator's login")
+    tenant = product.tenants[0]
+    model, extra = tenant.adapters[0], {"extra_body": {"thinking": True}}
+    with pytest.raises(openai.BadRequestError, match="thinking"):
+        chat(product, tenant, model, **extra)
+    with logged_in(product, OPERATOR, product.operator_password) as staff:
+        path = f"/api/v1/base-models/{tenant.base_model}"
+        assert staff.patch(path, json={"dropped_parameters": ["thinking"]}).status_code == 200
+        try:
+            eventually(lambda: chat(product, tenant, model, **extra), suppress=(openai.BadRequestError,))
+        finally:
+            assert staff.patch(path, json={"dropped_parameters": []}).status_code == 200
+
+
 def _models(product: Product, tenant: TenantAccess) -> list[str]:
     with product.openai(tenant) as client:
         return [model.id for model in client.models.list()]

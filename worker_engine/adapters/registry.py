@@ -14,7 +14,13 @@ from typing import Final
 from worker_engine.adapters.foreign_weights import refusal_of_others
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
-from worker_engine.errors import AdapterNotFound, ConfigError, InvalidRequest, RequestError
+from worker_engine.errors import (
+    AdapterFilesNotFound,
+    AdapterNotFound,
+    ConfigError,
+    InvalidRequest,
+    RequestError,
+)
 from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 MAX_REGISTERED: Final = 10_000
@@ -84,6 +90,7 @@ class AdapterRegistry:
 
         Raises:
             InvalidRequest: the name is taken or malformed, or `src` is no place that adapters may come from.
+            AdapterFilesNotFound: `src` lies in the folder for adapters, and no folder is there.
             AdapterRefused, AdapterUnavailable: as `AdapterLoader.load` and `AdapterPool.pin`.
         """
         if _NAME.fullmatch(name) is None or name == self._base:
@@ -167,8 +174,14 @@ class AdapterRegistry:
         places = [folder, *((folder / name).resolve() for name in ADAPTER_FILES)]
         if not all(place.is_relative_to(self._root) for place in places):
             raise InvalidRequest("src must lie in the folder that --adapters-dir names", param="src")
+        # Checked last, so that the answer says nothing about folders outside the root.
+        if not folder.is_dir():
+            raise AdapterFilesNotFound(
+                f"there is no adapter at {path[:300]!r}: put its files there or correct the path",
+                param="src",
+            )
         if not all(place.is_file() for place in places[1:]):
-            names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+            names = [path.name for path in folder.iterdir()]
             refusal = None if places[2].is_file() else refusal_of_others(names)
             expected = f"src must be a folder with {' and '.join(ADAPTER_FILES)}"
             raise InvalidRequest(refusal or expected, param="src")

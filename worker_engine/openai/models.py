@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
@@ -62,24 +60,10 @@ async def load_lora_adapter(request: web.Request) -> web.Response:
         await request.app[SERVICE].registry.register(
             name, path, pin=flags["pin"], replace=flags["load_inplace"]
         )
-    except InvalidRequest as error:
-        if error.param == "src" and _is_absent(path, request.app[SERVICE].adapters_dir):
-            raise AdapterFilesNotFound(f"there is no adapter at {path!r}", param="lora_path") from error
+    except (InvalidRequest, AdapterFilesNotFound) as error:
         error.param = {"name": "lora_name", "src": "lora_path", None: "lora_path"}.get(error.param)
         raise
     return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
-
-
-def _is_absent(src: str, root: Path | None) -> bool:
-    """Return True if `src` names no folder in the root of local adapters; paths outside it give False."""
-    try:
-        parts = urllib.parse.urlsplit(src)
-        if root is None or parts.scheme not in ("", "file"):
-            return False
-        folder = (root / (urllib.parse.unquote(parts.path) if parts.scheme else src)).resolve()
-        return folder.is_relative_to(root.resolve()) and not folder.is_dir()
-    except (ValueError, OSError, RuntimeError):  # NUL bytes, names too long, loops of links
-        return False
 
 
 async def unload_lora_adapter(request: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from graftwork.errors import (
     ConflictError,
@@ -86,7 +87,8 @@ class Adapters:
             make_default: True makes the bare name mean the version once it is ready, False keeps its version.
                 None keeps it if it was called in the last 7 days.
             progress: called with (bytes sent, bytes in all).
-            on_check: called before the upload with the version that callers of the bare name get.
+            on_check: called before the upload with the version that callers of the bare name get; not called
+                for a server of a release without checks.
 
         Returns:
             the version, pending: `wait` for it.
@@ -100,8 +102,8 @@ class Adapters:
             "name": name, "base_model": base_model, "make_default": make_default, **_told(dataset, run_url),
         }  # fmt: skip
         try:
-            asked = {**body, "size_bytes": found.size}
-            on_check(self._transport.create(AdapterCheck, "/adapter-checks", asked))
+            if check := self._check({**body, "size_bytes": found.size}):
+                on_check(check)
             uploads = self._send(found, progress)
             version = self._transport.create(Version, "/adapters", {**body, "uploads": uploads})
         except _REFUSALS:
@@ -111,6 +113,19 @@ class Adapters:
         for file in found.files:
             self._uploads.forget(file)
         return version
+
+    def _check(self, body: dict[str, Any]) -> AdapterCheck | None:
+        """Check a registration before its upload; None from a server of a release without checks.
+
+        Raises:
+            ApiError: the server refuses the registration.
+        """
+        try:
+            return self._transport.create(AdapterCheck, "/adapter-checks", body)
+        except NotFoundError:
+            # A server with checks answers 404 too if the base model is unknown, and then this read says so.
+            self._transport.read(BaseModel, f"/base-models/{quote(body['base_model'], safe='')}")
+            return None
 
     def _send(self, folder: AdapterFolder, progress: Progress | None) -> tuple[str, ...]:
         """Uploads the folder's files and returns their uploads' ids."""

@@ -69,4 +69,11 @@ class AdapterFolder:
                     f"{self.path / pickle} is a pickle, which the server refuses:"
                     f" convert it with `graftwork convert {self.path} <new folder>`"
                 )
+        if name == CONFIG and (checkpoints := self._checkpoints()):
+            return f"{self.path} has no {name}: choose one of its checkpoints, such as {checkpoints[-1]}"
         return f"{self.path} has no {name}: give the folder that PEFT's save_pretrained wrote"
+
+    def _checkpoints(self) -> list[Path]:
+        """Return the folders of steps that a trainer saved, oldest first."""
+        found = [path for path in self.path.glob("checkpoint-*") if (path / CONFIG).is_file()]
+        return sorted(found, key=lambda path: (len(path.name), path.name))

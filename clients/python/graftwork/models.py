@@ -277,6 +277,7 @@ class BaseModel(msgspec.Struct, frozen=True):
     max_model_len: int = 0
     dtype: str = ""
     max_lora_rank: int = 0
+    dropped_parameters: tuple[str, ...] = ()
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from controlplane.adapters.selectors import (
     version_get,
     version_list,
 )
-from controlplane.adapters.services import adapter_register
+from controlplane.adapters.services import adapter_check, adapter_register
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.canary_form import Refused, alias_rows_of
 from controlplane.console.pages import field_errors, tenant_page
@@ -50,35 +50,50 @@ from controlplane.tenants.roles import Permission
 from controlplane.uploads.selectors import upload_list
 
 NOTES: Final = LINEAGE["notes"]
+_FIELDS: Final = (
+    "name", "base_model", "source", "uri", "hub_id", "revision", "credential", "make_default", *LINEAGE
+)  # fmt: skip
+"""Of the form that registers an adapter, beside its files."""
 
 
 @require_http_methods(["GET", "POST"])
 @tenant_page(Permission.ADAPTERS_WRITE)
 def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """The form, and the registration by files or by URI."""
-    values = {
-        "name": request.GET.get("name", ""),
-        "base_model": request.GET.get("base", ""),
-        "source": "files",
-        "uri": "",
-        "hub_id": "",
-        "revision": "",
-        "credential": "",
-        "make_default": "",
-        **dict.fromkeys(LINEAGE, ""),
-    }
-    errors: dict[str, str] = {}
-    if request.method == "POST":
-        values = {key: request.POST.get(key, "") for key in values}
-        try:
-            version = _register(request, tenant, values)
-        except ControlPlaneError as error:
-            errors = field_errors(error, conflict_field="name")
-        else:
-            url = reverse("console:adapter", args=(tenant.pk, version.adapter.name))
-            if request.headers.get("HX-Request") == "true":
-                return HttpResponse(status=204, headers={"HX-Redirect": url})
-            return redirect(url)
+    if request.method == "GET":
+        values = dict.fromkeys(_FIELDS, "") | {"source": "files"}
+        values |= {"name": request.GET.get("name", ""), "base_model": request.GET.get("base", "")}
+        return _form(request, tenant, values, {})
+    values = {field: request.POST.get(field, "") for field in _FIELDS}
+    try:
+        version = _register(request, tenant, values)
+    except ControlPlaneError as error:
+        return _form(request, tenant, values, field_errors(error, conflict_field="name"))
+    url = reverse("console:adapter", args=(tenant.pk, version.adapter.name))
+    if request.headers.get("HX-Request") == "true":
+        return HttpResponse(status=204, headers={"HX-Redirect": url})
+    return redirect(url)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def register_check(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Checks the form before its files are sent: 204, or the form with its errors."""
+    values = {field: request.POST.get(field, "") for field in _FIELDS}
+    size = request.POST.get("size_bytes", "")
+    try:
+        adapter_check(
+            size_bytes=int(size) if size.isascii() and size.isdecimal() and len(size) < 16 else 0,
+            **_registration(tenant, values),
+        )
+    except ControlPlaneError as error:
+        return _form(request, tenant, values, field_errors(error, conflict_field="name"))
+    return HttpResponse(status=204)
+
+
+def _form(
+    request: HttpRequest, tenant: Tenant, values: dict[str, str], errors: dict[str, str]
+) -> HttpResponse:
     context: dict[str, Any] = {"values": values, "errors": errors, "bases": base_model_list()}
     context["credentials"] = credential_list(tenant=tenant)
     context["uploads"] = upload_list(tenant=tenant)
@@ -93,19 +108,27 @@ def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 
 def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> AdapterVersion:
     assert isinstance(request.user, User)
+    registration = _registration(tenant, values)
+    return adapter_register(created_by=request.user, **registration, **_source(request, values))
+
+
+def _registration(tenant: Tenant, values: dict[str, str]) -> dict[str, Any]:
+    """Return what `adapter_check` and `adapter_register` both take.
+
+    Raises:
+        InvalidInputError, NotFoundError: no base model is chosen, or it is unknown.
+    """
     if not values["base_model"]:
         raise InvalidInputError(
             _("choose the base model that the adapter was trained on"), field="base_model"
         )
-    return adapter_register(
-        tenant=tenant,
-        name=values["name"].strip(),
-        base_model=base_model_get(name=values["base_model"]),
-        created_by=request.user,
-        lineage={field: values[field].strip() for field in LINEAGE},
-        make_default=_make_default(tenant, values),
-        **_source(request, values),
-    )
+    return {
+        "tenant": tenant,
+        "name": values["name"].strip(),
+        "base_model": base_model_get(name=values["base_model"]),
+        "lineage": {field: values[field].strip() for field in LINEAGE},
+        "make_default": _make_default(tenant, values),
+    }
 
 
 def _make_default(tenant: Tenant, values: dict[str, str]) -> bool | None:

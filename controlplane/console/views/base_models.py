@@ -31,6 +31,8 @@ BY_URL = (Copy.Kind.WORKER, Copy.Kind.OPENAI_HTTP)
 BUSY = (BaseModel.Digest.PENDING, BaseModel.Digest.RUNNING)
 
 _MOST: Final = {"name": 63, "source": 500, "served_name": 200, "licence": 100}
+_MOST_DROPPED: Final = 6500
+"""Characters of 100 names of parameters."""
 _VARIANT_MOST: Final = {"name": 63, "dtype": 20, "quantization": 40, "source": 500}
 
 
@@ -58,7 +60,7 @@ def index(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @staff_page
 def detail(request: HttpRequest, name: str) -> HttpResponse:
-    """One model; a POST replaces its licence and rank limit."""
+    """One model; a POST replaces its licence, rank limit and dropped parameters."""
     base_model = base_model_get(name=name)
     if request.method == "POST":
         try:
@@ -66,9 +68,14 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
             if not (rank.isascii() and rank.isdigit() and len(rank) < 6):
                 raise InvalidInputError(_("a rank is a whole number"), field="max_lora_rank")
             licence = entered(request, "licence", most=_MOST["licence"])
-            base_model_update(base_model=base_model, licence=licence, max_lora_rank=int(rank))
+            dropped = entered(request, "dropped_parameters", most=_MOST_DROPPED).replace(",", " ").split()
+            base_model_update(
+                base_model=base_model, licence=licence, max_lora_rank=int(rank), dropped_parameters=dropped
+            )
         except ControlPlaneError as error:
-            return _page(request, base_model, {"errors": field_errors(error, conflict_field="form")}, 422)
+            errors = field_errors(error, conflict_field="form")
+            shown = {"errors": errors, "dropped": request.POST.get("dropped_parameters", "")}
+            return _page(request, base_model, shown, 422)
         messages.success(request, _("Saved."))
         return redirect("console:staff-base-model", name=name)
     return _page(request, base_model, {})

@@ -23,9 +23,11 @@ from graftwork import (
     ConflictError,
     ConnectionFailedError,
     InvalidRequestError,
+    NotFoundError,
     RateLimitedError,
     ServerError,
 )
+from graftwork.folder import AdapterFolder
 from graftwork.uploads import _PAUSES
 from graftwork.version import VERSION
 
@@ -214,6 +216,49 @@ def test_a_registration_is_checked_before_files_are_sent(tmp_path: Path) -> None
         "name": "bot", "base_model": "b", "make_default": None, "run_url": "https://runs.test/1",
         "size_bytes": size,
     }  # fmt: skip
+
+
+def test_a_server_without_checks_gets_the_upload_all_the_same(tmp_path: Path) -> None:
+    uploads: list[Answer] = []
+    for name, data in adapter_files().items():
+        (tmp_path / name).write_bytes(data)
+        uploads += [(201, {}, {"id": name[:9], "name": name, "size": len(data)})]
+        uploads += [(204, {"Upload-Offset": str(len(data))}, None)]
+    absent: Answer = (404, {}, problem("not_found", "there is no such route"))
+    made: Answer = (201, {}, {"adapter": "bot", "number": 1, "status": "pending"})
+    checks: list[object] = []
+    with serving(absent, (200, {}, {"name": "b"}), *uploads, made) as (client, script):
+        client.adapters.push(tmp_path, name="bot", base_model="b", on_check=checks.append)
+    assert checks == []
+    paths = [path for _, path, _, _ in script.asked]
+    assert (paths[:3], paths[-1]) == (
+        ["/api/v1/adapter-checks", "/api/v1/base-models/b", "/api/v1/uploads"],
+        "/api/v1/adapters",
+    )
+
+
+def test_an_unknown_base_model_is_refused_before_files_are_sent(tmp_path: Path) -> None:
+    for name, data in adapter_files().items():
+        (tmp_path / name).write_bytes(data)
+    unknown: Answer = (404, {}, problem("not_found", "there is no base model 'a/b'"))
+    with (
+        serving(unknown, unknown) as (client, script),
+        pytest.raises(NotFoundError, match="there is no base model"),
+    ):
+        client.adapters.push(tmp_path, name="bot", base_model="a/b")
+    assert [path for _, path, _, _ in script.asked] == ["/api/v1/adapter-checks", "/api/v1/base-models/a%2Fb"]
+
+
+def test_a_trainers_output_is_pushed_without_its_checkpoints(tmp_path: Path) -> None:
+    for folder in (tmp_path / "checkpoint-500", tmp_path / "checkpoint-1000"):
+        folder.mkdir()
+        for name, data in adapter_files().items():
+            (folder / name).write_bytes(data)
+    with pytest.raises(ConfigurationError, match=r"choose one of its checkpoints, such as .*checkpoint-1000"):
+        AdapterFolder(tmp_path)
+    for name, data in adapter_files().items():
+        (tmp_path / name).write_bytes(data)
+    assert [file.parent for file in AdapterFolder(tmp_path).files] == [tmp_path, tmp_path]
 
 
 def test_a_registration_that_is_refused_after_its_upload_leaves_none(tmp_path: Path) -> None:

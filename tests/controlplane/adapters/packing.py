@@ -17,6 +17,12 @@ TRAINER_FILES = dict.fromkeys(
     b"\x80\x04",
 )
 """What transformers' Trainer leaves beside an adapter: pickles, which nobody may load."""
+CHECKPOINTS = {
+    f"{folder}/{name}": b"of an earlier step"
+    for folder in ("checkpoint-500", "checkpoint-1000")
+    for name in ("README.md", *adapter_files(), *TRAINER_FILES)
+}
+"""What transformers' Trainer saves while it trains: copies of the adapter."""
 
 
 def zipped(files: Mapping[str, bytes] | None = None, *more: tuple[zipfile.ZipInfo, bytes]) -> bytes:

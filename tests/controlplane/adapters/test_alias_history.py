@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from io import StringIO
+
 import pytest
+from django.core.management import call_command
 from django.test import Client
 
 from controlplane.adapters.aliases import alias_move, alias_remove, alias_rollback, alias_split
@@ -12,6 +16,8 @@ from controlplane.adapters.selectors import alias_change_newest, alias_get, vers
 from controlplane.audit.origin import Actor, Origin, acting
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError, NotFoundError
+from controlplane.routes.models import RouteEntryRow
+from controlplane.routes.selectors import route_base
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.controlplane.adapters.test_races import at_once
@@ -49,6 +55,38 @@ def test_who_when_from_to_and_why(adapter: Adapter) -> None:
         (one, None, "b@acme.test", ""),
     ]
     assert newest(adapter).created_at is not None
+
+
+def test_routes_have_the_creation_times_of_adapter_and_aliases(adapter: Adapter) -> None:
+    alias_move(adapter=adapter, name="prod", number=1)
+    first = newest(adapter)
+    AliasChange.objects.filter(pk=first.pk).update(created_at=first.created_at - timedelta(hours=1))
+    alias_move(adapter=adapter, name="prod", number=2)
+    alias_move(adapter=adapter, name="test", number=2)
+    assert route().created == int(adapter.created_at.timestamp())
+    assert route().aliases_created["prod"] == int(first.created_at.timestamp()) - 3600, (
+        "not when it was moved"
+    )
+    assert sorted(route().aliases_created) == ["prod", "test"]
+    alias_remove(alias=alias_get(adapter=adapter, name="prod"))
+    assert sorted(route().aliases_created) == ["test"]
+    alias_move(adapter=adapter, name="prod", number=1)
+    assert route().aliases_created["prod"] == int(newest(adapter).created_at.timestamp())
+
+
+def test_routes_of_an_older_release_get_their_creation_times(adapter: Adapter, base_model: BaseModel) -> None:
+    alias_move(adapter=adapter, name="prod", number=1)
+    expected = route()
+    base = route_base(base_model=base_model.name)
+    assert base is not None
+    assert base.created == int(base_model.created_at.timestamp())
+    for row in RouteEntryRow.objects.filter(path__regex="^(bases|adapters)/"):
+        row.entry = {name: value for name, value in row.entry.items() if "created" not in name}
+        row.save()
+    assert route().created == 0
+    call_command("republish_models", stdout=StringIO())
+    assert route() == expected
+    assert route_base(base_model=base_model.name) == base
 
 
 def test_rollback_undoes_the_newest_change_and_is_undone_itself(adapter: Adapter) -> None:

@@ -12,7 +12,7 @@ from controlplane.adapters.models import AdapterQuota, AdapterVersion
 from controlplane.adapters.quotas import quota_set
 from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.services import api_key_create
+from controlplane.tenants.services import api_key_create, user_create
 from tests.controlplane.adapters.test_quotas import SIZE, register
 
 pytestmark = pytest.mark.django_db
@@ -68,3 +68,28 @@ def test_an_adapter_of_another_base_is_refused(tenant: Tenant, base_model: BaseM
     base_model.pk, base_model.name = None, "other-base"
     base_model.save(force_insert=True)
     assert "belongs to base model" in check(base_model="other-base")[2]
+
+
+def test_the_page_checks_its_form_before_files_are_sent(tenant: Tenant, base_model: BaseModel) -> None:
+    browser = Client(headers={"HX-Request": "true"})
+    browser.force_login(user_create(email="a@acme.test", password="long-enough-7", tenant=tenant))
+    good = {"name": "pirate", "base_model": base_model.name, "source": "files", "size_bytes": str(SIZE)}
+
+    def ask(**values: str) -> tuple[int, str]:
+        reply = browser.post("/t/acme/adapters/new/check", good | values)
+        return reply.status_code, reply.text
+
+    assert ask() == (204, "")
+    quota_set(tenant=tenant, size_bytes=SIZE)
+    for values, field, text in (
+        ({"name": "No Slug"}, "name", "lower-case letters"),
+        ({"name": base_model.name}, "name", "is a base model"),
+        ({"base_model": ""}, "base_model", "choose the base model"),
+        ({"run_url": "javascript:alert(1)"}, "run_url", "http:// or https://"),
+        ({"size_bytes": str(SIZE + 1)}, "name", f"this version has {SIZE + 1}"),
+    ):
+        status, page = ask(**values)
+        assert (status, f'id="error-{field}"' in page, text in page) == (422, True, True), values
+        assert page.startswith("<form"), "it takes the place of the form"
+    assert ask(size_bytes="unknown") == (204, "")
+    assert not AdapterVersion.objects.exists()

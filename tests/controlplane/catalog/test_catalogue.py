@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -23,12 +24,14 @@ from pytest_django import Settings
 from controlplane.catalog import digests
 from controlplane.catalog.digests import checkpoint_digest, digest_request, digest_run, digests_resume
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
-from controlplane.catalog.services import base_model_register, variant_create
-from controlplane.deployments.services import copy_register
+from controlplane.catalog.services import base_model_register, base_model_update, variant_create
+from controlplane.deployments.services import base_publish, copy_register, copy_remove
 from controlplane.errors import ConflictError, InvalidInputError, UnavailableError
 from controlplane.open_endpoints import OpenEndpoints
+from controlplane.routes.selectors import route_base
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create
+from gateway.wire import PROTECTED_PARAMETERS
 from tests.conftest import free_port
 from tests.controlplane.adapters.test_races import at_once
 from tests.controlplane.conftest import write_checkpoint
@@ -210,8 +213,11 @@ def test_rest_for_tenants_and_staff(checkpoint: Path, tenant: Tenant) -> None:
     url, json_type = "/api/v1/base-models/tiny", "application/json"
     body = {"name": "int8", "dtype": "int8", "quantization": "w8a8", "source": "s3://models/int8"}
     assert staff.post(f"{url}/variants", body, content_type=json_type).status_code == 201
-    answer = staff.patch(url, {"licence": "MIT", "max_lora_rank": 32}, content_type=json_type)
-    assert (answer.json()["licence"], answer.json()["max_lora_rank"]) == ("MIT", 32)
+    change = {"licence": "MIT", "max_lora_rank": 32, "dropped_parameters": ["seed"]}
+    answer = staff.patch(url, change, content_type=json_type)
+    assert {name: answer.json()[name] for name in change} == change
+    refused = staff.patch(url, {"dropped_parameters": ["n"]}, content_type=json_type)
+    assert (refused.status_code, "n cannot be dropped" in refused.text) == (400, True)
     digest_run(base_model_id=base_model.pk)
     told = staff.get(f"{url}/checkpoint").json()
     assert (told["digest_status"], len(told["files"])) == ("done", len(expected(checkpoint)))
@@ -224,6 +230,47 @@ def test_rest_for_tenants_and_staff(checkpoint: Path, tenant: Tenant) -> None:
     assert own.get(f"{url}/checkpoint").status_code == 403
     assert staff.delete(f"{url}/variants/int8").status_code == 204
     assert own.get(url).json()["variants"] == []
+
+
+def test_dropped_parameters_are_published_beside_the_copies(checkpoint: Path) -> None:
+    stale = base_model_register(name="tiny", source=checkpoint)
+    copy = copy_register(base_model=stale, kind="worker", url="http://127.0.0.1:1")
+    base_model_update(base_model=stale, dropped_parameters=["seed", "logit_bias", "seed"])
+    _check_published("logit_bias", "seed")
+    base_publish(stale)
+    _check_published("logit_bias", "seed")
+    copy_remove(copy=copy)
+    _check_published("logit_bias", "seed")
+    base_model_update(base_model=stale, licence="MIT")
+    stale.refresh_from_db()
+    assert (stale.licence, stale.dropped_parameters) == ("MIT", ["logit_bias", "seed"])
+    base_model_update(base_model=stale, dropped_parameters=[])
+    _check_published()
+
+
+def _check_published(*names: str) -> None:
+    entry = route_base(base_model="tiny")
+    assert entry is not None
+    assert entry.dropped_parameters == names
+
+
+@pytest.mark.parametrize("name", [*sorted(PROTECTED_PARAMETERS), "", "a b", "extra_body.seed", "é", "x" * 65])
+def test_what_may_not_be_dropped_is_refused_by_name(checkpoint: Path, name: str) -> None:
+    base_model = base_model_register(name="tiny", source=checkpoint)
+    said = f"{name} cannot be dropped" if name in PROTECTED_PARAMETERS else f"{name[:64]!r} is no parameter"
+    with pytest.raises(InvalidInputError, match=re.escape(said)) as caught:
+        base_model_update(base_model=base_model, dropped_parameters=["seed", name])
+    assert caught.value.field == "dropped_parameters"
+    base_model.refresh_from_db()
+    assert base_model.dropped_parameters == []
+
+
+def test_the_list_of_dropped_parameters_has_a_bound(checkpoint: Path) -> None:
+    base_model = base_model_register(name="tiny", source=checkpoint)
+    names = [f"p{number}" for number in range(101)]
+    with pytest.raises(InvalidInputError, match="at most 100"):
+        base_model_update(base_model=base_model, dropped_parameters=names)
+    base_model_update(base_model=base_model, dropped_parameters=names[1:])
 
 
 def test_the_operators_pages(checkpoint: Path, tenant: Tenant) -> None:
@@ -240,7 +287,12 @@ def test_the_operators_pages(checkpoint: Path, tenant: Tenant) -> None:
     settled = staff.get(f"{url}tiny/digests").content.decode()
     assert "hx-get" not in settled
     assert expected(checkpoint)["config.json"] in settled
-    staff.post(f"{url}tiny/", {"licence": "MIT", "max_lora_rank": "16"})
+    terms = {"licence": "MIT", "max_lora_rank": "16", "dropped_parameters": "seed, logit_bias"}
+    staff.post(f"{url}tiny/", terms)
+    refused = staff.post(f"{url}tiny/", terms | {"dropped_parameters": "seed, max_tokens"})
+    assert refused.status_code == 422
+    assert "max_tokens cannot be dropped" in refused.text
+    assert 'value="seed, max_tokens"' in refused.text
     assert staff.post(f"{url}tiny/", {"licence": "", "max_lora_rank": "0"}).status_code == 422
     variant = {"name": "int8", "dtype": "int8", "source": "/models/int8"}
     staff.post(f"{url}tiny/variants", variant)
@@ -248,6 +300,7 @@ def test_the_operators_pages(checkpoint: Path, tenant: Tenant) -> None:
     page = staff.get(f"{url}tiny/").content.decode()
     assert "/models/int8" in page
     assert 'value="MIT"' in page
+    assert 'value="logit_bias, seed"' in page
     assert "Nowhere yet" in page
     staff.post(f"{url}tiny/variants", {"remove": "int8"})
     assert not Variant.objects.exists()

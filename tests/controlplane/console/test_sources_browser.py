@@ -11,7 +11,9 @@ from playwright.sync_api import Route, expect
 from pytest_django import Settings
 
 from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.quotas import quota_set
 from controlplane.credentials.models import SourceCredential
+from controlplane.tenants.models import Tenant
 from controlplane.uploads.models import Upload
 from tests.controlplane.conftest import adapter_files
 from tests.controlplane.console.conftest import make_adapter_files
@@ -52,8 +54,10 @@ def test_a_large_archive_goes_in_pieces_and_on_after_a_break(
         route.continue_()
 
     page.route("**/api/v1/uploads/*", lose_the_second)
-    page.get_by_test_id("register-name").fill("Not A Slug")
     page.get_by_test_id("register-files").set_input_files([large_archive(tmp_path)])
+    # The registration is refused after the upload, as if the name had been taken meanwhile.
+    page.route("**/adapters/new/check", lambda route: route.fulfill(status=204))
+    page.get_by_test_id("register-name").fill("Not A Slug")
     page.get_by_test_id("register-submit").click()
     expect(page.get_by_test_id("error-name")).to_contain_text("lower-case letters", timeout=20_000)
     assert sent == ["0", str(4 << 20), str(4 << 20), str(8 << 20)]
@@ -64,6 +68,36 @@ def test_a_large_archive_goes_in_pieces_and_on_after_a_break(
     assert len(sent) == 4
     version = AdapterVersion.objects.get(adapter__name="large")
     assert version.source == f"upload:{Upload.objects.get().pk}"
+
+
+@pytest.mark.parametrize("size", [1 << 10, 9_000_000])
+def test_the_form_is_checked_before_a_file_is_sent(
+    open_page: Open, validating: object, tmp_path: Path, settings: Settings, size: int
+) -> None:
+    """Of a small file too, which goes with the form, and of one that goes ahead of it in pieces."""
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20
+    files = make_adapter_files(tmp_path / "adapter")
+    weights = tmp_path / "adapter" / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes() + bytes(size))
+    tenant = Tenant.objects.get(pk="acme")
+    quota_set(tenant=tenant, size_bytes=weights.stat().st_size)
+    page = open_page("/t/acme/adapters/new")
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method != "GET" else None)
+    page.get_by_test_id("register-files").set_input_files(files)
+    for name, error in (
+        ("tiny", "is a base model"),
+        ("large", f"the tenant may keep {weights.stat().st_size}"),
+    ):
+        page.get_by_test_id("register-name").fill(name)
+        page.get_by_test_id("register-submit").click()
+        expect(page.get_by_test_id("error-name")).to_contain_text(error)
+    assert [url.rpartition("/")[2] for url in sent] == ["check", "check"]
+    assert not Upload.objects.exists()
+    # The chosen files stay in the form.
+    quota_set(tenant=tenant)
+    page.get_by_test_id("register-submit").click()
+    page.wait_for_url("**/adapters/large/")
 
 
 def test_a_pickle_is_refused_in_the_page(open_page: Open, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.errors import InvalidApiKey, ModelNotFound
-from gateway.routing import authenticate, callable_models, fallbacks, resolve
+from gateway.routing import authenticate, callable_models, dropped_parameters, fallbacks, resolve
 from gateway.routing.names import FALLBACK
 from gateway.wire import BaseRoute, CanaryRoute, KeyRoute, RouteTable, TenantRoute
 from tests.gateway.conftest import ACME, reference, route_table
@@ -102,6 +102,24 @@ def test_a_tenant_may_be_kept_from_a_base() -> None:
     assert [name for name, _ in callable_models(table, "acme")] == ["bot", "bot@prod"]
     with pytest.raises(ModelNotFound):
         resolve(table, "acme", "base")
+
+
+@pytest.mark.parametrize("model", ["base", "bot", "bot@prod", "bot@v2", "bot@nothing"])
+def test_an_adapters_requests_drop_what_its_base_model_has_dropped(model: str) -> None:
+    base = replace(TABLE.bases["base"], dropped_parameters=("seed",))
+    table = replace(TABLE, bases={"base": base, "other": BaseRoute("other", 8)})
+    assert dropped_parameters(table, "acme", model) == ("seed",)
+    assert dropped_parameters(table, "acme", "other") == ()
+
+
+def test_nothing_is_dropped_for_a_model_that_the_caller_may_not_call() -> None:
+    """A refused parameter must not reveal that the model exists."""
+    base = replace(TABLE.bases["base"], dropped_parameters=("seed",))
+    table = replace(TABLE, bases={"base": base}, tenants={"acme": TenantRoute("Acme", "aa11", bases=())})
+    assert dropped_parameters(table, "acme", "base") == ()
+    assert dropped_parameters(table, "acme", "hive") == ()
+    assert dropped_parameters(table, "acme", "bot", allowed=("other",)) == ()
+    assert dropped_parameters(table, "acme", "bot@prod", allowed=("bot",)) == ("seed",)
 
 
 def test_a_base_without_a_copy_resolves_to_none() -> None:

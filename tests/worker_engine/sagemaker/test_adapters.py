@@ -100,17 +100,37 @@ def test_local_sources_stay_in_their_folder(
         "s3://", "", "ftp://x", "file:", "[::1", "http://[::1",
     ]  # fmt: skip
     for src in sources:
-        status, _, answer = container.call("POST", "/adapters", {"name": "evil", "src": src})
-        assert (status, answer["type"]) == (400, "InvalidRequest"), (src, answer)
-        assert "src" in answer["message"]
-        load = {"lora_name": "evil", "lora_path": src}
-        status, _, answer = container.call("POST", "/v1/load_lora_adapter", load)
         # Of places outside the root nothing is told, not even that they are not there.
         expected = 404 if src in ("nothing-here", "[::1") else 400
+        status, _, answer = container.call("POST", "/adapters", {"name": "evil", "src": src})
+        kind, text = ("AdapterFilesNotFound", "no adapter") if expected == 404 else ("InvalidRequest", "src")
+        assert (status, answer["type"]) == (expected, kind), (src, answer)
+        assert text in answer["message"]
+        load = {"lora_name": "evil", "lora_path": src}
+        status, _, answer = container.call("POST", "/v1/load_lora_adapter", load)
         assert (status, answer["error"]["param"]) == (expected, "lora_path"), (src, answer)
     (container.root / "link").unlink()
     shutil.rmtree(container.root / "files")
     assert container.call("GET", "/adapters/evil")[0] == 404
+
+
+def test_a_folder_that_is_gone_is_a_404_in_every_way_in(
+    container: Container, tiny_adapters: dict[str, Path]
+) -> None:
+    shutil.copytree(tiny_adapters["plain"], container.root / "leaving")
+    assert container.call("POST", "/adapters", {"name": "leaving", "src": "leaving"})[0] == 200
+    shutil.rmtree(container.root / "leaving")
+    for path, body in (
+        ("/adapters", {"name": "new", "src": "leaving"}),
+        ("/adapters/leaving/update", {}),
+        ("/adapters/leaving/update", {"src": f"file://{container.root}/leaving"}),
+        ("/models/tiny/adapters/leaving/update", {}),
+        ("/v1/load_lora_adapter", {"lora_name": "new", "lora_path": "leaving"}),
+    ):
+        status, _, answer = container.call("POST", path, body)
+        assert (status, "no adapter at" in str(answer)) == (404, True), (path, answer)
+    assert generated(container, "leaving"), "a name stands for the content that it was registered with"
+    assert container.call("DELETE", "/adapters/leaving")[0] == 200
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "tiny", "x" * 300, "a b", "é", ".hidden", "plain"])
