@@ -109,7 +109,7 @@ def open_to(settings: Settings, server: Dripping) -> dict[str, str]:
     return {"GRAFTWORK_OUTGOING_ALLOW": entry}
 
 
-@pytest.mark.costly("starts Celery workers")
+@pytest.mark.slow
 def test_a_slow_download_and_a_slow_endpoint_hold_up_no_publishing(
     start: Start, tenant: Tenant, base_model: BaseModel, redis_url: str, settings: Settings, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ def interpreter() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("dtype", ["torch.float32", "torch.float16"])
+@pytest.mark.parametrize("dtype", ["torch.float32", pytest.param("torch.float16", marks=pytest.mark.slow)])
 def test_all_kernels_pass(dtype: str) -> None:
     shapes = ModelShapes(**{name: getattr(SHAPES, name) for name in SHAPES.__slots__} | {"dtype": dtype})
     assert verify(shapes, CPU) == dict.fromkeys(CHECKS, "")

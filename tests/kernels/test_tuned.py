@@ -184,7 +184,9 @@ def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("op", "level", "values", "levels", "parse"),
     [
         ("lora", "rows_per_segment", {1, 2, 17}, LEVELS, Tile.parse),
-        ("attention", "rows", {2, 36}, ATTENTION_LEVELS, AttentionTile.parse),
+        pytest.param(
+            "attention", "rows", {2, 36}, ATTENTION_LEVELS, AttentionTile.parse, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_procedure_writes_what_the_loader_reads_and_resumes(

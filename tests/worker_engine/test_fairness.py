@@ -286,7 +286,7 @@ def ttfts(flood: float, *, seconds: float = 240, seed: int = 7) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.parametrize("seed", [6, pytest.param(7, marks=pytest.mark.slow)])
 @pytest.mark.costly("a flood of requests")
 def test_a_flood_leaves_the_others_p99_ttft(seed: int) -> None:
     """Ten times its fair share against its fair share, on a clock that only steps move."""

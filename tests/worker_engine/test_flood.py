@@ -101,7 +101,7 @@ def p99(values: list[float]) -> float:
     return sorted(values)[math.ceil(len(values) * 0.99) - 1]
 
 
-@pytest.mark.costly("a flood of requests")
+@pytest.mark.slow
 def test_a_flood_leaves_the_others_p99_ttft(tiny_model: Path, make_engine: EngineFactory) -> None:
     """Ten times its fair share against its fair share; the other tenant sends half its own."""
     clock = Clock()

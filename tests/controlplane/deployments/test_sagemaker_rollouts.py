@@ -102,7 +102,7 @@ def test_a_rolling_update_with_alarms_as_the_policy_says(stand: Stand, deploymen
     assert [item["AlarmName"] for item in alarms(stand)] == ["mine"]
 
 
-@pytest.mark.costly("real workers behind the local SageMaker")
+@pytest.mark.slow
 def test_what_takes_an_update_back(stand: Stand, deployment: Deployment) -> None:  # noqa: F811
     """A copy that does not start, an alarm, usage that is worse, an abort: SageMaker goes back."""
     old, before = model_of(stand), dict(deployment.options)

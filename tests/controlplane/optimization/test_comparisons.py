@@ -15,7 +15,7 @@ from tests.controlplane.optimization.conftest import Ask, prompt_lines
 pytestmark = [pytest.mark.django_db, pytest.mark.model]
 
 
-@pytest.mark.costly("starts two workers and measures them")
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_variant_is_measured_beside_the_original(demo_base: BaseModel, ask: Ask) -> None:
     job = ask(demo_base, {"compilation": {"ahead_of_time": True}}, variant="compiled")

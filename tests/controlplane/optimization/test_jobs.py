@@ -49,7 +49,7 @@ def test_a_job_becomes_a_variant_with_its_lineage(demo_base: BaseModel, ask: Ask
     assert "phase 4/4: verification" in job.log_tail
 
 
-@pytest.mark.costly("starts an optimizer")
+@pytest.mark.slow
 def test_an_int8_variant_is_smaller_and_says_what_it_is(demo_base: BaseModel, ask: Ask) -> None:
     job = finished(ask(demo_base, {"quantization": "int8"}, variant="int8"))
     assert job.status == "done", (job.reason, job.log_tail)

@@ -25,12 +25,12 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 FEW = (11, 47, 90, 131, 170, 201, 240)
 """The tokens that are drawn: with all 256 no cell would be full."""
 BIAS = 30.0
-SAMPLINGS: list[dict[str, Any]] = [
+ALL_AT_ONCE: dict[str, Any] = {"temperature": 1.4, "top_k": 20, "top_p": 0.7, "min_p": 0.05}
+ONE_BY_ONE: list[dict[str, Any]] = [
     {"temperature": 1.0},
     {"temperature": 0.6, "top_p": 0.8},
     {"temperature": 1.3, "top_k": 5},
     {"temperature": 1.0, "min_p": 0.2},
-    {"temperature": 1.4, "top_k": 20, "top_p": 0.7, "min_p": 0.05},
     {"temperature": 1.0, "presence_penalty": 1.0, "top_k": 8},
 ]
 
@@ -61,7 +61,11 @@ def p_value(counts: Counter[int], expected: np.ndarray[Any, Any]) -> float:
     return float(torch.special.gammaincc(half[0], half[1]))
 
 
-@pytest.mark.parametrize("options", SAMPLINGS, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [ALL_AT_ONCE, *(pytest.param(each, marks=pytest.mark.slow) for each in ONE_BY_ONE)],
+    ids=str,
+)
 @pytest.mark.costly("draws many tokens")
 def test_second_tokens_are_distributed_as_the_model_says(
     options: dict[str, Any], tiny_model: Path, make_engine: EngineFactory

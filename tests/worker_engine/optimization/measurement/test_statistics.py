@@ -46,14 +46,14 @@ def simulated(seed: int, *, effect: float = 0.0, rounds: int = ROUNDS) -> dict[s
     return {f"figure {index}": list(values) for index, values in enumerate(ratios)}
 
 
-@pytest.mark.costly("a hundred comparisons")
+@pytest.mark.slow
 def test_a_hundred_runs_of_the_same_show_no_difference_in_95() -> None:
     """A run shows one if any of its six figures does: the family's chance, not each figure's."""
     shown = [any(verdict.shown for verdict in judged(simulated(seed)).values()) for seed in range(100)]
     assert sum(shown) <= 5
 
 
-@pytest.mark.costly("a hundred comparisons")
+@pytest.mark.slow
 def test_judged_one_by_one_the_same_runs_show_too_many() -> None:
     """What the family's correction is for: without it the requirement fails on the same noise."""
     shown = 0
@@ -130,7 +130,7 @@ def test_middle_is_hodges_and_lehmanns() -> None:
     assert middle(np.array([1.0, 5.0, 2.0])) == np.median(pairs)
 
 
-@pytest.mark.costly("many rounds and texts")
+@pytest.mark.slow
 def test_many_rounds_and_texts_take_little_memory() -> None:
     """A thousand rounds have half a million pairs, of 2,000 resamples 8 GB; texts as many signs."""
     draw = np.random.default_rng(7)
@@ -161,7 +161,7 @@ def test_means_of_a_family_by_holm() -> None:
     assert told["none"].p == 1.0
 
 
-@pytest.mark.costly("a hundred comparisons")
+@pytest.mark.slow
 def test_a_hundred_families_of_equal_quality_show_no_difference() -> None:
     shown = 0
     for seed in range(100):
