@@ -86,7 +86,7 @@ def _weights(tensor: ReaderTensor, facts: _Facts) -> torch.Tensor:
         values = _rotated_in_halves(values, facts.llama("attention.head_count"))
     elif tensor.name.endswith("attn_k.weight"):
         values = _rotated_in_halves(values, facts.llama("attention.head_count_kv"))
-    # What is not quantized is a read-only view of the file, which PyTorch warns of.
+    # Tensors that are not quantized are read-only views of the file, and PyTorch warns of those.
     return torch.from_numpy(np.require(values, requirements="W")).to(torch.bfloat16)
 
 
