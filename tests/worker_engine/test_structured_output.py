@@ -156,6 +156,7 @@ BOMBS: dict[str, Grammar] = {
     "nested counts in a schema": schema({"type": "string", "pattern": "^((a{1000}){1000}){1000}$"}),
     "look-ahead": regex("(?=a)b"),
     "unclosed": regex("(a"),
+    "integer that a float rounds": schema({"enum": ["a", {"b": [2**64 - 1]}]}),
     "no type": schema({"type": "strong"}),
     "not": schema({"not": {"type": "string"}}),
     "unique items": schema({"type": "array", "uniqueItems": True}),
