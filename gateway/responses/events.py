@@ -67,7 +67,7 @@ class ResponseEvents:
         try:
             self._state("response.failed")
         except orjson.JSONEncodeError:
-            # What broke the stream is in the output: a value nested deeper than JSON can be written.
+            # The output holds a value that is nested deeper than orjson writes.
             self._response.output.clear()
             self._state("response.failed")
 
