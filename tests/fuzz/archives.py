@@ -36,20 +36,16 @@ if TYPE_CHECKING:
 _CONFIG, _WEIGHTS = ADAPTER_FILES
 _BYTES: Final = (
     b"", b"\0", b"\xff", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"PK\x01\x02",
-    b"PK\x03\x04", b"PK\x05\x06",
-    b"PK\x06\x06", b"PK\x06\x07", b"\x1f\x8b\x08", b"ustar", b"../", b"/", b"\\", b"7777777", b"-1",
-    b"\x80\0\0\0\0\0\0\x01", b"L",
-    b"x", b"S", b"1", b"2", b"30 mtime=1e999\n", b"21 GNU.sparse.map=9,9\n", b"22 GNU.sparse.major=1\n",
-    b"22 GNU.sparse.minor=0\n",
+    b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"\x1f\x8b\x08", b"ustar", b"../", b"/",
+    b"\\", b"7777777", b"-1", b"\x80\0\0\0\0\0\0\x01", b"L", b"x", b"S", b"1", b"2", b"30 mtime=1e999\n",
+    b"21 GNU.sparse.map=9,9\n", b"22 GNU.sparse.major=1\n", b"22 GNU.sparse.minor=0\n",
     b"23 GNU.sparse.size=-1\n", b"18 size=99999999\n", b"20 path=../../../x\n", b"22 hdrcharset=BINARY\n",
-    b"{", b"}", b'"', b",",
-    b"[", b"NaN", b"1e999", b"-", b"9" * 30, b"\xed\xa0\x80", b"\\ud800", b"null",
+    b"{", b"}", b'"', b",", b"[", b"NaN", b"1e999", b"-", b"9" * 30, b"\xed\xa0\x80", b"\\ud800", b"null",
 )  # fmt: skip
 _NAMES: Final = (
     _CONFIG, _WEIGHTS, "README.md", "a/README.md", "../x", "/x", "C:x", "a\\b", "x\0y", "\u202e", "é",
-    "e\u0301", ".", "..", "",
-    "a/" + _CONFIG, "./" + _CONFIG, "adapter_model.bin", _CONFIG.upper(), "x" * 300, "a//b", "a/./b",
-    "\udc80", "con", "\n",
+    "e\u0301", ".", "..", "", "a/" + _CONFIG, "./" + _CONFIG, "adapter_model.bin", _CONFIG.upper(),
+    "x" * 300, "a//b", "a/./b", "\udc80", "con", "\n",
 )  # fmt: skip
 _FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     "r": (1, 2, 0, -1, 2.0, 10**9, 1e300, True, "2"),

@@ -29,23 +29,17 @@ _HEALTHY_EVERY: Final = 10
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _PIECES: Final = (
     b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"\t", b":", b"\0", b"\x0b", b"\x85", b"\xff", b",", b";",
-    b"0\r\n\r\n", b"+", b"0x",
-    b"content-length: 5\r\n", b"Content-Length: 0\r\n", b"content-length: 5, 5\r\n",
-    b"content-length: -1\r\n",
-    b"transfer-encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n",
-    b"transfer-encoding:\x0bchunked\r\n",
+    b"0\r\n\r\n", b"+", b"0x", b"content-length: 5\r\n", b"Content-Length: 0\r\n",
+    b"content-length: 5, 5\r\n", b"content-length: -1\r\n", b"transfer-encoding: chunked\r\n",
+    b"Transfer-Encoding: identity\r\n", b"transfer-encoding:\x0bchunked\r\n",
     b"transfer-encoding: gzip, chunked\r\n", b" folded\r\n", b"HTTP/1.0", b"HTTP/0.9", b"HTTP/2.0",
-    b"connection: close\r\n",
-    b"connection: keep-alive\r\n", b"connection: upgrade\r\nupgrade: h2c\r\n", b"expect: 100-continue\r\n",
-    b"expect: x\r\n",
-    b"host: y\r\n", b"%00", b"%ff", b"%", b"/../", b"//", b"http://x/", b"*", b"?", b"#", b"1" * 20,
-    b"f" * 17, b"5\r\nhello\r\n",
-    b"content-encoding: gzip\r\n", b"content-type: multipart/form-data; boundary=b\r\n", b"--b\r\n",
-    b"range: bytes=0-\r\n",
+    b"connection: close\r\n", b"connection: keep-alive\r\n", b"connection: upgrade\r\nupgrade: h2c\r\n",
+    b"expect: 100-continue\r\n", b"expect: x\r\n", b"host: y\r\n", b"%00", b"%ff", b"%", b"/../", b"//",
+    b"http://x/", b"*", b"?", b"#", b"1" * 20, b"f" * 17, b"5\r\nhello\r\n", b"content-encoding: gzip\r\n",
+    b"content-type: multipart/form-data; boundary=b\r\n", b"--b\r\n", b"range: bytes=0-\r\n",
     b"cookie: a=\xff\r\n", b"authorization: Bearer x\r\n", b"authorization: Basic \xff\r\n",
-    b"x: " + b"y" * 70_000 + b"\r\n",
-    b"x: y\r\n" * 101, b"1\r\nx\r\n" * 100, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01",
+    b"x: " + b"y" * 70_000 + b"\r\n", b"x: y\r\n" * 101, b"1\r\nx\r\n" * 100,
+    b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01",
 )  # fmt: skip
 _CHAT: Final = json.dumps({"model": "bot", "messages": [{"role": "user", "content": "hi"}]}).encode()
 _FORM: Final = b'--b\r\ncontent-disposition: form-data; name="files"; filename="a.zip"\r\n\r\nPK\r\n--b--\r\n'

@@ -43,11 +43,9 @@ def _deep(levels: int) -> bytes:
 
 _PIECES: Final = (
     b'"usage"', b'"usage":', b'"usage": null', b'"usage":{"prompt_tokens":3}', b"data:",
-    b"data: [DONE]\n\n", b"\n\n", b"\r\n\r\n",
-    b"{", b"}", b'"', b"\\", b"\\u00", b"\xff", b"\xc3", b'"error":1', b'data: {"error":{"code":[]}}\n\n',
-    b"null", b"[",
-    PROMPT_PROGRESS + b"[]\n\n", PROMPT_PROGRESS + b"{}\n\n", b'"choices":[]', b"data: 1\n\n",
-    b"data: []\n\n", b": x\n\n",
+    b"data: [DONE]\n\n", b"\n\n", b"\r\n\r\n", b"{", b"}", b'"', b"\\", b"\\u00", b"\xff", b"\xc3",
+    b'"error":1', b'data: {"error":{"code":[]}}\n\n', b"null", b"[", PROMPT_PROGRESS + b"[]\n\n",
+    PROMPT_PROGRESS + b"{}\n\n", b'"choices":[]', b"data: 1\n\n", b"data: []\n\n", b": x\n\n",
     b'data: [{"usage":{}}]\n\n', _deep(300), _deep(1100), b"event: x\n", b"1e999", b'"model":"base"',
 )  # fmt: skip
 _BODIES: Final[dict[str, dict[str, Any]]] = {
