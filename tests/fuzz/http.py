@@ -26,6 +26,7 @@ _ANSWER_SECONDS: Final = 20.0
 _QUIET_SECONDS: Final = 0.02
 """How long to look for an answer that must not come."""
 _HEALTHY_EVERY: Final = 10
+_ABSOLUTE: Final = re.compile(rb"^https?://[^/?#]+", re.IGNORECASE)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _PIECES: Final = (
     b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"\t", b":", b"\0", b"\x0b", b"\x85", b"\xff", b",", b";",
@@ -191,7 +192,10 @@ def read_by_h11(data: bytes) -> Reading:
         elif isinstance(event, h11.Data):
             body += bytes(event.data)
         elif isinstance(event, h11.EndOfMessage) and asked is not None:
-            path, _, query = asked.target.partition(b"?")
+            # An absolute target means its path, which is / where it names none (RFC 9112, 3.2.2).
+            target = _ABSOLUTE.sub(b"", asked.target)
+            target = target if target[:1] == b"/" or target == b"*" else b"/" + target
+            path, _, query = target.partition(b"?")
             reading.requests.append((asked.method, path, query, body))
             status = 400 if asked.method == b"CONNECT" else 200
             connection.send(h11.Response(status_code=status, headers=[("content-length", "0")]))
