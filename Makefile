@@ -15,7 +15,7 @@ EXTRAS := gateway,controlplane,worker,observability,sagemaker-local,demo,train,d
 # tests/scheduling.py says which tests run in one process; WORKERS=0 runs all in this one.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
-.PHONY: setup demo test test-slow coverage check faults mutate bench lint lock sbom clients screenshots clean
+.PHONY: setup demo test test-slow coverage check faults mutate fuzz bench lint lock sbom clients screenshots clean
 
 setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
 
@@ -70,6 +70,10 @@ faults: setup
 # Which of a seeded sample of mutants the tests find, into var/mutation; ARGS="--seed 1 --count 200 --tree PATH".
 mutate: setup
 	@$(BIN)/python -m tests.faults.mutate $(ARGS)
+
+# Random grammars, schemas, usage, archives and HTTP requests for 10 minutes each; ARGS="http --minutes 1 --seed 2".
+fuzz: setup
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: setup
 	@$(BIN)/python -m benchmarks $(ARGS)

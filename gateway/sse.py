@@ -79,7 +79,7 @@ class EventStream:
         """What to send on for the bytes `chunk`: whole events only; the rest waits for its end.
 
         Raises:
-            ValueError: an event exceeds MAX_EVENT_BYTES.
+            ValueError: an event exceeds MAX_EVENT_BYTES, or is nested deeper than JSON can be written.
         """
         if self._rest:
             chunk = self._rest + chunk
@@ -91,7 +91,10 @@ class EventStream:
             chunk, self._rest = chunk[:end], chunk[end:]
             if len(self._rest) > MAX_EVENT_BYTES:
                 raise ValueError(f"a server-sent event exceeds {MAX_EVENT_BYTES} bytes")
-        return self._pass(chunk) if chunk else b""
+        try:
+            return self._pass(chunk) if chunk else b""
+        except orjson.JSONEncodeError as error:
+            raise ValueError("a server-sent event is nested too deeply") from error
 
     def _pass(self, block: bytes) -> bytes:
         if block.startswith(PROMPT_PROGRESS):
@@ -136,7 +139,9 @@ class EventStream:
         """`block` without the worker's comments on how much of the prompt it has read."""
         while block.startswith(PROMPT_PROGRESS):
             comment, _, block = block.partition(b"\n\n")
-            self.usage.take(orjson.loads(comment.removeprefix(PROMPT_PROGRESS)))
+            counts = orjson.loads(comment.removeprefix(PROMPT_PROGRESS))
+            if isinstance(counts, dict):
+                self.usage.take(counts)
         return block
 
     def _add_usage(self, block: bytes) -> bytes:
@@ -213,6 +218,8 @@ def _without_usage(match: re.Match[bytes]) -> bytes:
     try:
         value = orjson.loads(match[1])
     except orjson.JSONDecodeError:
+        return match[0]
+    if not isinstance(value, dict):
         return match[0]
     value.pop("usage", None)
     return b"data: " + orjson.dumps(value) + (b"\r" if match[0].endswith(b"\r") else b"")

@@ -56,21 +56,21 @@ class Usage:
 
 def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """(prompt tokens, cached ones among them, completion tokens); None when a count is missing or invalid."""
-    prompt = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    prompt = token_count(usage.get("prompt_tokens", usage.get("input_tokens")))
     given = usage.get("completion_tokens", usage.get("output_tokens"))
     details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
-    cached = _count((details.get("cached_tokens") if isinstance(details, dict) else None) or 0)
+    cached = token_count((details.get("cached_tokens") if isinstance(details, dict) else None) or 0)
     if given is None and prompt is not None:
         # Of embeddings there are none, and some servers name the sum alone.
-        total = _count(usage.get("total_tokens"))
+        total = token_count(usage.get("total_tokens"))
         given = None if total is None else total - prompt
-    completion = _count(given)
+    completion = token_count(given)
     if not prompt or cached is None or completion is None:
         return None
     return prompt, min(prompt, cached), completion
 
 
-def _count(value: object) -> int | None:
+def token_count(value: object) -> int | None:
     """A number of tokens as servers spell it; None for anything else."""
     if isinstance(value, str):
         value = int(value) if len(value) < 12 and value.isascii() and value.isdecimal() else None

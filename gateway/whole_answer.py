@@ -16,6 +16,8 @@ MAX_BYTES: Final = 64 << 20
 """Of the events of one answer: 128 choices of 1,000 tokens with log probabilities."""
 _LIVE: Final = frozenset({"content", "reasoning_content", "reasoning", "refusal", "text", "arguments"})
 """Texts that come in pieces; any other text is told once, or again."""
+_MALFORMED: Final = (AttributeError, KeyError, RecursionError, TypeError)
+"""What reading an event raises whose values have other types than OpenAI's."""
 
 
 class WholeAnswer:
@@ -49,11 +51,21 @@ class WholeAnswer:
                 for name, item in value.items():
                     if item is not None:
                         self._fields.setdefault(name, item)
-            except (AttributeError, KeyError, TypeError) as error:
+            except _MALFORMED as error:
                 raise ValueError("an event is not one of OpenAI's") from error
 
     def body(self, usage: Mapping[str, Any] | None) -> bytes:
-        """The answer's JSON, with the backend's `usage`."""
+        """Return the answer's JSON, with the backend's `usage`.
+
+        Raises:
+            ValueError: the events do not fit together, or hold a value that no JSON writer takes.
+        """
+        try:
+            return self._body(usage)
+        except _MALFORMED as error:
+            raise ValueError("its events are not OpenAI's") from error
+
+    def _body(self, usage: Mapping[str, Any] | None) -> bytes:
         choices = [self._whole_choice(index) for index in sorted(self._choices)]
         kind = str(self._fields.get("object", "")).removesuffix(".chunk")
         value = {**self._fields, "object": kind, "choices": choices}

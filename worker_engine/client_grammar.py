@@ -46,12 +46,13 @@ class _Definition:
     Attributes:
         product: its counts, multiplied.
         inner: the largest product of counts within one of its regular expressions.
-        names: rules that it refers to.
+        names: rules that it refers to, in the grammar's order: a set's would differ from process to process,
+            and with it what is refused where rules refer to one another.
     """
 
     product: int = 1
     inner: int = 1
-    names: set[str] = field(default_factory=set)
+    names: dict[str, None] = field(default_factory=dict)
 
 
 def checked_grammar(text: str) -> str:
@@ -96,7 +97,7 @@ class _Reader:
         if match["defined"] is not None:
             self._define(match["defined"], attributes=match["opened"] == "[")
         elif kind == "name":
-            definition.names.add(match[0])
+            definition.names[match[0]] = None
         elif kind == "colon":
             if not self._colon_due:
                 raise InvalidRequest(
@@ -116,7 +117,7 @@ class _Reader:
     def _define(self, name: str, *, attributes: bool) -> None:
         if attributes:
             # It may also be a name in the definition before, with an optional group behind it.
-            self._definitions[self._current].names.add(name)
+            self._definitions[self._current].names[name] = None
         self._current, self._colon_due = name, attributes
         self._definitions.setdefault(name, _Definition())
 
@@ -151,11 +152,10 @@ class _Reader:
                     path.pop()
                     continue
                 definition = self._definitions[top]
-                known = definition.names & self._definitions.keys()
-                waiting = [item for item in known if item not in weights and item not in open_names]
-                if top not in open_names and waiting:
+                known = [item for item in definition.names if item in self._definitions]
+                if top not in open_names:
                     open_names.add(top)
-                    path += waiting
+                    path += [item for item in known if item not in weights and item not in open_names]
                     continue
                 path.pop()
                 inner = max([definition.inner, *(weights.get(item, 1) for item in known)])

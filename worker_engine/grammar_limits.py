@@ -21,6 +21,8 @@ MAX_REPETITIONS: Final = 100_000
 MAX_NESTED_REPETITIONS: Final = 10_000
 """Product of counts within one another. 316 times 316 keeps 40 MB and 100 times 100 keeps 5, at once."""
 MAX_NAMES: Final = 3_000
+MAX_INTEGER: Final = 1 << 53
+"""Of const and enum: the grammar library holds numbers as floats, which round integers beyond."""
 _COUNT: Final = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 """The grammar library takes blanks within a count."""
 _GROUP_OPTIONS: Final = re.compile(r"\(\?(?!:|P?<\w)")
@@ -48,6 +50,7 @@ def check_schema(text: str) -> int:
         node = open_nodes.pop()
         if isinstance(node, dict):
             multiple = _common_multiple(multiple, node.get("multipleOf"))
+            _demand_exact([node.get("const"), node.get("enum")])
             patterns = node.get("patternProperties")
             for pattern in (node.get("pattern"), *(patterns if isinstance(patterns, dict) else ())):
                 if isinstance(pattern, str):
@@ -61,6 +64,20 @@ def check_schema(text: str) -> int:
         elif isinstance(node, list):
             open_nodes += node
     return names
+
+
+def _demand_exact(values: list[Any]) -> None:
+    """Raises InvalidRequest when the values, or those within them, hold an integer beyond MAX_INTEGER."""
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise InvalidRequest(
+                f"const and enum may hold integers up to {MAX_INTEGER}, got {value}: use a string instead"
+            )
 
 
 def _count_names(node: dict[str, Any]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from gateway.responses.response import Response, call_item, encode, message_item, text_part
 
 
@@ -62,7 +64,12 @@ class ResponseEvents:
         if self._item is not None:
             self._item["status"] = "incomplete"
         self._response.fail(message)
-        self._state("response.failed")
+        try:
+            self._state("response.failed")
+        except orjson.JSONEncodeError:
+            # The output holds a value that is nested deeper than orjson writes.
+            self._response.output.clear()
+            self._state("response.failed")
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta") or {}

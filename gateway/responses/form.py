@@ -36,9 +36,10 @@ class ResponsesForm(Form):
             self._response.finish(choice.get("finish_reason"))
             self._response.output += self._items(choice, choice["message"])
             self._response.take_usage(value.get("usage"))
+            # A value nested deeper than the JSON writer goes is a TypeError too.
+            return orjson.dumps(self._response.to_dict())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UpstreamFailed("The backend's answer is not a chat completion.") from error
-        return orjson.dumps(self._response.to_dict())
 
     def _items(self, choice: dict[str, Any], message: dict[str, Any]) -> list[dict[str, Any]]:
         calls, items = message.get("tool_calls") or [], list[dict[str, Any]]()
@@ -57,6 +58,12 @@ class ResponsesForm(Form):
         return items
 
     def events(self, block: bytes) -> bytes:
+        try:
+            return self._translated(block)
+        except orjson.JSONEncodeError as error:
+            raise ValueError("The backend sent a value that is nested too deeply.") from error
+
+    def _translated(self, block: bytes) -> bytes:
         self._events.begin()
         for data in event_data(block):
             if data == b"[DONE]":

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.usage import read_usage
+from gateway.usage import read_usage, token_count
 
 _INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -40,18 +40,18 @@ class Response:
             return
         prompt, cached, completion = counts
         details = usage.get("completion_tokens_details")
-        reasoning = (details.get("reasoning_tokens") if isinstance(details, dict) else None) or 0
+        reasoning = token_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
         self._usage = {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
             "output_tokens": completion,
-            "output_tokens_details": {"reasoning_tokens": reasoning},
+            "output_tokens_details": {"reasoning_tokens": min(completion, reasoning or 0)},
             "total_tokens": prompt + completion,
         }
 
-    def finish(self, reason: str | None) -> None:
-        """Ends it by a choice's `finish_reason`."""
-        self._reason = _INCOMPLETE.get(reason or "")
+    def finish(self, reason: object) -> None:
+        """Ends it by a choice's `finish_reason`, which some backends do not write as a text."""
+        self._reason = _INCOMPLETE.get(reason) if isinstance(reason, str) else None
         self.status = "incomplete" if self._reason else "completed"
 
     def fail(self, message: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.sse import MAX_EVENT_BYTES, EventStream, UsageView, rename_model
 from gateway.usage import Usage
+from worker_engine.protocol import PROMPT_PROGRESS
 
 
 def usage(completion: int) -> dict[str, Any]:
@@ -160,6 +161,23 @@ def test_malformed_usage_counts_nothing(bad: dict[str, Any]) -> None:
     counted = Usage()
     counted.take(bad)
     assert (counted.prompt_tokens, counted.completion_tokens) == (0, 0)
+
+
+def test_progress_that_is_no_object_counts_nothing() -> None:
+    stream = EventStream(Usage(), UsageView.HIDDEN)
+    assert stream.feed(PROMPT_PROGRESS + b"[]\n\n") == b""
+    assert not stream.usage.reported
+
+
+def test_an_event_that_is_a_list_passes_with_what_looks_like_usage() -> None:
+    event = b'data: [{"usage":{}}]\n\n'
+    assert EventStream(Usage(), UsageView.HIDDEN).feed(event) == event
+
+
+def test_an_event_that_cannot_be_written_anew_is_refused() -> None:
+    deep = b'data: {"usage":{},"a":' + b"[" * 300 + b"]" * 300 + b"}\n\n"
+    with pytest.raises(ValueError, match="nested too deeply"):
+        EventStream(Usage(), UsageView.HIDDEN).feed(deep)
 
 
 def test_usage_never_falls() -> None:

@@ -119,6 +119,25 @@ def test_what_no_chat_says_is_refused(bad: Any) -> None:
         WholeAnswer().take(b"data: %s\n\n" % orjson.dumps(bad))
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [chunk(content=[5])],
+        [chunk(), chunk() | {"choices": [{"index": "one", "delta": {"content": "a"}}]}],
+        [chunk() | {"choices": [{"index": 0, "delta": {"content": None}, "message": 5}]}],
+        [chunk(content="a") | {"citations": "DEEP"}],
+    ],
+    ids=["content that is a list", "indices of two types", "a message that is no object", "deep"],
+)
+def test_events_that_make_no_answer_are_refused(bad: list[Any]) -> None:
+    """A ValueError is told to the client as the backend's failure, any other error as the gateway's own."""
+    whole = WholeAnswer()
+    # Deeper than orjson writes, not deeper than it reads.
+    whole.take(encode(*bad).replace(b'"DEEP"', b"[" * 300 + b"]" * 300))
+    with pytest.raises(ValueError, match="not OpenAI's"):
+        whole.body(None)
+
+
 def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_answer, "MAX_BYTES", 200)
     whole, event = WholeAnswer(), b"data: %s\n\n" % orjson.dumps(chunk(content="a"))

@@ -99,6 +99,13 @@ def test_counts_of_rules_that_do_not_nest_are_not_multiplied() -> None:
     checked_grammar("start: A\nA: /x{50000}/")
 
 
+def test_counts_are_multiplied_whatever_the_names_of_rules() -> None:
+    """A rule that refers to itself was weighed without its other rules, as a set of names had its order."""
+    for number in range(30):
+        with pytest.raises(InvalidRequest, match="within one another"):
+            checked_grammar(f'start: a{number}{{101}} | start "x"\na{number}: "y"{{100}}')
+
+
 @pytest.mark.parametrize("name", ["structured_outputs", "guided_grammar"])
 def test_it_is_served(worker: Worker, name: str) -> None:
     text = 'start: "yes" | "no"'

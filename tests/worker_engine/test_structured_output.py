@@ -156,6 +156,7 @@ BOMBS: dict[str, Grammar] = {
     "nested counts in a schema": schema({"type": "string", "pattern": "^((a{1000}){1000}){1000}$"}),
     "look-ahead": regex("(?=a)b"),
     "unclosed": regex("(a"),
+    "integer that a float rounds": schema({"enum": ["a", {"b": [2**64 - 1]}]}),
     "no type": schema({"type": "strong"}),
     "not": schema({"not": {"type": "string"}}),
     "unique items": schema({"type": "array", "uniqueItems": True}),
@@ -240,6 +241,18 @@ def test_a_hard_grammar_is_served_in_bounded_time(case: str, compiler: GrammarCo
         assert time.process_time() - began < 0.5
         if state.finished:
             break
+
+
+def test_an_ambiguous_grammar_ends_its_own_request(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of a token grows with the square of the text, and the whole batch would wait for it."""
+    monkeypatch.setattr(structured_output, "SPARE_SECONDS", 0.01)
+    state = compiler.start(Grammar(GrammarKind.CLIENT, 'start: start start | "a"'))
+    problem = next(filter(None, (state.accept(compiler_id(ord("a"))) for _ in range(1000))))
+    assert "match a text in many ways" in problem
+    plain = compiler.start(Grammar(GrammarKind.CLIENT, 'start: "a" start | "a"'))
+    assert not any(plain.accept(compiler_id(ord("a"))) for _ in range(400))
 
 
 def test_a_lenient_schema_leaves_out_what_cannot_be_enforced(compiler: GrammarCompiler) -> None:

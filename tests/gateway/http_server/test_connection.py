@@ -122,6 +122,30 @@ def test_answers_without_a_body(method: bytes, status: int) -> None:
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("method", "more", "lengths"),
+    [(b"GET", False, [4]), (b"GET", True, []), (b"HEAD", False, [9]), (b"HEAD", True, [9])],
+)
+def test_an_answer_has_one_content_length(method: bytes, more: bool, lengths: list[int]) -> None:
+    """Django writes one itself. Clients refuse an answer with two, or with one beside chunks."""
+
+    async def answers(scope: Message, receive: Receive, send: Send) -> None:
+        await send({**START, "headers": [(b"Content-Length", b"9")]})
+        await send(part(b"body", more=more))
+        if more:
+            await send(part(b"", more=False))
+
+    async def test() -> None:
+        async with serving(answers) as served:
+            answer = await served.exchange(LAST.replace(b"GET", method))
+            head = answer.lower().partition(b"\r\n\r\n")[0].split(b"\r\n")
+            found = [line for line in head if line.startswith(b"content-length:")]
+            assert found == [b"content-length: %d" % length for length in lengths]
+            assert (b"transfer-encoding: chunked" in head) is (more and not lengths)
+
+    run(test())
+
+
 def test_leave_to_send_a_body_is_given_when_it_is_read() -> None:
     head = b"POST %b HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
 

@@ -182,6 +182,34 @@ def test_a_whole_answer_that_is_no_chats_is_the_backends_failure(choices: Any) -
         form().whole(orjson.dumps({"choices": choices}))
 
 
+def test_a_finish_reason_that_is_no_text_says_nothing() -> None:
+    choice = {"index": 0, "delta": {"content": "a"}, "finish_reason": ["length"]}
+    event = b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
+    [*_, last] = read(form().events(event + END))
+    assert (last["type"], last["response"]["incomplete_details"]) == ("response.completed", None)
+
+
+def test_a_value_too_deep_to_be_written_fails_the_response() -> None:
+    """At 250 levels the event of the delta can be written, and that of the whole item cannot."""
+    deep = orjson.loads(b"[" * 250 + b"]" * 250)
+    stream = form()
+    with pytest.raises(ValueError, match="nested too deeply"):
+        stream.events(chunk(content="a", logprobs={"content": deep}) + END)
+    [*_, failed] = stream.failure(UpstreamFailed("too deep")).split(b"data: ")
+    assert orjson.loads(failed)["type"] == "response.failed"
+    choice = {"index": 0, "message": {"content": "a"}, "logprobs": {"content": deep}}
+    with pytest.raises(UpstreamFailed, match="not a chat completion"):
+        form().whole(orjson.dumps({"choices": [choice]}))
+
+
+@pytest.mark.parametrize(("told", "reasoning"), [("2", 2), (2.0, 2), (-1, 0), ("many", 0), ([2], 0), (9, 3)])
+def test_reasoning_tokens_are_a_count_within_the_completion(told: Any, reasoning: int) -> None:
+    usage = USAGE | {"completion_tokens_details": {"reasoning_tokens": told}}
+    body = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": usage}
+    response = orjson.loads(form().whole(orjson.dumps(body)))
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": reasoning}
+
+
 def test_a_whole_answers_logprobs_are_those_of_its_text() -> None:
     told = [{"token": token, "logprob": -1.0, "bytes": None} for token in ("Hel", "lo", "<tool_call>", "{}")]
     call = {"id": "c0", "type": "function", "function": {"name": "now", "arguments": "{}"}}
