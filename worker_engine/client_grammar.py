@@ -39,6 +39,11 @@ _NO_OPTIONS: Final = re.compile(r"%llguidance\s*\{\s*\}")
 """The line that translated GBNF begins with. It sets no option."""
 
 
+_UNFORCED: Final = '%llguidance {"no_forcing": true}\n'
+"""Keeps the library from computing all bytes that must follow: of a grammar without an end there are endlessly
+many, and the mask of such a token would take all time and memory."""
+
+
 @dataclass(slots=True)
 class _Definition:
     """A rule of the grammar.
@@ -69,7 +74,7 @@ def checked_grammar(text: str) -> str:
     except Exception as error:  # the library raises plain Exception
         raise InvalidRequest(f"the grammar is neither Lark (with `start:`) nor GBNF: {error}") from error
     check_size(text)
-    return _Reader(_NO_OPTIONS.sub("", text)).read()
+    return _UNFORCED + _Reader(_NO_OPTIONS.sub("", text)).read()
 
 
 class _Reader:

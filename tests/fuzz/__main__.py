@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -88,6 +90,18 @@ def fuzz(target: Target, report: Report, *, seconds: float) -> None:
             print(f"{report.cases} cases, memory grew by {report.growth / (1 << 20):.1f} MiB", flush=True)
 
 
+def _watch(report: Report) -> None:
+    """End the process when a case stays in native code, which no signal interrupts."""
+    case, since = -1, 0.0
+    while True:
+        time.sleep(1)
+        if case != report.cases:
+            case, since = report.cases, time.monotonic()
+        elif time.monotonic() - since > 2 * CASE_SECONDS:
+            print(f"FINDING: --seed {report.seed} --case {case} does not end", flush=True)
+            os._exit(1)
+
+
 def _run(name: str, asked: argparse.Namespace) -> bool:
     """Fuzz one target; return True when there is no finding."""
     opener: Opener = importlib.import_module(f"tests.fuzz.{name}").open_target
@@ -96,6 +110,7 @@ def _run(name: str, asked: argparse.Namespace) -> bool:
             print(target.run(draw_of(asked.seed, asked.case)))
             return True
         report, began = Report(asked.seed), time.monotonic()
+        threading.Thread(target=_watch, args=(report,), daemon=True).start()
         fuzz(target, report, seconds=asked.minutes * 60)
         report.print(name, time.monotonic() - began)
     if report.growth > MAX_GROWTH:

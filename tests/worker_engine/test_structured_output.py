@@ -255,6 +255,17 @@ def test_an_ambiguous_grammar_ends_its_own_request(
     assert not any(plain.accept(compiler_id(ord("a"))) for _ in range(400))
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ['start: "x" | /0+/ /0+/', 'start: "x" | "0" b\nb: "0" b'])
+def test_a_grammar_without_an_end_costs_no_more_than_others(compiler: GrammarCompiler, text: str) -> None:
+    """All bytes that must follow, computed ahead, would be endlessly many."""
+    state, masks = compiler.start(Grammar(GrammarKind.CLIENT, text)), MaskBatch(1)
+    for _ in range(50):
+        logits = torch.zeros(1, 256)
+        masks.apply(logits, [(0, state)])
+        assert state.accept(compiler_id(ord("0"))) is None
+
+
 def test_a_lenient_schema_leaves_out_what_cannot_be_enforced(compiler: GrammarCompiler) -> None:
     unique = {"type": "array", "items": {"type": "null"}, "uniqueItems": True}
     compiler.start(schema(unique, strict=False))
