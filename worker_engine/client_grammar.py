@@ -40,8 +40,8 @@ _NO_OPTIONS: Final = re.compile(r"%llguidance\s*\{\s*\}")
 
 
 _UNFORCED: Final = '%llguidance {"no_forcing": true}\n'
-"""Keeps the library from computing all bytes that must follow: of a grammar without an end there are endlessly
-many, and the mask of such a token would take all time and memory."""
+"""Keeps the library from computing all bytes that must follow. A grammar without an end has endlessly many,
+and one mask of it would take all time and memory."""
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ _BILLED_SECONDS: Final = 60
 
 @dataclass(slots=True)
 class Stream:
-    """What one client saw.
+    """One client's view of its stream.
 
     Attributes:
         tokens: generated tokens by the last running usage that came.
