@@ -68,7 +68,7 @@ def resolve(
     name, at, tag = model.partition("@")
     if not _within(allowed, model, name):
         raise _not_found(table, tenant, model, allowed)
-    adapter = table.adapters.get(tenant, {}).get(name)
+    adapter = _adapter(table, tenant, name)
     if adapter is not None:
         alias = tag if at and tag in adapter.aliases else ""
         arms = _arms(adapter, alias)
@@ -124,7 +124,7 @@ def dropped_parameters(
     None for a model that the caller may not call, so that no refusal tells whether that model exists.
     """
     name = model.partition("@")[0]
-    adapter = table.adapters.get(tenant, {}).get(name)
+    adapter = _adapter(table, tenant, name)
     base = model if adapter is None else adapter.base
     if not _within(allowed, model, name) or (adapter is None and not _permitted(table, tenant, base)):
         return ()
@@ -148,6 +148,10 @@ def callable_models(
         for alias, number in sorted(adapter.aliases.items()):
             if number in adapter.versions and _within(allowed, f"{name}@{alias}", name):
                 yield f"{name}@{alias}", adapter.base
+
+
+def _adapter(table: RouteTable, tenant: str, name: str) -> AdapterRoute | None:
+    return table.adapters.get(tenant, {}).get(name)
 
 
 def _within(allowed: Container[str] | None, *names: str) -> bool:

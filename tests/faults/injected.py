@@ -44,8 +44,8 @@ FAULTS: Final = (
     Fault(
         name="another tenant's adapter resolved",
         file="gateway/routing/names.py",
-        old="adapter = table.adapters.get(tenant, {}).get(name)",
-        new="adapter = next((names[name] for names in table.adapters.values() if name in names), None)",
+        old="return table.adapters.get(tenant, {}).get(name)",
+        new="return next((names[name] for names in table.adapters.values() if name in names), None)",
         tests=(
             "tests/gateway/routing/test_names.py::test_what_the_tenant_lacks_is_not_found",
             "tests/gateway/routing/test_names.py::test_names_of_two_tenants_never_meet",
