@@ -53,7 +53,10 @@ def test_a_hubs_model_is_refused_since_nobody_fetches_it() -> None:
         expanded(["serve"], {"HF_MODEL_ID": "org/model"})
     command = [sys.executable, "-m", "worker_engine", "serve"]
     done = subprocess.run(
-        command, env=worker_environment() | {"HF_MODEL_ID": "org/model"}, capture_output=True, text=True
+        command,
+        env=worker_environment(from_cold=True) | {"HF_MODEL_ID": "org/model"},
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, "ModelDataSource" in done.stderr) == (2, True), done.stderr
 
@@ -85,6 +88,7 @@ def test_what_it_does_not_have_is_told(caplog: pytest.LogCaptureFixture) -> None
     assert caplog.records == []
 
 
+@pytest.mark.costly("may start the fork server, and starts a worker")
 def test_a_container_serves_as_it_is_told(tiny_model: Path, tmp_path: Path) -> None:
     port = free_port()
     told = {
