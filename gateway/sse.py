@@ -252,7 +252,8 @@ _names: Final = functools.lru_cache(maxsize=4096)(_Names)
 
 def event_data(block: bytes) -> list[bytes]:
     """The `data` of each event in a block of whole events."""
-    return [match[1].strip() for match in _DATA.finditer(block)]
+    # A regular expression takes five times as long.
+    return [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
 
 
 def told_error(value: object) -> object:

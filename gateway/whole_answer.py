@@ -48,9 +48,10 @@ class WholeAnswer:
             try:
                 for choice in value.pop("choices", None) or ():
                     self._take_choice(choice)
-                for name, item in value.items():
-                    if item is not None:
-                        self._fields.setdefault(name, item)
+                if not value.keys() <= self._fields.keys():
+                    self._fields = {
+                        name: item for name, item in value.items() if item is not None
+                    } | self._fields
             except _MALFORMED as error:
                 raise ValueError("an event is not one of OpenAI's") from error
 

@@ -94,7 +94,7 @@ def _watch(report: Report) -> None:
     """End the process when a case stays in native code, which no signal interrupts."""
     case, since = -1, 0.0
     while True:
-        time.sleep(1)  # what is watched for is that nothing happens
+        time.sleep(1)  # a hang is the absence of any event, so this polls
         if case != report.cases:
             case, since = report.cases, time.monotonic()
         elif time.monotonic() - since > 2 * CASE_SECONDS:

@@ -31,16 +31,16 @@ def made_whole(events: bytes) -> Any:
     return json.loads(whole.body(stream.last_usage))
 
 
-def alike(found: Any, expected: Any) -> bool:
-    """Whether they are equal; the last digits of log probabilities depend on the batch's other rows."""
+def equal_but_for_rounding(found: Any, expected: Any) -> bool:
+    """Compare two answers. The last digits of log probabilities depend on the other rows of the batch."""
     if isinstance(expected, float):
         return isinstance(found, float) and math.isclose(found, expected, abs_tol=1e-4)
     if isinstance(expected, dict):
         same = isinstance(found, dict) and found.keys() == expected.keys()
-        return same and all(alike(found[name], value) for name, value in expected.items())
+        return same and all(equal_but_for_rounding(found[name], value) for name, value in expected.items())
     if isinstance(expected, list):
         same = isinstance(found, list) and len(found) == len(expected)
-        return same and all(map(alike, found, expected))
+        return same and all(map(equal_but_for_rounding, found, expected))
     return bool(found == expected)
 
 
@@ -73,7 +73,7 @@ def test_it_is_what_the_worker_answers_whole(worker: Worker, path: str, body: di
         for choice in answer["choices"]:
             for call in choice.get("message", {}).get("tool_calls", []):
                 assert call.pop("id")
-    assert alike(found, expected), (found, expected)
+    assert equal_but_for_rounding(found, expected), (found, expected)
 
 
 def encode(*chunks: dict[str, Any]) -> bytes:
