@@ -8,19 +8,13 @@ import uvloop
 
 from gateway.http_server import Limits, Server, bind
 from gateway.http_server.exchange import Message, Receive, Send
-from tests.gateway.http_server.conftest import living
+from tests.gateway.http_server.conftest import living, read_body
 
 
 async def tell(scope: Message, receive: Receive, send: Send) -> None:
     """Answers with method, path, query and body."""
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        body += message["body"]
-        if not message["more_body"]:
-            break
+    if (body := await read_body(receive)) is None:
+        return
     told = b"%b %b %b\n%b" % (scope["method"].encode(), scope["raw_path"], scope["query_string"], body)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
     await send({"type": "http.response.body", "body": told, "more_body": False})

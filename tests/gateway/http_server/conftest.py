@@ -80,16 +80,23 @@ class Served:
 
 async def echo(scope: Message, receive: Receive, send: Send) -> None:
     """Answers with method, path and body."""
-    body = b"%b %b " % (scope["method"].encode(), scope["path"].encode())
+    if (body := await read_body(receive)) is None:
+        return
+    told = b"%b %b %b" % (scope["method"].encode(), scope["path"].encode(), body)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": told, "more_body": False})
+
+
+async def read_body(receive: Receive) -> bytes | None:
+    """Return a request's body, or None once the client has gone."""
+    body = b""
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return
+            return None
         body += message["body"]
         if not message["more_body"]:
-            break
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+            return bytes(body)
 
 
 def living(application: Application) -> Application:
