@@ -109,6 +109,9 @@ class _Parent:
                 self._stop()
             failed = failed or code > 0
         signal.setitimer(signal.ITIMER_REAL, 0)
+        # While Python ends, signals that it handled have their defaults again: a second one would kill it.
+        for number in _STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         return 1 if failed else 0
 
     def _told(self, number: int, frame: FrameType | None) -> None:

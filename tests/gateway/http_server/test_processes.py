@@ -35,6 +35,13 @@ def serve(listener):
     except SystemExit:
         return 0
 
+if sys.argv[2] == "told again at exit":
+    class Last:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sys.modules["last"] = Last()  # modules are cleared after signals have their defaults again
+
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under nohup have it ignored
 sys.exit(run_processes(bind("127.0.0.1", 0, int(sys.argv[1])), serve, kill_seconds=1))
 """
@@ -71,6 +78,13 @@ def test_all_end_with_the_parent_and_are_told_once(number: signal.Signals) -> No
         process.send_signal(number)
         assert process.wait(60) == 0
         assert not any(map(alive, children))
+
+
+def test_a_signal_at_the_very_end_does_not_change_the_exit_status() -> None:
+    """Python's own end takes a while, in which a supervisor or a person may signal again."""
+    with parent(1, "told again at exit") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
 
 
 def test_one_that_dies_ends_all() -> None:
