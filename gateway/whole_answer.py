@@ -5,8 +5,9 @@ Backends are asked for events also then: so what was used is known when a client
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
 
@@ -16,6 +17,10 @@ MAX_BYTES: Final = 64 << 20
 """Of the events of one answer: 128 choices of 1,000 tokens with log probabilities."""
 _LIVE: Final = frozenset({"content", "reasoning_content", "reasoning", "refusal", "text", "arguments"})
 """Texts that come in pieces; any other text is told once, or again."""
+_TEXT_BEGINS: Final = {name: re.compile(rb'"%b"\s*:\s*"' % name.encode()) for name in _LIVE}
+_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
+"""Between the quotation marks of a JSON string."""
+_LOOKED_AT_BYTES: Final = 32 << 10
 _MALFORMED: Final = (AttributeError, KeyError, RecursionError, TypeError)
 """What reading an event raises whose values have other types than OpenAI's."""
 
@@ -31,6 +36,7 @@ class WholeAnswer:
         self._choices: dict[int, dict[str, Any]] = {}
         self._logprobs: dict[int, dict[str, Any]] = {}
         self._size = 0
+        self._alike: _Alike | None = None
 
     def take(self, events: bytes) -> None:
         """Takes whole events.
@@ -41,19 +47,21 @@ class WholeAnswer:
         self._size += len(events)
         if self._size > MAX_BYTES:
             raise ValueError(f"an answer exceeds {MAX_BYTES} bytes")
-        for data in event_data(events):
-            if data == b"[DONE]":
-                return
-            value = orjson.loads(data)
-            try:
-                for choice in value.pop("choices", None) or ():
-                    self._take_choice(choice)
-                if not value.keys() <= self._fields.keys():
-                    self._fields = {
-                        name: item for name, item in value.items() if item is not None
-                    } | self._fields
-            except _MALFORMED as error:
-                raise ValueError("an event is not one of OpenAI's") from error
+        at = 0
+        while at < len(events):
+            if self._alike is not None and (taken := self._alike.take(events, at)):
+                at += taken
+                continue
+            end = events.find(b"\n\n", at) + 2
+            event = events[at : end if end > 1 else None]
+            at += len(event)
+            for data in event_data(event):
+                if data == b"[DONE]":
+                    return
+                try:
+                    self._alike = self._take_event(orjson.loads(data), data)
+                except _MALFORMED as error:
+                    raise ValueError("an event is not one of OpenAI's") from error
 
     def body(self, usage: Mapping[str, Any] | None) -> bytes:
         """Return the answer's JSON, with the backend's `usage`.
@@ -72,7 +80,13 @@ class WholeAnswer:
         value = {**self._fields, "object": kind, "choices": choices}
         return orjson.dumps(value if usage is None else {**value, "usage": usage})
 
-    def _take_choice(self, choice: dict[str, Any]) -> None:
+    def _take_event(self, event: dict[str, Any], data: bytes) -> _Alike | None:
+        alike = [self._take_choice(choice, data) for choice in event.pop("choices", None) or ()]
+        if not event.keys() <= self._fields.keys():
+            self._fields = {name: item for name, item in event.items() if item is not None} | self._fields
+        return alike[0] if len(alike) == 1 else None
+
+    def _take_choice(self, choice: dict[str, Any], data: bytes) -> _Alike | None:
         index = choice["index"]
         if (logprobs := choice.pop("logprobs", None)) is not None:
             kept = self._logprobs.setdefault(index, {})
@@ -86,6 +100,7 @@ class WholeAnswer:
         _merge(whole, choice)
         if message is not None:
             _merge(whole.setdefault("message", {}), message)
+        return None if logprobs or len(self._choices) > 1 else _Alike.of(data, choice, message, whole)
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
         choice = _joined(self._choices[index])
@@ -104,6 +119,59 @@ class WholeAnswer:
             for call in calls or ():
                 call.pop("index", None)
         return choice
+
+
+class _Alike:
+    """Events that differ from the last one in nothing but its text: mostly all of a stream.
+
+    Their texts are cut out and read together, in a fifth of the time of reading event by event.
+    """
+
+    __slots__ = ("_between", "_head", "_kept", "_tail")
+
+    def __init__(self, head: bytes, tail: bytes, kept: list[str]) -> None:
+        """`head` and `tail` stand around each text, `kept` is where texts go."""
+        self._head, self._tail, self._kept = head, tail, kept
+        self._between = tail + head
+
+    @classmethod
+    def of(
+        cls,
+        data: bytes,
+        choice: Mapping[str, Any],
+        message: Mapping[str, Any] | None,
+        whole: Mapping[str, Any],
+    ) -> Self | None:
+        """Events like `data`, whose one choice was merged into `whole`; None if it has more than a text."""
+        items = [*choice.items(), *(message or {}).items()]
+        texts = [(name, item) for name, item in items if name in _LIVE and item]
+        if len(texts) != 1 or any(isinstance(item, list | dict) for _, item in items):
+            return None
+        name, text = texts[0]
+        begins = list(_TEXT_BEGINS[name].finditer(data))
+        if len(begins) != 1 or not isinstance(text, str):
+            return None
+        written = _TEXT.match(data, begins[0].end())
+        kept = (whole if message is None else whole["message"])[name]
+        return written and cls(b"data: " + data[: written.start()], data[written.end() :] + b"\n\n", kept)
+
+    def take(self, events: bytes, at: int) -> int:
+        """Adds the texts of the events from byte `at` on, as far as they are alike; returns their bytes.
+
+        Raises:
+            ValueError: a text is no JSON string.
+        """
+        if not events.startswith(self._head, at):
+            return 0
+        *texts, rest = events[at + len(self._head) : at + _LOOKED_AT_BYTES].rsplit(self._between)
+        last, tail, _ = rest.partition(self._tail)
+        if tail:
+            texts.append(last)
+        if not texts or not all(map(_TEXT.fullmatch, texts)):
+            return 0
+        written = b'","'.join(texts)
+        self._kept += orjson.loads(b'["%b"]' % written)
+        return len(written) - 3 * (len(texts) - 1) + len(texts) * len(self._between)
 
 
 def _merge(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:

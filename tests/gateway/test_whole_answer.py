@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from typing import Any
 
 import orjson
@@ -158,3 +159,65 @@ def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     whole.take(event)
     with pytest.raises(ValueError, match="exceeds 200 bytes"):
         whole.take(event)
+
+
+TEXTS = ["a", "", 'say "hi"', "\\", "é\n", '"', "\\\\", "}", '"},"finish_reason":null}]}\n\ndata: {', "👍"]
+LOOKALIKES = [
+    *({"content": text} for text in TEXTS),
+    *({"reasoning_content": text} for text in TEXTS[:3]),
+    {"content": "a", "refusal": "b"},
+    {"content": "a", "role": "assistant"},
+    {"role": "assistant", "content": ""},
+    {"content": "a", "annotations": [1]},
+    {"content": None},
+]
+
+
+def test_texts_read_together_are_the_texts_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the texts hold, whichever events stand between, and however the stream is cut."""
+    choose = random.Random(1)
+    streams = []
+    for _ in range(200):
+        deltas = choose.choices(LOOKALIKES, k=choose.randint(1, 30))
+        index = choose.choice((0, 0, 1))
+        deltas = [delta for delta in deltas for _ in range(choose.choice((1, 3)))]
+        events = [chunk(choose.randint(0, index), **delta) for delta in deltas]
+        streams.append(encode(*events, chunk(finish="stop")))
+    together = [(made_whole(events), taken_at_once(events)) for events in streams]
+    monkeypatch.setattr(whole_answer._Alike, "take", lambda alike, events, at: 0)
+    one_by_one = [(made_whole(events), taken_at_once(events)) for events in streams]
+    assert together == one_by_one
+
+
+def taken_at_once(events: bytes) -> Any:
+    whole = WholeAnswer()
+    whole.take(events)
+    return json.loads(whole.body(None))
+
+
+def test_of_a_long_stream_few_events_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    take = WholeAnswer._take_event
+
+    def counted(whole: WholeAnswer, event: dict[str, Any], data: bytes) -> Any:
+        read.append(data)
+        return take(whole, event, data)
+
+    monkeypatch.setattr(WholeAnswer, "_take_event", counted)
+    texts = [f'"{number}"\n' for number in range(2000)]
+    events = [chunk(role="assistant", content=""), *(chunk(content=text) for text in texts)]
+    made = taken_at_once(encode(*events))
+    assert made["choices"][0]["message"]["content"] == "".join(texts)
+    assert len(read) < 5
+
+
+@pytest.mark.parametrize("text", [b"a\\", b'a"', b'","', rb"\x", b"\xff", b'a","role":"tool'])
+def test_a_text_that_is_no_json_string_is_refused_among_others(text: bytes) -> None:
+    """Or read as what it is, if it makes its event another one."""
+    event = b"data: %s\n\n" % orjson.dumps(chunk(content="TEXT"))
+    events = event * 3 + event.replace(b"TEXT", text) + event * 3
+    if text.endswith(b"tool"):
+        assert taken_at_once(events)["choices"][0]["message"]["content"] == "TEXT" * 3 + "a" + "TEXT" * 3
+        return
+    with pytest.raises(orjson.JSONDecodeError):
+        WholeAnswer().take(events)
