@@ -36,7 +36,7 @@ class WholeAnswer:
         self._choices: dict[int, dict[str, Any]] = {}
         self._logprobs: dict[int, dict[str, Any]] = {}
         self._size = 0
-        self._alike: _Alike | None = None
+        self._template: _EventTemplate | None = None
 
     def take(self, events: bytes) -> None:
         """Takes whole events.
@@ -49,7 +49,7 @@ class WholeAnswer:
             raise ValueError(f"an answer exceeds {MAX_BYTES} bytes")
         at = 0
         while at < len(events):
-            if self._alike is not None and (taken := self._alike.take(events, at)):
+            if self._template is not None and (taken := self._template.take(events, at)):
                 at += taken
                 continue
             end = events.find(b"\n\n", at) + 2
@@ -59,7 +59,7 @@ class WholeAnswer:
                 if data == b"[DONE]":
                     return
                 try:
-                    self._alike = self._take_event(orjson.loads(data), data)
+                    self._template = self._take_event(orjson.loads(data), data)
                 except _MALFORMED as error:
                     raise ValueError("an event is not one of OpenAI's") from error
 
@@ -80,13 +80,13 @@ class WholeAnswer:
         value = {**self._fields, "object": kind, "choices": choices}
         return orjson.dumps(value if usage is None else {**value, "usage": usage})
 
-    def _take_event(self, event: dict[str, Any], data: bytes) -> _Alike | None:
-        alike = [self._take_choice(choice, data) for choice in event.pop("choices", None) or ()]
+    def _take_event(self, event: dict[str, Any], data: bytes) -> _EventTemplate | None:
+        templates = [self._take_choice(choice, data) for choice in event.pop("choices", None) or ()]
         if not event.keys() <= self._fields.keys():
             self._fields = {name: item for name, item in event.items() if item is not None} | self._fields
-        return alike[0] if len(alike) == 1 else None
+        return templates[0] if len(templates) == 1 else None
 
-    def _take_choice(self, choice: dict[str, Any], data: bytes) -> _Alike | None:
+    def _take_choice(self, choice: dict[str, Any], data: bytes) -> _EventTemplate | None:
         index = choice["index"]
         if (logprobs := choice.pop("logprobs", None)) is not None:
             kept = self._logprobs.setdefault(index, {})
@@ -100,7 +100,11 @@ class WholeAnswer:
         _merge(whole, choice)
         if message is not None:
             _merge(whole.setdefault("message", {}), message)
-        return None if logprobs or len(self._choices) > 1 else _Alike.of(data, choice, message, whole)
+        return (
+            None
+            if logprobs or len(self._choices) > 1
+            else _EventTemplate.from_event(data, choice, message, whole)
+        )
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
         choice = _joined(self._choices[index])
@@ -121,28 +125,28 @@ class WholeAnswer:
         return choice
 
 
-class _Alike:
-    """Events that differ from the last one in nothing but its text: mostly all of a stream.
+class _EventTemplate:
+    """The bytes around the text of an event. Most events of a stream differ in the text alone.
 
-    Their texts are cut out and read together, in a fifth of the time of reading event by event.
+    Their texts are cut out and read together, which takes a third of the time of parsing each event.
     """
 
     __slots__ = ("_between", "_head", "_kept", "_tail")
 
     def __init__(self, head: bytes, tail: bytes, kept: list[str]) -> None:
-        """`head` and `tail` stand around each text, `kept` is where texts go."""
+        """`head` and `tail` are the bytes around a text, `kept` is where texts go."""
         self._head, self._tail, self._kept = head, tail, kept
         self._between = tail + head
 
     @classmethod
-    def of(
+    def from_event(
         cls,
         data: bytes,
         choice: Mapping[str, Any],
         message: Mapping[str, Any] | None,
         whole: Mapping[str, Any],
     ) -> Self | None:
-        """Events like `data`, whose one choice was merged into `whole`; None if it has more than a text."""
+        """The template of `data`, whose choice was merged into `whole`; None if it has more than a text."""
         items = [*choice.items(), *(message or {}).items()]
         texts = [(name, item) for name, item in items if name in _LIVE and item]
         if len(texts) != 1 or any(isinstance(item, list | dict) for _, item in items):
@@ -156,7 +160,7 @@ class _Alike:
         return written and cls(b"data: " + data[: written.start()], data[written.end() :] + b"\n\n", kept)
 
     def take(self, events: bytes, at: int) -> int:
-        """Adds the texts of the events from byte `at` on, as far as they are alike; returns their bytes.
+        """Adds the texts of the events from byte `at` on, as far as they fit; returns the length of those.
 
         Raises:
             ValueError: a text is no JSON string.

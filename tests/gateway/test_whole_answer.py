@@ -184,7 +184,7 @@ def test_texts_read_together_are_the_texts_read_one_by_one(monkeypatch: pytest.M
         events = [chunk(choose.randint(0, index), **delta) for delta in deltas]
         streams.append(encode(*events, chunk(finish="stop")))
     together = [(made_whole(events), taken_at_once(events)) for events in streams]
-    monkeypatch.setattr(whole_answer._Alike, "take", lambda alike, events, at: 0)
+    monkeypatch.setattr(whole_answer._EventTemplate, "take", lambda template, events, at: 0)
     one_by_one = [(made_whole(events), taken_at_once(events)) for events in streams]
     assert together == one_by_one
 
