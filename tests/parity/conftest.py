@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import LlamaForCausalLM
 
+from tests.parity import references
 from tests.worker_engine.conftest import demo_adapters, make_engine
 
 __all__ = ["demo_adapters", "make_engine"]
@@ -26,12 +25,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _references_are_loaded() -> None:
+    """So that the import is charged to no test."""
+    references.load()
+
+
 def write_peft_adapter(model: Path, folder: Path, *, seed: int, **options: Any) -> Path:
     """Have PEFT write a random adapter for `model` with a non-zero B; return `folder`."""
     torch.manual_seed(seed)
-    base = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
+    base = references.LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
     values: dict[str, Any] = {"init_lora_weights": False, "task_type": "CAUSAL_LM"}
-    get_peft_model(base, LoraConfig(**(values | options))).save_pretrained(str(folder))
+    references.get_peft_model(base, references.LoraConfig(**(values | options))).save_pretrained(str(folder))
     return folder
 
 
@@ -44,12 +49,12 @@ class Reference:
 
     @classmethod
     def load(cls, model: Path, adapters: Mapping[str, Path]) -> Reference:
-        loaded: Any = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
+        loaded: Any = references.LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
         for name, folder in adapters.items():
-            if isinstance(loaded, PeftModel):
+            if isinstance(loaded, references.PeftModel):
                 loaded.load_adapter(folder, adapter_name=name)
             else:
-                loaded = PeftModel.from_pretrained(loaded, folder, adapter_name=name)
+                loaded = references.PeftModel.from_pretrained(loaded, folder, adapter_name=name)
         return cls(loaded.eval(), tuple(adapters))
 
     def greedy(self, prompt: Sequence[int], count: int, adapter: str | None = None) -> list[int]:
@@ -57,7 +62,7 @@ class Reference:
         ids = torch.tensor([list(prompt)])
         self.model.generation_config.eos_token_id = None
         options = {"max_new_tokens": count, "do_sample": False, "pad_token_id": 0}
-        adapted = isinstance(self.model, PeftModel)
+        adapted = isinstance(self.model, references.PeftModel)
         if adapted and adapter is not None:
             self.model.set_adapter(adapter)
         without = self.model.disable_adapter() if adapted and adapter is None else nullcontext()

@@ -8,22 +8,10 @@ from typing import Any, Final
 
 import pytest
 import torch
-from peft import PeftModel
 from safetensors import safe_open
 from safetensors.torch import load_file
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
+from tests.parity import references
 from tests.parity.conftest import write_peft_adapter
 from tests.worker_engine.forward_pass import SIZES, WINDOW, Forward
 from tests.worker_engine.tiny_adapter import ADAPTER_OPTIONS, make_adapter
@@ -37,12 +25,12 @@ from tests.worker_engine.tiny_model import (
     write_checkpoint,
 )
 
-FAMILIES: Final[dict[str, tuple[Any, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "mistral": (MistralConfig, MistralForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    "gemma3_text": (Gemma3TextConfig, Gemma3ForCausalLM),
+FAMILIES: Final[dict[str, tuple[str, str]]] = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "mistral": ("MistralConfig", "MistralForCausalLM"),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+    "gemma3_text": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
 }
 CASES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "tiny": ("llama", dict(TINY)),
@@ -94,7 +82,7 @@ def fields(folder: Path, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_checkpoint_is_the_one_that_transformers_writes(case: str, dtype: str, tmp_path: Path) -> None:
     family, changes = CASES[case]
-    config_type, model_type = FAMILIES[family]
+    config_type, model_type = (getattr(references, name) for name in FAMILIES[family])
     config = family_config(family, **changes)
     ours = write_checkpoint(tmp_path / "ours", config, random_weights(config, seed=1), dtype=dtype)
     model = model_type(config_type(**changes)).to(getattr(torch, dtype))
@@ -112,7 +100,8 @@ def test_transformers_loads_every_weight_of_a_checkpoint(case: str, tmp_path: Pa
     gain = 0.0 if family == "gemma3_text" else 1.0
     randomize_vectors(weights, seed=2, scale=0.4, gain=gain, bias=0.0)
     folder = write_checkpoint(tmp_path, config, weights)
-    model, report = FAMILIES[family][1].from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    model_type = getattr(references, FAMILIES[family][1])
+    model, report = model_type.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     assert not any(report.values()), report
     prompt = byte_tokenizer().encode("h\u00e9llo, a prompt that is longer than the window is").ids
     with torch.inference_mode():
@@ -129,7 +118,7 @@ def test_shards_hold_the_weights_rounded_as_torch_rounds(dtype: str, tmp_path: P
     folder = write_checkpoint(tmp_path, config, weights, dtype=dtype, shard_bytes=100_000)
     assert len(list(folder.glob("model-*.safetensors"))) > 2
     assert max(path.stat().st_size for path in folder.glob("*.safetensors")) < 110_000
-    loaded = LlamaForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).state_dict()
+    loaded = references.LlamaForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).state_dict()
     assert loaded.keys() == weights.keys()
     for name, value in weights.items():
         assert torch.equal(loaded[name], torch.from_numpy(value).to(getattr(torch, dtype))), name
@@ -157,11 +146,11 @@ def test_an_adapter_is_the_one_that_peft_writes(case: str, tiny_model: Path, tmp
 def test_peft_loads_an_adapter(case: str, tiny_model: Path, tmp_path: Path) -> None:
     """Every tensor arrives, and logits are those of the weights with plain LoRA added."""
     folder = make_adapter(tiny_model, tmp_path, seed=1, **ADAPTERS[case])
-    base: Any = LlamaForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    base: Any = references.LlamaForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     prompt = byte_tokenizer().encode("some prompt").ids
     with torch.inference_mode():
         before = base(torch.tensor([prompt])).logits[0].clone()
-        model: Any = PeftModel.from_pretrained(base, str(folder)).eval()
+        model: Any = references.PeftModel.from_pretrained(base, str(folder)).eval()
         found = model(torch.tensor([prompt])).logits[0]
     loaded = {name.replace(".default", ""): value for name, value in model.state_dict().items()}
     for name, value in load_file(folder / "adapter_model.safetensors").items():

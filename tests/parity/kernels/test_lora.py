@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
 
 from kernels.lora import LoraPair, Owners, Segments, apply_lora, concatenate, embed_lora
+from tests.parity import references
 
 
 def test_dora_is_pefts() -> None:
@@ -15,10 +15,10 @@ def test_dora_is_pefts() -> None:
     torch.manual_seed(0)
     base = torch.nn.Sequential(torch.nn.Linear(24, 18))
     given: dict[str, Any] = {"target_modules": ["0"], "init_lora_weights": False}
-    model: Any = get_peft_model(
-        base, LoraConfig(r=4, lora_alpha=8, use_dora=True, **given), adapter_name="dora"
+    model: Any = references.get_peft_model(
+        base, references.LoraConfig(r=4, lora_alpha=8, use_dora=True, **given), adapter_name="dora"
     )
-    model.add_adapter("plain", LoraConfig(r=2, lora_alpha=2, **given))
+    model.add_adapter("plain", references.LoraConfig(r=2, lora_alpha=2, **given))
     layer = model.base_model.model[0].eval()
     magnitude = layer.lora_magnitude_vector["dora"]
     x = torch.randn(4, 24)
@@ -47,8 +47,9 @@ def test_embedding_is_pefts() -> None:
     torch.manual_seed(0)
     base = torch.nn.Sequential(torch.nn.Embedding(50, 18))
     given: dict[str, Any] = {"target_modules": ["0"], "init_lora_weights": False}
-    model: Any = get_peft_model(base, LoraConfig(r=4, lora_alpha=8, **given), adapter_name="first")
-    model.add_adapter("second", LoraConfig(r=2, lora_alpha=2, **given))
+    config = references.LoraConfig(r=4, lora_alpha=8, **given)
+    model: Any = references.get_peft_model(base, config, adapter_name="first")
+    model.add_adapter("second", references.LoraConfig(r=2, lora_alpha=2, **given))
     layer = model.base_model.model[0].eval()
     tokens = torch.tensor([49, 0, 7, 7])
     with torch.no_grad():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from kernels.rotary import rotate_
 from tests.kernels.test_rotary import angles, packed
+from tests.parity import references
 
 
 def test_is_the_rotation_of_transformers() -> None:
@@ -14,7 +14,7 @@ def test_is_the_rotation_of_transformers() -> None:
     cos, sin = angles(42, 64, torch.float32)
     heads_first = [x.transpose(0, 1).unsqueeze(0) for x in (q, k)]
     half = sin[..., 32:]
-    expected = apply_rotary_pos_emb(
+    expected = references.apply_rotary_pos_emb(
         *heads_first, cos.transpose(0, 1), torch.cat((half, half), -1).transpose(0, 1)
     )
     for x, theirs in zip((q, k), expected, strict=True):

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
-from transformers import LlamaForCausalLM
 
+from tests.parity import references
 from tests.parity.worker_engine.test_adapter_forms import write_adapter
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -37,8 +36,10 @@ class PeftForward:
 
     @classmethod
     def load(cls, base: Path, folder: Path | None) -> PeftForward:
-        model: Any = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
-        return cls((model if folder is None else PeftModel.from_pretrained(model, str(folder))).eval())
+        model: Any = references.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+        if folder is not None:
+            model = references.PeftModel.from_pretrained(model, str(folder))
+        return cls(model.eval())
 
     @torch.inference_mode()
     def __call__(self, prompt: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

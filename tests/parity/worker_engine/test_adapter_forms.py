@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, VeloraConfig, get_peft_model
-from transformers import LlamaForCausalLM
 
+from tests.parity import references
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_engine.tiny_model import random_weights, tiny_config, write_checkpoint
@@ -73,7 +72,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "trainable_token_indices": [3, 250],
         "ensure_weight_tying": True,
     },
-    "velora": {"target_modules": ATTENTION, "velora_config": VeloraConfig()},
+    "velora": {"target_modules": ATTENTION, "velora_config": {}},
     "saved-and-targeted": {
         "target_modules": [*ATTENTION, "embed_tokens"],
         "modules_to_save": ["embed_tokens"],
@@ -113,9 +112,9 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def write_adapter(base: Path, folder: Path, options: dict[str, Any], seed: int = 1) -> Path:
     """As training would leave it: B, magnitudes, biases and whole modules away from their start."""
     torch.manual_seed(seed)
-    model: Any = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model: Any = references.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
     values: dict[str, Any] = {"r": 4, "lora_alpha": 8, "init_lora_weights": False, "task_type": "CAUSAL_LM"}
-    adapted = get_peft_model(model, LoraConfig(**(values | options)))
+    adapted = references.get_peft_model(model, references.LoraConfig(**(values | options)))
     moved = ["magnitude", "modules_to_save.default", "trainable_tokens_delta", "lora_B.default.bias"]
     if "bias" in options:
         moved += ["_proj.base_layer.bias", "_proj.bias"]
@@ -125,9 +124,9 @@ def write_adapter(base: Path, folder: Path, options: dict[str, Any], seed: int =
 
 
 def peft_greedy(base: Path, folder: Path | None, prompt: list[int]) -> list[int]:
-    model: Any = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model: Any = references.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
     if folder is not None:
-        model = PeftModel.from_pretrained(model, str(folder))
+        model = references.PeftModel.from_pretrained(model, str(folder))
     model.generation_config.eos_token_id = None
     ids = torch.tensor([prompt])
     output = model.eval().generate(

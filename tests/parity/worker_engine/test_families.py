@@ -13,21 +13,8 @@ from typing import Any, Final
 
 import pytest
 import torch
-from transformers import (
-    Gemma3Config,
-    Gemma3ForCausalLM,
-    Gemma3ForConditionalGeneration,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
+from tests.parity import references
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import LENGTHS, SIZES, WINDOW, draw, load, logits
 from tests.worker_engine.tiny_model import write_tokenizer
@@ -47,10 +34,12 @@ YARN: Final = {
     "original_max_position_embeddings": 32,
 }
 
-Case = tuple[Callable[..., Any], type[Any], Mapping[str, Any]]
-LLAMA, MISTRAL = (LlamaConfig, LlamaForCausalLM), (MistralConfig, MistralForCausalLM)
-QWEN2, QWEN3 = (Qwen2Config, Qwen2ForCausalLM), (Qwen3Config, Qwen3ForCausalLM)
-GEMMA3 = (Gemma3TextConfig, Gemma3ForCausalLM)
+Case = tuple[str | Callable[..., Any], str, Mapping[str, Any]]
+"""The configuration's type or what makes one, the model's type, and changes of SIZES; types by name, so that
+collecting the tests does not import them."""
+LLAMA, MISTRAL = ("LlamaConfig", "LlamaForCausalLM"), ("MistralConfig", "MistralForCausalLM")
+QWEN2, QWEN3 = ("Qwen2Config", "Qwen2ForCausalLM"), ("Qwen3Config", "Qwen3ForCausalLM")
+GEMMA3 = ("Gemma3TextConfig", "Gemma3ForCausalLM")
 CASES: Final[dict[str, Case]] = {
     "llama-tied": (*LLAMA, {"tie_word_embeddings": True, "rope_parameters": LLAMA3_ROPE}),
     "llama-biases": (*LLAMA, {"attention_bias": True, "mlp_bias": True}),
@@ -128,10 +117,10 @@ VISION: Final[dict[str, Any]] = {
 def multimodal(attn_implementation: str, **sizes: Any) -> Any:
     text = sizes | {"head_dim": 16, "sliding_window": WINDOW, "tie_word_embeddings": True}
     options: dict[str, Any] = VISION | {"attn_implementation": attn_implementation}
-    return Gemma3Config(text_config=text, **options)
+    return references.Gemma3Config(text_config=text, **options)
 
 
-CASES["gemma3-multimodal"] = (multimodal, Gemma3ForConditionalGeneration, {})
+CASES["gemma3-multimodal"] = (multimodal, "Gemma3ForConditionalGeneration", {})
 SHARDED: Final = ("llama-biases", "qwen3", "gemma3-tied")
 
 
@@ -144,7 +133,9 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Any:
         config, model_type, changes = CASES[name]
         folder = tmp_path_factory.mktemp(name)
         torch.manual_seed(5)
-        model = model_type(config(**(SIZES | dict(changes)), attn_implementation="eager")).eval()
+        make_config = getattr(references, config) if isinstance(config, str) else config
+        made = make_config(**(SIZES | dict(changes)), attn_implementation="eager")
+        model = getattr(references, model_type)(made).eval()
         for key, value in model.named_parameters():
             if value.dim() == 1:
                 centre = 1.0 if key.endswith("norm.weight") and "gemma3" not in name else 0.0

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
 
+from tests.parity import references
 from tests.parity.conftest import Reference, write_peft_adapter
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import draw, load, load_adapter, logits, prompts_for
@@ -27,7 +27,7 @@ ADAPTERS: Final[Mapping[str, dict[str, Any]]] = {
 
 
 def reference_logits(whole: Path, dtype: torch.dtype) -> torch.Tensor:
-    model: Any = LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
+    model: Any = references.LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
     with torch.inference_mode():
         return torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)]).double()
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
-from transformers import LlamaForCausalLM
 
+from tests.parity import references
 from tests.worker_engine.adapters.test_mix import WEIGHTS, folders, loader, mix
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.tiny_adapter import adapter_ref
@@ -23,8 +22,8 @@ def test_as_in_peft(
 ) -> None:
     draw = random.Random(5)
     prompts = [[draw.randrange(256) for _ in range(size)] for size in (17, 9, 5, 21)]
-    model: Any = LlamaForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
-    model = PeftModel.from_pretrained(model, str(folders[0]), adapter_name="0")
+    model: Any = references.LlamaForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    model = references.PeftModel.from_pretrained(model, str(folders[0]), adapter_name="0")
     for index in (1, 2):
         model.load_adapter(str(folders[index]), adapter_name=str(index))
     model.add_weighted_adapter(["0", "1", "2"], list(WEIGHTS), "mix", combination_type="cat")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from peft.utils.other import get_pattern_key
-
+from tests.parity import references
 from tests.worker_engine.adapters.test_pattern import PATHS
 from worker_engine.adapters.pattern import SuffixTable
 
@@ -20,4 +19,4 @@ def test_the_first_key_counts_as_in_peft() -> None:
     table = SuffixTable(keys)
     for path in PATHS:
         index = table.find(path)
-        assert (path if index is None else keys[index]) == get_pattern_key(keys, path)
+        assert (path if index is None else keys[index]) == references.get_pattern_key(keys, path)

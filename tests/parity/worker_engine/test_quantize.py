@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 import torch
 
+from tests.parity import references
 from tests.worker_engine.forward_pass import draw, load, logits
 from tests.worker_engine.optimization.quantization.test_quantize import LENGTHS, silent, whole, written
 from worker_engine.optimization.quantization import Scheme, quantize
@@ -41,15 +42,14 @@ print("TOLD", json.dumps({"logprobs": told, "text": answer.outputs[0].text}))
 @pytest.mark.parametrize("scheme", [Scheme.INT8, Scheme.AWQ_INT4_G64, Scheme.AWQ_INT4_G128, Scheme.FP8])
 def test_transformers_finds_the_same_logits(scheme: Scheme, tmp_path: Path) -> None:
     pytest.importorskip("compressed_tensors")
-    from transformers import AutoModelForCausalLM, CompressedTensorsConfig
-
     plain = written(tmp_path / "plain")
     texts = [chr(97 + place) * 40 + "abcdefghij klmnop " * 40 for place in range(8)]
     quantize(plain, tmp_path / "out", scheme, texts, silent)
     # Of 8 bits as they are. Packed zeros transformers 5.23 cannot read so (it expects them unpacked), and
     # FP8's inputs it rounds, as we do on GPUs alone: they are made whole, in bf16.
-    how = {} if scheme is Scheme.INT8 else {"quantization_config": CompressedTensorsConfig(dequantize=True)}
-    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32, **how)
+    made_whole = references.CompressedTensorsConfig(dequantize=True)
+    how = {} if scheme is Scheme.INT8 else {"quantization_config": made_whole}
+    model: Any = references.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32, **how)
     with torch.inference_mode():
         theirs = torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)])
     ours, before = whole(tmp_path / "out"), whole(plain)
@@ -60,13 +60,11 @@ def test_transformers_finds_the_same_logits(scheme: Scheme, tmp_path: Path) -> N
 
 def test_transformers_reads_past_the_section_that_is_our_workers(tmp_path: Path) -> None:
     pytest.importorskip("compressed_tensors")
-    from transformers import AutoModelForCausalLM
-
     plain = written(tmp_path / "plain")
     found: list[torch.Tensor] = []
     for name, int8_head in (("stored", False), ("int8", True)):
         quantize(plain, tmp_path / name, Scheme.INT8, (), silent, int8_head=int8_head)
-        model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float32)
+        model: Any = references.AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float32)
         with torch.inference_mode():
             found.append(model(torch.tensor([draw(LENGTHS)[0]])).logits[0])
     assert torch.equal(found[0], found[1])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
 from kernels import native
+from tests.parity import references
 from tests.parity.conftest import Reference
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import draw, load, load_adapter, logits, prompts_for
@@ -20,7 +20,7 @@ __all__ = ["form", "plain"]
 
 
 def reference_logits(whole: Path, dtype: torch.dtype) -> torch.Tensor:
-    model: Any = LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
+    model: Any = references.LlamaForCausalLM.from_pretrained(whole, dtype=dtype)
     with torch.inference_mode():
         return torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in draw(LENGTHS)]).double()
 
