@@ -137,17 +137,21 @@ def test_a_refused_adapter_names_the_tensor(
 
 def test_polling_rests_while_the_page_is_hidden(open_page: Open, tmp_path: Path) -> None:
     page = open_page("/t/acme/adapters/new")
+    page.clock.install()
     upload(page, "slow", make_adapter_files(tmp_path / "a"))
     page.wait_for_url("**/adapters/slow/")
     polls: list[str] = []
     page.on("request", lambda request: polls.append(request.url) if "/status" in request.url else None)
-    page.wait_for_timeout(2500)
-    assert len(polls) >= 2
-    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
-    page.wait_for_timeout(300)
-    seen = len(polls)
-    page.wait_for_timeout(2500)
-    assert len(polls) == seen
+    hide = "(hidden) => Object.defineProperty(document, 'hidden', {value: hidden, configurable: true})"
+    for hidden in (False, True, False):
+        page.evaluate(hide, hidden)
+        polls.clear()
+        if hidden:
+            page.clock.run_for(60_000)
+        else:
+            with page.expect_response("**/status"):
+                page.clock.run_for(5_000)
+        assert bool(polls) == (not hidden)
 
 
 def test_make_and_revoke_a_key(open_page: Open) -> None:
