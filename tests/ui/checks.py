@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final
@@ -77,6 +78,34 @@ _CUT_CONTROLS: Final = """() =>
       }
       return [];
     })"""
+_CONTRAST: Final = "color-contrast"
+_NEW_TEXTS: Final = """(measured) => {
+  const known = new Set(measured), controls = "input:not([type=hidden]), select, textarea";
+  const decides = /^(class|style|type|open|disabled|(aria|data)-(?!label|describedby|controls|testid).*)$/;
+  const hash = (text, sum) => {
+    for (let at = 0; at < text.length; at++) sum = (sum * 31 + text.charCodeAt(at)) | 0;
+    return sum;
+  };
+  const looks = new Map();
+  const look = (el) => {
+    if (el === null) return 7;
+    if (!looks.has(el)) {
+      const own = [...el.attributes].filter((attribute) => decides.test(attribute.name));
+      const told = own.map((attribute) => `[${attribute.name}=${attribute.value}]`).sort().join("");
+      looks.set(el, hash(el.tagName + told, look(el.parentElement)));
+    }
+    return looks.get(el);
+  };
+  const written = (el) => [...el.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  const found = new Map();
+  for (const el of document.body.querySelectorAll("*")) {
+    if (!(written(el) || el.matches(controls)) || !el.checkVisibility({visibilityProperty: true})) continue;
+    const key = look(el);
+    if (!known.has(key) && !found.has(key)) found.set(key, el);
+  }
+  window.newTexts = [...found.values()];
+  return [...found.keys()];
+}"""
 _IN_DIALOG: Final = """(id) => {
   const dialog = document.getElementById(id), at = document.activeElement;
   return !dialog.open ? "closed" : dialog.contains(at) || at === document.body ? "inside" : "outside";
@@ -91,18 +120,23 @@ STILL: Final = """addEventListener("DOMContentLoaded", () => {
 """For a browser's every page: colours are measured, which on their way from one to the other are neither."""
 
 
-def axe(page: Page, *rules: str, within: str = "") -> list[str]:
-    """axe-core's violations, as `rule: help: target`; of `rules` alone where some are named.
+def axe(
+    page: Page, *, part: str = "document", only: Sequence[str] = (), without: Sequence[str] = ()
+) -> list[str]:
+    """axe-core's violations, as `rule: help: target`.
 
-    `within` is the id of the only element to look at, else the whole document.
+    Args:
+        part: JavaScript for the node or the nodes to look at.
+        only: the rules to apply, else those of TAGS.
+        without: rules to leave out.
     """
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE)
-    only = {"type": "rule", "values": list(rules)} if rules else {"type": "tag", "values": TAGS}
+    chosen = {"type": "rule", "values": list(only)} if only else {"type": "tag", "values": TAGS}
     found: list[dict[str, Any]] = page.evaluate(
-        "async ([only, id]) => (await axe.run(document.getElementById(id) ?? document,"
-        " {runOnly: only, resultTypes: ['violations']})).violations",
-        [only, within],
+        f"async ([runOnly, rules]) => (await axe.run({part},"
+        " {runOnly, rules, resultTypes: ['violations']})).violations",
+        [chosen, {rule: {"enabled": False} for rule in without}],
     )
     return [
         f"axe {violation['id']}: {violation['help']}: {' | '.join(told[:4])}"
@@ -111,14 +145,20 @@ def axe(page: Page, *rules: str, within: str = "") -> list[str]:
     ]
 
 
-def accessible(page: Page) -> list[str]:
-    """axe-core in light and dark; of dark what colours decide."""
-    page.evaluate("() => { document.documentElement.dataset.theme = 'light'; }")
-    light = [f"light, {told}" for told in axe(page)]
-    page.evaluate("() => { document.documentElement.dataset.theme = 'dark'; }")
-    dark = [f"dark, {told}" for told in axe(page, "color-contrast")]
+def accessible(page: Page, measured: set[int]) -> list[str]:
+    """axe-core's rules, and the contrast of texts in light and dark.
+
+    Measuring contrast takes two thirds of axe-core's time, so texts with the same tags and attributes around
+    them, such as the menu's, are measured on one page. `measured` keeps which those are.
+    """
+    told = axe(page, without=[_CONTRAST])
+    for theme in ("light", "dark"):
+        page.evaluate("(theme) => { document.documentElement.dataset.theme = theme; }", theme)
+        if found := page.evaluate(_NEW_TEXTS, list(measured)):
+            measured.update(found)
+            told += [f"{theme}, {fault}" for fault in axe(page, part="{include: newTexts}", only=[_CONTRAST])]
     page.evaluate("() => { delete document.documentElement.dataset.theme; }")
-    return light + dark
+    return told
 
 
 def protected(response: Response | None, status: int = 200) -> list[str]:
@@ -170,7 +210,9 @@ def dialogs(page: Page) -> list[str]:
                 break
             page.keyboard.press("Tab")
         if at == 0:
-            told += [f"dialog {name}, {fault}" for fault in axe(page, within=name)]
+            told += [
+                f"dialog {name}, {fault}" for fault in axe(page, part=f"document.getElementById({name!r})")
+            ]
         page.keyboard.press("Escape")
         if page.evaluate(_IN_DIALOG, name) != "closed":
             told.append(f"dialog {name} stays open at Escape")
