@@ -162,7 +162,7 @@ def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TEXTS = ["a", "", 'say "hi"', "\\", "é\n", '"', "\\\\", "}", '"},"finish_reason":null}]}\n\ndata: {', "👍"]
-LOOKALIKES = [
+LOOKALIKES: list[dict[str, Any]] = [
     *({"content": text} for text in TEXTS),
     *({"reasoning_content": text} for text in TEXTS[:3]),
     {"content": "a", "refusal": "b"},
