@@ -21,6 +21,7 @@ _TEXT_BEGINS: Final = {name: re.compile(rb'"%b"\s*:\s*"' % name.encode()) for na
 _TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
 """Between the quotation marks of a JSON string."""
 _LOOKED_AT_BYTES: Final = 32 << 10
+"""Of the events searched at once for those like the one before: if few are, little was searched in vain."""
 _MALFORMED: Final = (AttributeError, KeyError, RecursionError, TypeError)
 """What reading an event raises whose values have other types than OpenAI's."""
 
@@ -100,11 +101,9 @@ class WholeAnswer:
         _merge(whole, choice)
         if message is not None:
             _merge(whole.setdefault("message", {}), message)
-        return (
-            None
-            if logprobs or len(self._choices) > 1
-            else _EventTemplate.from_event(data, choice, message, whole)
-        )
+        if logprobs or len(self._choices) > 1:
+            return None
+        return _EventTemplate.from_event(data, choice, message, whole)
 
     def _whole_choice(self, index: int) -> dict[str, Any]:
         choice = _joined(self._choices[index])

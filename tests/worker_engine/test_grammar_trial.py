@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import select
+import shutil
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.worker_engine.test_structured_output import compiler, regex, schema
+from tests.worker_process import run_worker
 from worker_engine import structured_output
 from worker_engine.errors import InvalidRequest, TooManyRequests
 from worker_engine.grammar_trial import MAX_BYTES, GrammarTrial
@@ -71,6 +78,37 @@ def test_a_trial_that_is_killed_is_started_again(tiny_model: Path) -> None:
         assert trial.measure(source) >= 0
     finally:
         trial.close()
+
+
+def trial_of(model: Path) -> int:
+    """The process in which the one worker that serves the folder `model` tries grammars."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"worker_engine.grammar_trial" in words and os.fsencode(model / "tokenizer.json") in words:
+                return int(folder.name)
+    raise AssertionError(f"no process tries grammars for {model}")
+
+
+@pytest.mark.costly("starts the trial's process")
+def test_streams_go_on_while_grammars_are_tried(tiny_model: Path, tmp_path: Path) -> None:
+    """The trial's process is stopped meanwhile: a stream that waited for it would never end."""
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    with run_worker(model, tmp_path, "--memory-gib", "0.05") as worker, ThreadPoolExecutor(4) as pool:
+        assert worker.complete(guided_regex="a+")[0] == 200
+        trial = trial_of(model)
+        os.kill(trial, signal.SIGSTOP)
+        try:
+            held = [pool.submit(worker.complete, guided_regex=f"b{{{count}}}") for count in range(1, 5)]
+            with Path(f"/proc/{trial}/fd/0").open("rb", buffering=0) as orders:
+                assert select.select([orders], [], [], 60)[0], "no grammar came"
+            status, answer = worker.complete(max_tokens=200)
+            assert (status, answer["usage"]["completion_tokens"]) == (200, 200)
+            assert not any(answer.done() for answer in held)
+        finally:
+            os.kill(trial, signal.SIGCONT)
+        assert [answer.result()[0] for answer in held] == [200] * 4
 
 
 def test_tenants_take_turns(compiler: GrammarCompiler) -> None:

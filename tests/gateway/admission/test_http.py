@@ -100,6 +100,14 @@ def test_every_scope_holds(limited: Any) -> None:
     assert (answer.status_code, answer.headers["x-ratelimit-limit-requests"]) == (200, "40")
 
 
+def test_what_the_backend_refuses_counts(limited: Any) -> None:
+    """A grammar that the worker refuses cost it a compilation."""
+    gateway = limited(key__k2=LimitsRoute((Limit("requests", 3),)))
+    answers = [ask(gateway, UMBRELLA, fail=400) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [400, 400, 400, 429]
+    assert answers[-1].json()["error"]["code"] == "rate_limit_exceeded"
+
+
 def test_tokens_are_reserved_and_settled(limited: Any) -> None:
     # What other tests used of the tenant's still counts: the gateway reports it to the emptied server.
     gateway = limited(model__acme_base=LimitsRoute((Limit("tokens", 1000),)))
