@@ -34,17 +34,11 @@ import torch
 from safetensors.torch import load_file, save
 
 from benchmarks.figure import Figure, compared
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.config import EngineConfig
-from worker_engine.protocol import (
-    ADAPTER_FILES,
-    AdapterRef,
-    GenerateRequest,
-    SamplingParams,
-    adapter_digest,
-    engine_name,
-)
+from worker_engine.protocol import GenerateRequest, SamplingParams
 from worker_engine.service import Service
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -25,12 +25,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from benchmarks.figure import Figure
+from contracts.limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
+from contracts.route_table import RouteTable
 from demo.valkey import server_command
 from gateway.admission import Admission, Broker, clock
 from gateway.admission.script import EPOCH
 from gateway.routing import Caller
-from gateway.wire import RouteTable
-from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 
 ROUNDS: Final = 9
 REQUESTS: Final = 20_000

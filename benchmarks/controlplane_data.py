@@ -17,6 +17,9 @@ from typing import Final
 
 import django
 
+from contracts.keys import KeyRoute
+from contracts.route_table import AdapterRoute, RouteEntry
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup()
 
@@ -28,7 +31,6 @@ from controlplane.deployments.services import copy_register  # noqa: E402
 from controlplane.routes.models import RouteCounter, RouteEntryRow  # noqa: E402
 from controlplane.tenants.models import ApiKey, Tenant  # noqa: E402
 from controlplane.tenants.services import api_key_create, tenant_create  # noqa: E402
-from gateway.wire import AdapterRoute, KeyRoute, RouteEntry  # noqa: E402
 
 TENANT: Final = "scale"
 SECRET: Final = "secret"

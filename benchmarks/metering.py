@@ -29,8 +29,9 @@ from benchmarks.chaos.processes import ROOT
 from benchmarks.figure import Figure
 from benchmarks.metering_lag import lag_figure
 from benchmarks.metering_report import report_figure
+from contracts.redis_names import USAGE_STREAM
+from contracts.usage_event import UsageEvent
 from demo.valkey import server_command
-from gateway.wire import USAGE_STREAM, UsageEvent
 
 _POSTGRES: Final = "postgresql://postgres@127.0.0.1:5432/postgres"
 EVENTS: Final = {"postgresql": 200_000, "sqlite": 50_000}

@@ -26,7 +26,7 @@ from benchmarks.figure import Figure
 from benchmarks.gateway.open_loop import exchanges_at
 from benchmarks.gateway.processes import disk, start, until
 from benchmarks.gateway.targets import direct, gateway, valkey_port
-from gateway.wire import USAGE_GROUP, USAGE_STREAM
+from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
 
 RATE: Final = 1000.0
 GOAL_S: Final = 5.0

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from worker_engine.protocol import AdapterRef
+from contracts.adapters.reference import AdapterRef
 
 CLIENTS: Final = 6
 STUCK_SECONDS: Final = 120.0

@@ -20,11 +20,11 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks.figure import Figure, compared
+from contracts.usage_event import UsageEvent
 from gateway.logs import configuration
 from gateway.metering import Attempt
 from gateway.observability import Observer
 from gateway.observability.metrics import Metrics
-from gateway.usage_event import UsageEvent
 
 ROUNDS: Final = 9
 TIMES: Final = 20_000

@@ -42,13 +42,14 @@ async def _many(call: Callable[[], Awaitable[int]], calls: int) -> tuple[float, 
 
 async def gateway(url: str, calls: int) -> tuple[float, float]:
     """The gateway's backend: it also turns the lines into server-sent events, which the others do not."""
+    from contracts.base_routes import BaseRoute, CopyRoute, SageMakerTarget
+    from contracts.route_table import RouteTable, TenantRoute
     from gateway.aws.sigv4 import Credentials
     from gateway.backends.base import BackendRequest
     from gateway.backends.sagemaker import SageMakerBackend
     from gateway.backends.upstream import Upstream
     from gateway.openai_schema import parse
     from gateway.routing import resolve
-    from gateway.wire import BaseRoute, CopyRoute, RouteTable, SageMakerTarget, TenantRoute
 
     class Fixed:
         async def current(self) -> Credentials:

@@ -27,7 +27,7 @@ from benchmarks.adapters import MODEL
 from benchmarks.engine.adapters import make_adapters
 from benchmarks.figure import Figure, compared
 from benchmarks.mixed_traffic import Traffic, Watch
-from worker_engine.protocol import AdapterRef
+from contracts.adapters.reference import AdapterRef
 
 ADAPTERS: Final = 60
 IDLE: Final = ("requests_running", "requests_waiting", "kv_pages_used", "adapter_pages")

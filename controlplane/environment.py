@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from contracts.addresses import Networks
 from controlplane.errors import SettingsError
 from controlplane.languages import SOURCE, languages
 from controlplane.open_endpoints import OpenEndpoints
-from gateway.addresses import Networks
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VAR: Final = ROOT / "var"

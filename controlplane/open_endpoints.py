@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, Self
 
-from gateway.addresses import Address, Networks
+from contracts.addresses import Address, Networks
 
 _HOST: Final = re.compile(r"\[?([A-Za-z0-9._:-]+?)\]?(?::([0-9]{1,5}))?")
 

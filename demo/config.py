@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from contracts.adapters.reference import SLUG_PATTERN
 from demo.errors import DemoError
 from demo.model import DEFAULT_FOLDER, MODEL_NAME, ROOT, model_folder
-from worker_engine.protocol import SLUG_PATTERN
 
 _HOST: Final = "127.0.0.1"
 _PREFIX: Final = "GRAFTWORK_"

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import httpx
 
+from contracts.adapters.reference import ADAPTER_FILES
 from demo.effects import ADAPTERS
 from demo.errors import SeedError
-from worker_engine.protocol import ADAPTER_FILES
 
 _VALIDATION_S: Final = 120.0
 _POLL_S: Final = 0.25

@@ -16,6 +16,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from contracts.tracing import Tracing
+from contracts.usage_event import uuid7
 from gateway import logs
 from gateway.admission import Admission, Broker, line
 from gateway.aws.credentials import BotocoreCredentials
@@ -48,8 +50,6 @@ from gateway.shipper import Shipper
 from gateway.waiting_room import WaitingRoom
 from gateway.wal import Wal
 from gateway.wal_slots import Slot, abandoned, claim
-from gateway.wire import uuid7
-from worker_engine.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,8 @@ from functools import partial
 from time import perf_counter
 from typing import Final
 
+from contracts.route_table import RouteTable
+from contracts.usage_event import UsageStatus
 from gateway.admission import Admission, Plan, Ticket, clock, reservation
 from gateway.answer import Answer
 from gateway.bodies import Bodies
@@ -25,7 +27,6 @@ from gateway.route_feed import RouteFeed
 from gateway.routing import Caller, Door, Resolution, dropped_parameters, fallbacks, resolve
 from gateway.timeouts import Timeouts
 from gateway.waiting_room import WaitingRoom
-from gateway.wire import RouteTable, UsageStatus
 
 STICKY_HEADER: Final = b"x-graftwork-sticky"
 """Who stays on one arm of a split alias; without it the request's `user`, else each request for itself."""

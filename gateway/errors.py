@@ -44,7 +44,7 @@ from typing import ClassVar, Final
 
 import orjson
 
-from gateway.usage_event import UsageStatus
+from contracts.usage_event import UsageStatus
 
 _OF_REQUEST: Final = frozenset({"adapter_unavailable", "deadline_exceeded"})
 """The worker's codes of a 503 that is about one request."""

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from contracts.base_routes import CopyRoute
+from contracts.usage_event import UsageEvent, UsageStatus, uuid7
 from gateway.admission import Ticket
 from gateway.errors import UsageLogUnavailable
 from gateway.observability import Observer, Seen
@@ -28,10 +30,9 @@ from gateway.sse import EventStream
 from gateway.usage import Usage, estimate_completion
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS
-from gateway.wire import CopyRoute, UsageEvent, UsageStatus, uuid7
 
 if TYPE_CHECKING:
-    from worker_engine.tracing import Span
+    from contracts.tracing import Span
 
 PROGRESS_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 0.4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from contracts.route_table import RouteTable
 from gateway.errors import ModelNotFound
 from gateway.routing import Caller, callable_models, resolve
-from gateway.wire import RouteTable
 
 
 def list_models(table: RouteTable, caller: Caller) -> dict[str, Any]:

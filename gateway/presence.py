@@ -16,9 +16,11 @@ from typing import Any, Final, cast
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from contracts.errors import ContractError
+from contracts.presence import GatewayStatus
+from contracts.redis_names import GATEWAYS
 from gateway.health import Health
 from gateway.observability.state import GatewayState
-from gateway.wire import GATEWAYS, GatewayWord, WireError
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +80,14 @@ class Presence:
         """Words of processes that never came back: the hash as a whole lives while any gateway does."""
         words: dict[bytes, bytes] = await cast(Any, self._redis.hgetall(GATEWAYS))
         for slot, text in words.items():
-            with suppress(WireError):
-                if GatewayWord.from_json(text).at < now - _KEEP_SECONDS:
+            with suppress(ContractError):
+                if GatewayStatus.from_json(text).at < now - _KEEP_SECONDS:
                     await self.forget(slot.decode())
 
-    def _word(self, at: float) -> GatewayWord:
+    def _word(self, at: float) -> GatewayStatus:
         state, reasons = self._state, self._health.reasons()
         disk = shutil.disk_usage(state.wal.folder)
-        return GatewayWord(
+        return GatewayStatus(
             at=at, id=self._gateway_id, pid=os.getpid(), started_at=self._started, ready=not reasons,
             reasons=tuple(reasons), routes_version=state.feed.version, routes_age=round(state.feed.age, 3),
             in_flight=state.in_flight, held=state.room.held, backlog_bytes=state.backlog,

@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from contracts.prompt_log import PROMPT_FORM, PROMPT_INFO, PROMPT_STREAM
 from gateway.http import Message, Send
-from gateway.wire import PROMPT_FORM, PROMPT_INFO, PROMPT_STREAM
 
 logger = logging.getLogger(__name__)
 

@@ -18,20 +18,17 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gateway.errors import RoutesUnavailable
-from gateway.wire import (
-    ROUTES_DELTAS,
-    ROUTES_SEEN,
-    ROUTES_SNAPSHOT,
-    ROUTES_VERSION,
+from contracts.errors import ContractError
+from contracts.redis_names import ROUTES_DELTAS, ROUTES_SEEN, ROUTES_SNAPSHOT, ROUTES_VERSION
+from contracts.route_table import (
     RouteChange,
     RouteDraft,
     RouteEntry,
     RouteTable,
-    WireError,
     entry_from_json,
     snapshot_version,
 )
+from gateway.errors import RoutesUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +117,7 @@ class RouteFeed:
                 return False
         try:
             fresh = await self._applied(table, entries)
-        except (WireError, KeyError) as error:
+        except (ContractError, KeyError) as error:
             logger.warning("routes: %s; reading the snapshot", error)
             return False
         # An old copy's deltas are read and passed over: they do not say that the server is up to date.
@@ -138,7 +135,7 @@ class RouteFeed:
         """`table` with `entries` and what follows them at once: a burst copies a large map but a few times.
 
         Raises:
-            WireError, KeyError: not a change, or one that does not follow.
+            ContractError, KeyError: not a change, or one that does not follow.
         """
         draft, until = RouteDraft(table), time.monotonic() + _BATCH_SECONDS
         while entries:
@@ -155,7 +152,7 @@ class RouteFeed:
         gc.disable()
         try:
             table = await self._read_snapshot(held)
-        except WireError as error:
+        except ContractError as error:
             self._say(f"the snapshot cannot be read ({error})")
             table = None
         finally:
@@ -170,7 +167,7 @@ class RouteFeed:
         self._up_to_date()
 
     async def _read_snapshot(self, held: RouteTable | None) -> RouteTable | None:
-        """None when there is no snapshot. Raises WireError when it is malformed or torn."""
+        """None when there is no snapshot. Raises ContractError when it is malformed or torn."""
         draft: RouteDraft | None = None
         offset, rest, head = 0, b"", b""
         if len(self._lines) > _LINES:
@@ -187,7 +184,7 @@ class RouteFeed:
                     draft.set(*self._entry(line, held))
                 await self._breathe()
         if draft is not None:
-            raise WireError("it is torn: replaced while it was read, or cut off")
+            raise ContractError("it is torn: replaced while it was read, or cut off")
         self._say("Redis holds no routes; the control plane's publish_routes writes them")
         return None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from gateway.addresses import Networks
+from contracts.addresses import Networks
 from gateway.bodies import BODY_BYTES, BODY_SECONDS
 from gateway.drain import DRAIN_SECONDS
 

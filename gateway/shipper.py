@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from contracts.redis_names import USAGE_STREAM
 from gateway.wal import Wal
 from gateway.wal_records import (
     CLOSED,
@@ -29,7 +30,6 @@ from gateway.wal_records import (
     segment_path,
     stored_position,
 )
-from gateway.wire import USAGE_STREAM
 
 logger = logging.getLogger(__name__)
 

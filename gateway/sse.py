@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.prompt_progress import PROMPT_PROGRESS
 from gateway.usage import Usage, text_bytes
-from worker_engine.protocol import PROMPT_PROGRESS
 
 MAX_EVENT_BYTES: Final = 4 << 20
 """A single event larger than this is taken for a broken backend."""

@@ -22,10 +22,10 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from contracts.demand import DEMAND_SECONDS, demand_key
 from gateway.errors import RoutesUnavailable, UpstreamUnreachable, Waking
 from gateway.route_feed import RouteFeed
 from gateway.routing import Resolution
-from gateway.wire import DEMAND_SECONDS, demand_key
 
 logger = logging.getLogger(__name__)
 

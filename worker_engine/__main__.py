@@ -15,12 +15,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from contracts.tracing import Tracing, TracingUnavailable
 from worker_engine.config import EngineConfig
 from worker_engine.errors import ConfigError
 from worker_engine.sagemaker.container import expanded
 from worker_engine.startup import Startup
 from worker_engine.template.handover import VARIABLE, hand_over
-from worker_engine.tracing import Tracing, TracingUnavailable
 
 if TYPE_CHECKING:  # torch takes 1.5 s to import
     from aiohttp import web

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from worker_engine.adapters.config import MAX_ADAPTER_BYTES
+from contracts.adapters.config import MAX_ADAPTER_BYTES
 from worker_engine.errors import ConfigError
 
 PAGE_SIZE: Final = 16

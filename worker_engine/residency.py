@@ -10,12 +10,13 @@ from typing import Final
 
 from aiohttp import web
 
+from contracts.adapters.reference import AdapterRef
+from contracts.errors import ContractError
 from worker_engine.adapters.pool import BY_PLACEMENT
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.parameters import Flag, Parameter, Told, object_schema
-from worker_engine.protocol import AdapterRef, ProtocolError
 from worker_engine.routes import SERVICE, Route
 
 _PIN: Final = Flag(default=True)
@@ -54,7 +55,7 @@ async def load(request: web.Request) -> web.Response:
     fields.refuse_others(_BODY)
     try:
         ref = AdapterRef.from_dict(fields.get("adapter", None, dict, "an object"))
-    except ProtocolError as error:
+    except ContractError as error:
         raise InvalidRequest(str(error), param="adapter") from error
     if _PIN.read(fields, "pin"):
         await service.adapters.pin(ref, by=BY_PLACEMENT)

@@ -11,6 +11,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from contracts.tracing import Tracing
 from worker_engine import health, metrics, openapi, residency
 from worker_engine.connection import SERVER, error_response, reason
 from worker_engine.errors import (
@@ -31,7 +32,6 @@ from worker_engine.routes import SERVICE, Handler, Route
 from worker_engine.sagemaker import adapters, invocations
 from worker_engine.service import Service
 from worker_engine.spans import traced
-from worker_engine.tracing import Tracing
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from worker_engine import genai
+from contracts import genai
+from contracts.tracing import Span, Tracing
 from worker_engine.protocol import TokenDelta
 from worker_engine.routes import Handler
-from worker_engine.tracing import Span, Tracing
 
 Deltas = AsyncGenerator[tuple[int, TokenDelta], None]
 

@@ -20,9 +20,11 @@ from typing import Final, NamedTuple
 
 import redis
 
+from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.keys import KeyRoute
+from contracts.limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
+from contracts.route_table import RouteTable, TenantRoute
 from demo.valkey import server_command
-from gateway.wire import BaseRoute, CopyRoute, KeyRoute, RouteTable, TenantRoute
-from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KEY: Final = "gw_chaos_secret"

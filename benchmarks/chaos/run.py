@@ -21,8 +21,8 @@ from benchmarks.chaos.clients import Clients
 from benchmarks.chaos.database import Bill, read_bill, set_open
 from benchmarks.chaos.processes import Killable, Plant
 from benchmarks.chaos.reconcile import Verdict, reconcile
+from contracts.redis_names import ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
 from gateway.admission.script import PREFIX, SLOTS
-from gateway.wire import ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
 
 VICTIMS: Final = ("gateway", "upstream", "ingester", "redis", "gateway", "emptied redis")
 """In these shares, in random order; an emptied Redis comes back without its data."""

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import django
 
+from contracts.adapters.reference import EngineName
+
 django.setup()
 
 from controlplane.catalog.models import BaseModel  # noqa: E402  # models need Django to be set up
@@ -22,7 +24,6 @@ from controlplane.deployments.models import Deployment, DeploymentStep, Placemen
 from controlplane.deployments.targets import target_create  # noqa: E402
 from controlplane.routes.selectors import route_version  # noqa: E402
 from controlplane.tenants.services import api_key_create, tenant_create  # noqa: E402
-from worker_engine.protocol import EngineName  # noqa: E402
 
 ROLE: Final = "arn:aws:iam::000000000000:role/serving"
 _WORKER: Final = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.05", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}

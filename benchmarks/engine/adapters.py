@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from safetensors.torch import load_file, save_file
 
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 
 RANK: Final = 8
 SOURCE: Final = Path(__file__).resolve().parents[2] / "demo" / "adapters" / "strict-json"

@@ -20,7 +20,8 @@ import torch
 
 from benchmarks.engine.in_process import InProcess
 from benchmarks.figure import Figure, compared
-from worker_engine.protocol import ADAPTER_FILES, GenerateRequest, Origin, SamplingParams
+from contracts.adapters.reference import ADAPTER_FILES
+from worker_engine.protocol import GenerateRequest, Origin, SamplingParams
 
 ADAPTERS: Final = Path(__file__).resolve().parents[2] / "demo" / "adapters"
 STREAMS: Final = (1, 8, 32)

@@ -16,7 +16,7 @@ from benchmarks import load
 from benchmarks.figure import Figure, compared
 from benchmarks.gateway.processes import disk
 from benchmarks.gateway.targets import KEY, PLAIN, STREAM, direct, gateway, valkey_port
-from gateway.wire import USAGE_STREAM
+from contracts.redis_names import USAGE_STREAM
 
 MINUTES: Final = 10
 GROWTH_GOAL: Final = 1.05

@@ -12,18 +12,13 @@ from typing import Final
 import redis
 
 from benchmarks.gateway.processes import Target, free_port, spawn, start, until, wait
+from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.keys import KeyRoute
+from contracts.limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
+from contracts.redis_names import ROUTES_SNAPSHOT, ROUTES_VERSION
+from contracts.route_table import RouteTable, TenantRoute
 from demo.valkey import server_command
 from gateway.admission.script import EPOCH
-from gateway.wire import (
-    ROUTES_SNAPSHOT,
-    ROUTES_VERSION,
-    BaseRoute,
-    CopyRoute,
-    KeyRoute,
-    RouteTable,
-    TenantRoute,
-)
-from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 
 KEY: Final = "gw_bench_secret"
 _MESSAGES: Final = [{"role": "user", "content": "Say what you can do in 64 words."}]

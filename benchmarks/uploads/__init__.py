@@ -22,7 +22,7 @@ from benchmarks.figure import Figure, compared
 from benchmarks.uploads.course import Peaks, measured
 from benchmarks.uploads.files import write_adapter, write_checkpoint
 from benchmarks.uploads.plant import Plant, running
-from worker_engine.protocol import ADAPTER_FILES, adapter_digest
+from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
 
 LAYERS: Final = 32
 SMALL: Final = 1

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from benchmarks.deployments.waiting import wait_until
 from benchmarks.uploads.memory import PeakMemory
 from benchmarks.uploads.plant import Plant
-from worker_engine.protocol import ADAPTER_FILES
+from contracts.adapters.reference import ADAPTER_FILES
 
 Cut = Literal["client", "web"]
 _SECONDS: Final = 1800.0

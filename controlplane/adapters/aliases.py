@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
 from controlplane.adapters.selectors import (
     alias_change_newest,
@@ -21,7 +22,6 @@ from controlplane.audit.services import audit_record
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.lengths import checked_text
 from controlplane.webhooks.outbox import event_emit
-from worker_engine.protocol import SLUG_PATTERN
 
 MAX_ARMS: Final = 10
 _REASON: Final = 1000

@@ -11,6 +11,8 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.adapters.config import AdapterConfigError, LoraConfig
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 from controlplane.adapters.aliases import default_record
 from controlplane.adapters.card import card_drop, card_take, file_put
 from controlplane.adapters.card_html import card_render
@@ -30,8 +32,6 @@ from controlplane.errors import RefusedError, UnavailableError
 from controlplane.routes.services import route_lock
 from controlplane.uploads.file_names import FILE_LIMITS
 from controlplane.webhooks.outbox import event_emit
-from worker_engine.adapters.config import AdapterConfigError, LoraConfig
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 
 _CONFIG, _WEIGHTS = ADAPTER_FILES
 _MAX_DETAIL: Final = 1000

@@ -9,13 +9,13 @@ from typing import Any, BinaryIO
 
 from django.core.files.uploadedfile import UploadedFile
 
+from contracts.adapters.foreign_weights import refusal_of_others
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.archives import unpack
 from controlplane.adapters.card import file_put
 from controlplane.artifact_store import ByteStream, artifact_store
 from controlplane.errors import InvalidInputError, RefusedError, UnavailableError
 from controlplane.uploads.file_names import MODEL_CARD, is_archive, name_fault, one_name
-from worker_engine.adapters.foreign_weights import refusal_of_others
-from worker_engine.protocol import ADAPTER_FILES
 
 
 def files_by_name(uploads: Iterable[UploadedFile[Any]]) -> dict[str, BinaryIO]:

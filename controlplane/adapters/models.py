@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.db import models
 
+from contracts.adapters.reference import AdapterRef, engine_name
 from controlplane.adapters.steps import Step
 from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant, User
-from worker_engine.protocol import AdapterRef, engine_name
 
 
 class Adapter(models.Model):
@@ -87,7 +87,9 @@ class AdapterVersion(models.Model):
     )
     staging = models.CharField(max_length=200, blank=True, help_text="Key in the store until validated.")
     uri = models.CharField(max_length=1000, blank=True, help_text="Folder of the validated files.")
-    sha256 = models.CharField(max_length=64, blank=True, help_text="worker_engine.protocol.adapter_digest")
+    sha256 = models.CharField(
+        max_length=64, blank=True, help_text="Digest of the files, by contracts.adapters.reference."
+    )
     rank = models.PositiveIntegerField(null=True, blank=True, help_text="Largest LoRA rank.")
     size_bytes = models.BigIntegerField(null=True, blank=True)
     config = models.JSONField(null=True, blank=True, help_text="adapter_config.json")

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from django.db.models import Exists, Max, OuterRef, Prefetch, QuerySet
 
+from contracts.route_table import AdapterRoute
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import NotFoundError
 from controlplane.row_security.name_search import ADAPTER_NAMES, labelled, named
 from controlplane.tenants.models import Tenant
-from gateway.wire import AdapterRoute
 
 _LONG: Final = {
     name: (f"{name}__steps", f"{name}__smoke", f"{name}__notes", f"{name}__card", f"{name}__card_html")

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Final
 from django.db import transaction
 from django.db.models import Max
 
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.adapters.intake import staged
 from controlplane.adapters.lineage import FIELDS, lineage_check
 from controlplane.adapters.models import Adapter, AdapterVersion
@@ -23,7 +24,6 @@ from controlplane.queue import enqueue
 from controlplane.routes.services import route_remove, route_set
 from controlplane.tenants.models import Tenant, User
 from controlplane.uploads.services import uploads_take
-from worker_engine.protocol import SLUG_PATTERN
 
 VALIDATE_TASK: Final = "adapters.validate"
 Registered = Callable[[AdapterVersion], None]

@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from contracts.adapters.config import AdapterConfigError, LoraConfig
+from contracts.adapters.tensors import Part, absent_names, max_rank, sort_tensors
 from controlplane.artifact_store import ByteStream
 from controlplane.catalog.safetensors_header import SafetensorsHeader
 from controlplane.errors import RefusedError
-from worker_engine.adapters.config import AdapterConfigError, LoraConfig
-from worker_engine.adapters.tensors import Part, absent_names, max_rank, sort_tensors
 
 _EXPONENT: Final = {"F32": ("<u4", 0x7F80_0000), "F16": ("<u2", 0x7C00), "BF16": ("<u2", 0x7F80)}
 """dtype -> its bits as an integer type, and its exponent's mask: all ones mean NaN or infinity.

@@ -18,6 +18,8 @@ from django.db import transaction
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from contracts.limits import MAX_AMOUNT, PREPAID, BudgetPeriod, budget_key, budget_period
+from contracts.redis_names import USAGE_STREAM
 from controlplane.billing.budget_notices import thresholds_tell
 from controlplane.billing.prepaid_notices import prepaid_forget, prepaid_lifted, prepaid_seen, prepaid_tell
 from controlplane.billing.price_list import PriceList
@@ -30,8 +32,6 @@ from controlplane.limits.selectors import (
     prepaid_stop_held,
 )
 from controlplane.webhooks.outbox import event_emit
-from gateway.wire import USAGE_STREAM
-from gateway.wire_limits import MAX_AMOUNT, PREPAID, BudgetPeriod, budget_key, budget_period
 
 logger = logging.getLogger(__name__)
 

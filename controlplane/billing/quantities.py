@@ -15,11 +15,12 @@ from typing import Final, Protocol
 
 from django.db.models import Q, QuerySet, Sum
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
 from controlplane.billing import items
 from controlplane.billing.models import Price
 from controlplane.metering.models import HostingHour, HostingKind, UsageHour, UsageRollup
 from controlplane.metering.selectors import SummedUse, rollup_list
-from worker_engine.protocol import EngineName, ProtocolError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -192,5 +193,5 @@ def adapter_name(engine_name: str) -> str:
     """The adapter that an engine name is a version of."""
     try:
         return EngineName.parse(engine_name).adapter if engine_name else ""
-    except ProtocolError:
+    except ContractError:
         return engine_name

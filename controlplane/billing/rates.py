@@ -6,10 +6,10 @@ import datetime as dt
 
 from django.db import transaction
 
+from contracts.limits import RateRoute
 from controlplane.billing.price_list import EVERYONE, PriceList
 from controlplane.routes.models import RouteEntryRow
 from controlplane.routes.services import route_lock, route_remove, route_set
-from gateway.wire_limits import RateRoute
 
 
 def rates_publish(*, today: dt.date | None = None) -> int:

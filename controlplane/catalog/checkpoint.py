@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from contracts.strict_json import find_fault
 from controlplane.catalog.checkpoint_sources import CheckpointSource
 from controlplane.catalog.checkpoint_sources.base import refusal
 from controlplane.catalog.safetensors_header import SafetensorsHeader, TensorInfo, read_header
-from worker_engine.strict_json import find_fault
 
 _MAX_JSON_BYTES: Final = 64 << 20
 _INDEX: Final = "model.safetensors.index.json"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
+from contracts.base_routes import BaseRoute
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import NotFoundError
-from gateway.wire import BaseRoute
 
 
 def base_model_list() -> QuerySet[BaseModel]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from django.db import transaction
 
+from contracts.base_routes import PROTECTED_PARAMETERS
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.checkpoint import read_checkpoint
@@ -21,7 +22,6 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.queue import enqueue
 from controlplane.routes.selectors import route_adapter_exists, route_base
 from controlplane.routes.services import route_lock, route_set
-from gateway.wire import PROTECTED_PARAMETERS
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

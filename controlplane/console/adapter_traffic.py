@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
 from controlplane.adapters.models import Adapter
 from controlplane.metering.adapter_use import DayUse, Times, adapter_use, first_token_times
-from worker_engine.protocol import EngineName, ProtocolError
 
 SPANS: Final = (7, 30, 90)
 """Days that may be looked at."""
@@ -118,7 +119,7 @@ def _line(
 def _version(engine_name: str) -> str:
     try:
         return f"v{EngineName.parse(engine_name).version}"
-    except ProtocolError:
+    except ContractError:
         return engine_name
 
 

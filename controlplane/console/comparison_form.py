@@ -10,9 +10,9 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from contracts import strict_json
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.traces import rows_of_file
-from worker_engine import strict_json
 
 TRACE: Final = "trace"
 """As `prompts`: prompts made to the lengths of the bundled trace."""

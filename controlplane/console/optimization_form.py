@@ -8,12 +8,12 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from contracts.recipes.recipe import Drafting, Engine, Hardware, Head, Preset, Quantization, Recipe
 from controlplane.deployments.models import Target
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.optimization.recipes import recipe_of_preset, recipe_read
 from controlplane.optimization.sagemaker.options import RemoteOptions
-from worker_engine.optimization.recipe import Drafting, Engine, Hardware, Head, Preset, Quantization, Recipe
 
 OWN: Final = "own"
 """As `preset`: techniques one by one."""

@@ -6,12 +6,13 @@ import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name
 from controlplane.billing.request_costs import request_nano
 from controlplane.metering.models import UsageEventRow
 from controlplane.tenants.selectors import api_key_names
-from worker_engine.protocol import EngineName, ProtocolError
 
 _TONES = {"ok": "ok", "error": "danger", "client_error": "warn", "interrupted": "warn"}
 
@@ -53,5 +54,5 @@ def request_rows(*, tenant: str, events: Iterable[UsageEventRow], prices: PriceL
 def _version(engine_name: str) -> int:
     try:
         return EngineName.parse(engine_name).version if engine_name else 0
-    except ProtocolError:
+    except ContractError:
         return 0

@@ -8,11 +8,11 @@ from typing import Final
 
 from django.utils import timezone
 
+from contracts.limits import BudgetPeriod, budget_period
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import spent_nano
 from controlplane.billing.unpriced import usage_unpriced
 from controlplane.limits.models import ScopeLimits
-from gateway.wire_limits import BudgetPeriod, budget_period
 
 NEAR_PERCENT: Final = 80
 """From here on a budget is near its end; owners were written to."""

@@ -8,6 +8,7 @@ from typing import Final
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.credentials.models import SourceCredential
@@ -15,7 +16,6 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.http.outgoing import check_outgoing_url
 from controlplane.sealing import seal, unseal
 from controlplane.tenants.models import Tenant, User
-from worker_engine.protocol import SLUG_PATTERN
 
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]{8,500}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,40}")

@@ -10,6 +10,7 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from contracts.base_routes import SageMakerTarget
 from controlplane.catalog.selectors import base_model_get
 from controlplane.deployments.filters import CopyFilter
 from controlplane.deployments.models import Copy
@@ -19,7 +20,6 @@ from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
-from gateway.wire import SageMakerTarget
 
 
 class SageMakerOutput(serializers.ModelSerializer[Copy]):

@@ -7,6 +7,7 @@ from typing import Final
 from django.db.models import Sum
 from django.utils import timezone
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Deployment
@@ -17,7 +18,6 @@ from controlplane.deployments.scaling.selectors import copies_in_force, endpoint
 from controlplane.deployments.served import drained, routed
 from controlplane.deployments.sizing import Load, Requirements, Shape, requirements
 from controlplane.errors import InvalidInputError
-from worker_engine.protocol import AdapterRef
 
 _UPDATES: Final = ("update_inference_component", "update_endpoint")
 _ASKED: Final = ("create", "update", "retry", "rollout.start", "rollout.take_back")

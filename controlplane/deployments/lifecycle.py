@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
@@ -27,7 +28,6 @@ from controlplane.deployments.services import base_publish, base_url
 from controlplane.deployments.steps import actor_name, step_add
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.queue import enqueue
-from worker_engine.protocol import SLUG_PATTERN
 
 RECONCILE_TASK: Final = "deployments.reconcile"
 Hosting = Deployment.Hosting

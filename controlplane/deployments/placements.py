@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import AdapterRef
+from contracts.route_table import AdapterRoute
 from controlplane.deployments.models import Deployment, Placement
 from controlplane.deployments.provisioners.base import PlacedAdapter, State
 from controlplane.routes.selectors import route_adapters_of, route_version
-from gateway.wire import AdapterRoute
-from worker_engine.protocol import AdapterRef
 
 PLACING: Final = (Deployment.Hosting.COMPONENTS, Deployment.Hosting.PRELOADED, Deployment.Hosting.API)
 """Hosting modes in which an adapter has to be brought before it is asked for."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from django.db import transaction
 from django.db.models import QuerySet
 
+from contracts.base_routes import CanaryRoute, CopyRoute, SageMakerTarget
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
@@ -23,7 +24,6 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set
 from controlplane.webhooks.outbox import event_emit
-from gateway.wire import CanaryRoute, CopyRoute, SageMakerTarget
 
 REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 """An AWS region's name."""

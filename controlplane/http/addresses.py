@@ -8,7 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from rest_framework.request import Request
 
-from gateway.addresses import Address, Network, Networks, client_address
+from contracts.addresses import Address, Network, Networks, client_address
 
 
 def request_client(request: Request | HttpRequest) -> Address | Network | None:

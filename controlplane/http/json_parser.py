@@ -8,7 +8,7 @@ from typing import IO, Any
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
-from worker_engine.strict_json import find_fault
+from contracts.strict_json import find_fault
 
 
 class StrictJSONParser(JSONParser):

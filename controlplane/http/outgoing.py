@@ -21,10 +21,10 @@ import httpcore2
 import httpx2
 from django.conf import settings
 
+from contracts.addresses import Address, Networks
 from controlplane.errors import InvalidInputError, OutgoingRefusedError
 from controlplane.http.deadline import Deadline, DeadlinedStream, left
 from controlplane.open_endpoints import OpenEndpoints
-from gateway.addresses import Address, Networks
 
 _METADATA: Final = Networks(["168.63.129.16", "192.0.0.0/24"])
 """Public by their number, yet a cloud's own services answer there (Azure's, Oracle's)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from contracts.limits import MAX_AMOUNT
 from controlplane.tenants.models import ApiKey, Tenant
-from gateway.wire_limits import MAX_AMOUNT
 
 _BOUNDS = (MinValueValidator(0), MaxValueValidator(MAX_AMOUNT))
 

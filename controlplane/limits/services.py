@@ -7,6 +7,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.limits import MAX_AMOUNT, BudgetPeriod, Limit, LimitsRoute
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.errors import InvalidInputError, OutOfRangeError
@@ -17,7 +18,6 @@ from controlplane.routes.selectors import route_paths
 from controlplane.routes.services import route_lock, route_remove, route_set
 from controlplane.tenants.access import Access, check_key_grant
 from controlplane.tenants.models import ApiKey, Tenant
-from gateway.wire_limits import MAX_AMOUNT, BudgetPeriod, Limit, LimitsRoute
 
 PUBLISH_BUDGETS: Final = "billing.publish_budgets"
 """The task's name; beat repeats it."""

@@ -12,8 +12,9 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from django.utils import timezone
 
+from contracts.errors import ContractError
+from contracts.usage_event import UsageEvent, UsageStatus
 from controlplane.metering.models import NAME
-from gateway.wire import UsageEvent, UsageStatus, WireError
 
 logger = logging.getLogger(__name__)
 STATUSES: Final = ("ok", "error", "client_error", "cancelled", "interrupted")
@@ -111,7 +112,7 @@ _TEXTS: Final = tuple(name for name in _Event.__struct_fields__ if name not in (
 
 
 def event_row(entry: StreamEntry) -> EventRow:
-    """The entry's row. Raises WireError with the reason why it has none."""
+    """The entry's row. Raises ContractError with the reason why it has none."""
     try:
         event = _DECODER.decode(entry.event)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -121,7 +122,7 @@ def event_row(entry: StreamEntry) -> EventRow:
         if b"\\u0000" in entry.event:
             event = _looked_at(entry.event)
         if event.cached_tokens > event.prompt_tokens:
-            raise WireError("usage event field cached_tokens must not exceed prompt_tokens")
+            raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
     values = msgspec.structs.astuple(event)
     return EventRow(values[0], *_day_and_hour(event.event_id, entry.arrived), *values[1:])
 
@@ -136,30 +137,30 @@ def _looked_at(text: bytes) -> _Event:
     try:
         event = UsageEvent.from_json(text)
     except RecursionError as error:
-        raise WireError(f"a usage event is nested too deeply: {error}") from error
+        raise ContractError(f"a usage event is nested too deeply: {error}") from error
     for name in _TEXTS:
         value = getattr(event, name)
         # Half a surrogate pair is a text to Python and to no database.
         if isinstance(value, str) and (len(value) > NAME or "\0" in value or not _is_unicode(value)):
-            raise WireError(f"usage event field {name} must be at most {NAME} characters without NUL")
+            raise ContractError(f"usage event field {name} must be at most {NAME} characters without NUL")
     if event.status not in STATUSES:
-        raise WireError(f"usage event status must be one of {', '.join(STATUSES)}, got {event.status!r}")
+        raise ContractError(f"usage event status must be one of {', '.join(STATUSES)}, got {event.status!r}")
     for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
         value = getattr(event, name)
         if isinstance(value, bool) or not 0 <= value < _MAX_TOKENS:
-            raise WireError(f"usage event field {name} must be 0 or more, got {value!r}")
+            raise ContractError(f"usage event field {name} must be 0 or more, got {value!r}")
     if event.cached_tokens > event.prompt_tokens:
-        raise WireError("usage event field cached_tokens must not exceed prompt_tokens")
+        raise ContractError("usage event field cached_tokens must not exceed prompt_tokens")
     for name, bound in (("attempt", 1 << 31), ("started_at", 1 << 62)):
         value = getattr(event, name)
         if isinstance(value, bool) or not 0 <= value < bound:
-            raise WireError(f"usage event field {name} must be 0 or more, got {value!r}")
+            raise ContractError(f"usage event field {name} must be 0 or more, got {value!r}")
     # Compared, not converted: a JSON integer may be too large for a float, and NaN is below nothing.
     if not -_MAX_MS < event.duration_ms < _MAX_MS or not -_MAX_MS < (event.ttft_ms or 0.0) < _MAX_MS:
-        raise WireError("usage event fields duration_ms and ttft_ms must be finite, below 1e12")
+        raise ContractError("usage event fields duration_ms and ttft_ms must be finite, below 1e12")
     event.event_id = event.event_id.lower()
     if re.fullmatch(_UUID7, event.event_id) is None:
-        raise WireError(f"usage event field event_id must be a UUID of version 7, got {event.event_id!r}")
+        raise ContractError(f"usage event field event_id must be a UUID of version 7, got {event.event_id!r}")
     return _Event(**{name: getattr(event, name) for name in _Event.__struct_fields__})
 
 

@@ -24,9 +24,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 from redis.retry import Retry
 
+from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.services import CheckedEntries, entries_check, usage_write
-from gateway.wire import USAGE_GROUP, USAGE_STREAM
 
 logger = logging.getLogger(__name__)
 _BATCH: Final = 10_000

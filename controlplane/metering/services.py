@@ -14,13 +14,13 @@ from django.conf import settings
 from django.db import DataError, transaction
 from django.utils import timezone
 
+from contracts.errors import ContractError
 from controlplane.metering.event_rows import EventRow, StreamEntry, event_row, named_day
 from controlplane.metering.insert import events_insert
 from controlplane.metering.known_names import reasons_unknown
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow
 from controlplane.metering.partitions import events_drop, partitions_ensure
 from controlplane.tenants.services import api_keys_touch
-from gateway.wire import WireError
 
 logger = logging.getLogger(__name__)
 _BACK: Final = 3
@@ -57,7 +57,7 @@ def entries_check(*, entries: Sequence[StreamEntry]) -> CheckedEntries:
     for entry in entries:
         try:
             row = event_row(entry)
-        except WireError as error:
+        except ContractError as error:
             dead.append(_dead(entry, str(error)))
             continue
         if row.day < oldest:

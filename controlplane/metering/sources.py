@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.metering.models import UsageSource
 from controlplane.tenants.models import ServiceAccount
-from worker_engine.protocol import SLUG_PATTERN
 
 MOST_TENANTS = 1000
 

@@ -12,6 +12,8 @@ from typing import Final
 from django.db.models import Count, F, Max, Q, Sum
 from django.utils import timezone
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
 from controlplane.adapters.models import AdapterVersion
 from controlplane.deployments.models import Copy, Deployment
 from controlplane.deployments.placement.memories import memories_read
@@ -21,7 +23,6 @@ from controlplane.deployments.placement.selectors import rule_list
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.errors import InvalidInputError
 from controlplane.metering.models import UsageEventRow
-from worker_engine.protocol import EngineName, ProtocolError
 
 MOST_MINUTES: Final = 60
 MOST_ADAPTERS: Final = 200
@@ -162,7 +163,7 @@ def _resident_names(deployment: Deployment, memories: Iterable[Memory | None], k
 def is_adapter(name: str) -> bool:
     try:
         EngineName.parse(name)
-    except ProtocolError:
+    except ContractError:
         return False
     return True
 

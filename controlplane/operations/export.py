@@ -12,13 +12,13 @@ from typing import IO, Any, Final
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model
 
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import AdapterVersion
 from controlplane.artifact_store import artifact_store
 from controlplane.artifact_store.base import ByteStream
 from controlplane.audit.snapshot import is_secret
 from controlplane.operations.selectors import tenant_paths, tenant_rows
 from controlplane.tenants.models import Tenant
-from worker_engine.protocol import ADAPTER_FILES
 
 _PIECE: Final = 1 << 20
 _README: Final = """\

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
+from contracts.recipes.recipe import Preset, Recipe
 from controlplane.catalog.selectors import base_model_get
 from controlplane.deployments.rollouts.serializers import DeploymentRolloutSerializer
 from controlplane.deployments.selectors import deployment_get
@@ -44,7 +45,6 @@ from controlplane.optimization.serializers import (
 )
 from controlplane.optimization.services import job_create, job_remove, work_cancel
 from controlplane.tenants.permissions import Staff
-from worker_engine.optimization.recipe import Preset, Recipe
 
 LIVE: Final = frozenset({"percent", "eta_seconds", "log_tail", "progress_at", "phase"})
 """What changes by itself while a work runs: nobody's change has to be repeated for it."""

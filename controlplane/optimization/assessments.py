@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from contracts.errors import ContractError
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
@@ -18,7 +19,6 @@ from controlplane.optimization.models import Assessment, Machine, PromptSet
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
 from controlplane.routes.selectors import route_refs
-from worker_engine.protocol import ProtocolError
 
 METRICS: Final = tuple(Assessment.Metric.values)
 FRAMEWORKS: Final = ("LMI", "VLLM")
@@ -116,7 +116,7 @@ def _adapters(base_model: BaseModel, names: list[str]) -> list[dict[str, str]]:
         raise _wrong(f"at most {MOST_ADAPTERS} adapters go into one job", "adapters")
     try:
         refs = route_refs(base_model=base_model.name, names=names)
-    except ProtocolError as error:
+    except ContractError as error:
         raise _wrong(str(error), "adapters") from error
     if missing := [name for name in names if name not in refs]:
         raise NotFoundError(f"no route of {base_model.name} leads to {missing[0]!r}")

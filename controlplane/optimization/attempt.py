@@ -15,6 +15,7 @@ from typing import Any, Final
 from celery.exceptions import SoftTimeLimitExceeded
 from django.utils import timezone
 
+from contracts.recipes.progress import Code
 from controlplane.errors import ControlPlaneError, InvalidInputError, UnavailableError
 from controlplane.optimization.admission import NeverFitsError, NoRoomYetError, seat_take
 from controlplane.optimization.claims import MOST_LOST, Claim, ClaimLostError
@@ -25,7 +26,6 @@ from controlplane.optimization.models import ComparisonRun, Status, Work
 from controlplane.optimization.orders import order_of
 from controlplane.optimization.subprocesses import Optimizer, Told
 from controlplane.optimization.workspace import OUTPUT, FileLock, HeldError, log_tail, work_folder
-from worker_engine.optimization.progress import Code
 
 logger = logging.getLogger(__name__)
 _TICK_S: Final = 0.25

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from contracts.adapters.reference import ADAPTER_FILES, EngineName, adapter_digest
+from contracts.errors import ContractError
 from controlplane.artifact_store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.optimization.models import PromptSet
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.routes.selectors import route_refs
-from worker_engine.protocol import ADAPTER_FILES, EngineName, ProtocolError, adapter_digest
 
 MOST: Final = 16
 _TAKEN: Final = ("base", "texts", "changes")
@@ -36,7 +37,7 @@ def adapters_chosen(*, base_model: BaseModel, adapters: Sequence[Mapping[str, st
         raise _wrong(f"{twice[0]} stands there twice")
     try:
         refs = route_refs(base_model=base_model.name, names=names)
-    except ProtocolError as error:
+    except ContractError as error:
         raise _wrong(str(error)) from error
     found: list[dict[str, str]] = []
     for item in adapters:

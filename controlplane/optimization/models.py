@@ -132,7 +132,7 @@ class OptimizationJob(Work):
     KIND = "job"
 
     checkpoint_sha256 = models.CharField(max_length=64, help_text="Of the base, when it was asked for.")
-    recipe = models.JSONField(help_text="worker_engine.optimization.recipe, every field stated.")
+    recipe = models.JSONField(help_text="contracts.recipes.recipe, every field stated.")
     recipe_sha256 = models.CharField(max_length=64)
     engine = models.CharField(max_length=10)
     target = models.ForeignKey(

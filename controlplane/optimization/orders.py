@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 
 from django.db.models import Sum
 
+from contracts.recipes.model_facts import belongs, files_digest
+from contracts.recipes.recipe import Recipe
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.admission import Needs
@@ -25,8 +27,6 @@ from controlplane.optimization.results import job_keep
 from controlplane.optimization.serving import served_how
 from controlplane.optimization.traces import trace_csv
 from controlplane.optimization.workspace import OUTPUT, checkpoint_folder, log_tail
-from worker_engine.optimization.model_facts import belongs, files_digest
-from worker_engine.optimization.recipe import Recipe
 
 _ORDER: Final = "order.json"
 _PROMPTS: Final = "prompts.jsonl"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from worker_engine.optimization.recipe import Preset, Recipe
+from contracts.recipes.recipe import Preset, Recipe
 
 SCHEMA: Final = "graftwork.optimization.presets/1"
 _ORIGINAL: Final = 0

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from contracts.recipes.compatibility import Reason, Stack, reasons
+from contracts.recipes.model_facts import ModelFacts, Situation
+from contracts.recipes.recipe import Engine, Hardware, Preset, Quantization, Recipe, Target, preset
+from contracts.recipes.spec_fields import SpecError, SpecFields
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import Machine
-from worker_engine.optimization.compatibility import Reason, Stack, reasons
-from worker_engine.optimization.model_facts import ModelFacts, Situation
-from worker_engine.optimization.recipe import Engine, Hardware, Preset, Quantization, Recipe, Target, preset
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 _SAYS: Final = re.compile(r"[^a-z0-9]+")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from rest_framework import serializers
 
+from contracts.recipes.recipe import Preset
 from controlplane.deployments.rollouts.models import DeploymentRollout
 from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.models import ComparisonRun, Machine, OptimizationJob, PromptSet, WorkEvent
-from worker_engine.optimization.recipe import Preset
 
 PROGRESS = (
     "status", "reason", "error_code", "machine", "host", "phase", "percent", "eta_seconds", "log_tail",

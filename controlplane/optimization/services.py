@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.recipes.recipe import Drafting, Engine, Recipe, canonical_digest
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel, Variant
@@ -34,7 +35,6 @@ from controlplane.optimization.recipes import machine_of, recipe_refusals, recip
 from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
 from controlplane.optimization.sagemaker.request import variables_check
 from controlplane.optimization.workspace import work_forget
-from worker_engine.optimization.recipe import Drafting, Engine, Recipe, canonical_digest
 
 _ENDED_BADLY: Final = (Status.FAILED, Status.CANCELLED)
 _VARIANT: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")

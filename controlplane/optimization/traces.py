@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from django.core.files.uploadedfile import UploadedFile
 
+from contracts.recipes.progress import JobError
+from contracts.recipes.trace_rows import ARRIVAL, LENGTHS, TracedRequest, read_rows, traced_request
 from controlplane.errors import InvalidInputError
-from worker_engine.optimization.progress import JobError
-from worker_engine.optimization.trace_rows import ARRIVAL, LENGTHS, TracedRequest, read_rows, traced_request
 
 MOST_ROWS: Final = 10_000
 _MOST_BYTES: Final = 4 << 20

@@ -32,7 +32,7 @@ class PromptLog(models.Model):
 
 
 class KeptPrompt(models.Model):
-    """One request's prompt and answer, as a gateway sealed them (`gateway.wire.PROMPT_FORM`)."""
+    """One request's prompt and answer, as a gateway sealed them (`contracts.prompt_log.PROMPT_FORM`)."""
 
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="kept_prompts")
     request_id = models.CharField(max_length=REQUEST_ID)

@@ -1,4 +1,4 @@
-"""Opens what a gateway sealed (`gateway.wire.PROMPT_FORM` tells the form), and reads it as a conversation."""
+"""Open prompts that a gateway sealed (in the form of `contracts.prompt_log.PROMPT_FORM`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from contracts.prompt_log import PROMPT_FORM, PROMPT_INFO
 from controlplane.errors import UnsealError
-from gateway.wire import PROMPT_FORM, PROMPT_INFO
 
 _PRINT: Final = slice(1, 9)
 _OWN: Final = slice(9, 41)

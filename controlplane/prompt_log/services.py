@@ -12,6 +12,7 @@ from django.utils import timezone
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from contracts.prompt_log import PROMPT_STREAM
 from controlplane.audit.services import audit_record
 from controlplane.errors import InvalidInputError
 from controlplane.prompt_log.models import REQUEST_ID, KeptPrompt, PromptLog
@@ -20,7 +21,6 @@ from controlplane.prompt_log.selectors import kept_get, prompt_log_get
 from controlplane.sealing import seal, unseal
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.services import tenant_route_publish
-from gateway.wire import PROMPT_STREAM
 
 MOST_DAYS: Final = 30
 MOST_A_DAY: Final = 10_000

@@ -15,7 +15,7 @@ class RouteCounter(models.Model):
 
 
 class RouteEntryRow(models.Model):
-    """One entry of the table in force, under its path (see gateway.wire)."""
+    """One entry of the table in force, under its path (see contracts.route_table)."""
 
     path = models.CharField(max_length=200, primary_key=True)
     entry = models.JSONField()

@@ -14,8 +14,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from contracts.redis_names import ROUTES_DELTAS, ROUTES_SEEN, ROUTES_SNAPSHOT, ROUTES_VERSION
+from contracts.route_table import RouteChange
 from controlplane.routes.selectors import route_changes_after, route_snapshot, route_version
-from gateway.wire import ROUTES_DELTAS, ROUTES_SEEN, ROUTES_SNAPSHOT, ROUTES_VERSION, RouteChange
 
 _SNAPSHOT_VERSION: Final = ROUTES_SNAPSHOT + ":version"
 """Redis string, ours alone: version of the snapshot, so that an older one never replaces a newer."""

@@ -12,9 +12,10 @@ from django.db import connection, transaction
 from django.db.models import Q, Subquery, TextField
 from django.db.models.functions import Cast
 
+from contracts.adapters.reference import AdapterRef, EngineName
+from contracts.base_routes import BaseRoute
+from contracts.route_table import AdapterRoute, RouteChange, RouteTable
 from controlplane.routes.models import RouteCounter, RouteDelta, RouteEntryRow
-from gateway.wire import AdapterRoute, BaseRoute, RouteChange, RouteTable
-from worker_engine.protocol import AdapterRef, EngineName
 
 _PIECE: Final = 1_000
 """Rows of a snapshot that are read at a time."""
@@ -47,7 +48,7 @@ def route_refs(*, base_model: str, names: Iterable[str]) -> dict[str, AdapterRef
     """Of engine names those that a route leads to, with their references.
 
     Raises:
-        ProtocolError: one is no engine name.
+        ContractError: one is no engine name.
     """
     wanted = set(names)
     parsed = [EngineName.parse(name) for name in wanted]

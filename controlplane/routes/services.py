@@ -16,9 +16,9 @@ from django.db import transaction
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from contracts.route_table import RouteEntry
 from controlplane.routes.models import RouteCounter, RouteDelta, RouteEntryRow
 from controlplane.routes.publisher import RoutePublisher
-from gateway.wire import RouteEntry
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from contracts.addresses import parse_network
+from contracts.keys import ENDPOINTS
 from controlplane.errors import InvalidInputError
-from gateway.addresses import parse_network
-from gateway.wire_keys import ENDPOINTS
 
 MOST: Final = 64
 """Names, endpoints or networks of one key."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-from worker_engine.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES
-from worker_engine.adapters.foreign_weights import refusal_of_others
-from worker_engine.protocol import ADAPTER_FILES
+from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES
+from contracts.adapters.foreign_weights import refusal_of_others
+from contracts.adapters.reference import ADAPTER_FILES
 
 FILE_LIMITS: Final = {ADAPTER_FILES[0]: MAX_CONFIG_BYTES, ADAPTER_FILES[1]: MAX_ADAPTER_BYTES}
 """Bytes accepted of each file."""

@@ -11,7 +11,7 @@ RUN python requirements.py gateway observability > /tmp/requirements.txt \
  && pip install --root-user-action ignore --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.txt
 
 COPY deploy/docker/health.py deploy/docker/health.py
-COPY worker_engine/__init__.py worker_engine/protocol.py worker_engine/tracing.py worker_engine/genai.py worker_engine/
+COPY contracts contracts
 COPY gateway gateway
 # A checkout made under a strict umask is not readable to the image's user.
 RUN chmod -R a+rX /app

@@ -38,7 +38,7 @@ def http(url: str) -> str | None:
 
 def routes() -> str | None:
     """What is wrong with the published route table, or None."""
-    from gateway.wire import ROUTES_SNAPSHOT, ROUTES_VERSION
+    from contracts.redis_names import ROUTES_SNAPSHOT, ROUTES_VERSION
 
     with _redis() as client:
         # A new installation has nothing to publish: neither key is there, and that is sound.
@@ -48,7 +48,7 @@ def routes() -> str | None:
 
 def ingest() -> str | None:
     """What is wrong with the usage consumers, or None."""
-    from gateway.wire import USAGE_GROUP, USAGE_STREAM
+    from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
 
     with _redis() as client:
         idle = [consumer["idle"] for consumer in client.xinfo_consumers(USAGE_STREAM, USAGE_GROUP)]

@@ -22,10 +22,11 @@ RUN python requirements.py worker observability > /tmp/requirements.txt \
 COPY deploy/docker/health.py deploy/docker/health.py
 COPY --from=native /compiled /compiled
 ENV GRAFTWORK_WORKER_CACHE_DIR=/compiled
+COPY contracts contracts
 COPY kernels kernels
 COPY worker_engine worker_engine
 # A checkout made under a strict umask is not readable to the image's user.
-RUN chmod -R a+rX /app && python -m compileall -q kernels worker_engine
+RUN chmod -R a+rX /app && python -m compileall -q contracts kernels worker_engine
 USER graftwork
 EXPOSE 8002 8080
 # SageMaker runs `serve`, and may name the port (SAGEMAKER_BIND_TO_PORT).

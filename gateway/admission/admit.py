@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from contracts.limits import Limit, LimitsRoute, RateRoute
+from contracts.route_table import RouteTable
 from gateway.admission import clock
 from gateway.admission.account import Account
 from gateway.admission.broker import Broker
@@ -23,8 +25,6 @@ from gateway.admission.window import WindowAccount
 from gateway.openai_schema import EMBEDDINGS, Call
 from gateway.prompts import BYTES_A_TOKEN, num_prompts
 from gateway.routing import Caller
-from gateway.wire import RouteTable
-from gateway.wire_limits import Limit, LimitsRoute, RateRoute
 
 DEFAULT_COMPLETION_TOKENS: Final = 4096
 """Reserved for an answer whose length the client does not bound; what exceeds it is charged afterwards."""

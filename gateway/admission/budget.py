@@ -14,10 +14,10 @@ import time
 from collections import deque
 from typing import Final
 
+from contracts.limits import PREPAID, Limit, budget_key, budget_period
 from gateway.admission import clock
 from gateway.admission.account import Refused
 from gateway.admission.broker import Broker
-from gateway.wire_limits import PREPAID, Limit, budget_key, budget_period
 
 REPORT_SECONDS: Final = 180
 """After Redis lost its data, what was settled in so long is told again: older usage is in the database."""

@@ -11,11 +11,11 @@ import heapq
 import itertools
 from typing import Final
 
+from contracts.limits import Limit
 from gateway.admission import clock
 from gateway.admission.account import Refused
 from gateway.admission.broker import Broker
 from gateway.admission.script import PREFIX
-from gateway.wire_limits import Limit
 
 POLL_SECONDS: Final = 0.02
 """How often a process whose requests wait asks whether another one has given places back."""

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from contracts.limits import RateRoute
 from gateway.admission import clock
 from gateway.admission.account import Refused
 from gateway.admission.budget import BudgetAccount
@@ -15,7 +16,6 @@ from gateway.admission.headers import BUDGET_ALERT, window_headers
 from gateway.admission.window import WindowAccount
 from gateway.errors import GatewayError, LimitsUnavailable, QuotaExceeded, RateLimited, TokensLimited
 from gateway.http import Header
-from gateway.wire_limits import RateRoute
 
 _Claim = tuple[WindowAccount | BudgetAccount, int, asyncio.Future[Any]]
 """What is asked of an account, and how much."""

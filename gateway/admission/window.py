@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from contracts.limits import Limit
 from gateway.admission import clock
 from gateway.admission.account import Refused
 from gateway.admission.broker import Broker
 from gateway.admission.script import PREFIX, SLICES
-from gateway.wire_limits import Limit
 
 _GUARD_SECONDS: Final = 0.001
 """Leases end this much early, for what two clocks may drift apart while one lasts."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from contracts.base_routes import CopyRoute
 from gateway.openai_schema import Call
 from gateway.routing import Resolution
-from gateway.wire import CopyRoute
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from contracts.adapters.reference import AdapterRef
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
 from gateway.errors import UpstreamFailed
-from worker_engine.protocol import AdapterRef
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.base_routes import SageMakerTarget, adapter_component
 from gateway.aws.bearer_token import BearerTokens
 from gateway.aws.credentials import CredentialSource
 from gateway.aws.event_stream import EventStreamError, EventStreamParser, Message
@@ -30,7 +31,6 @@ from gateway.errors import (
     UpstreamUnreachable,
 )
 from gateway.waiting_room import WaitingRoom
-from gateway.wire import SageMakerTarget, adapter_component
 
 logger = logging.getLogger(__name__)
 

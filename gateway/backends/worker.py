@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from contracts.prompt_progress import PROMPT_PROGRESS_HEADER
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Upstream, UpstreamStream
-from worker_engine.protocol import PROMPT_PROGRESS_HEADER
 
 
 class WorkerBackend:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
+from contracts.usage_event import UsageEvent
 from gateway.observability import families as f
 from gateway.observability.adapters import AdapterFigures
 from gateway.observability.cells import FILE, CellFile
 from gateway.observability.figures import Counter, Gauges, Histogram, Mirror, label_text
 from gateway.observability.seen import Seen
-from gateway.usage_event import UsageEvent
 
 _MODELS: Final = 256
 """Base models with series of their own: operators name them, and may have named many."""

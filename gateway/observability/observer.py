@@ -7,16 +7,16 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
+from contracts.usage_event import UsageEvent
 from gateway.errors import GatewayError, UpstreamRefused
 from gateway.http import Scope, header
 from gateway.observability import spans
 from gateway.observability.access_log import log_request
 from gateway.observability.metrics import Metrics, State
 from gateway.observability.seen import Seen
-from gateway.usage_event import UsageEvent
 
 if TYPE_CHECKING:
-    from worker_engine.tracing import Span, Tracing
+    from contracts.tracing import Span, Tracing
 
 BEAT_SECONDS: Final = 1.0
 _MODELS: Final = "/v1/models"

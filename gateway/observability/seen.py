@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from worker_engine.tracing import Span
+    from contracts.tracing import Span
 
 Outcome = Literal["ok", "error", "cancelled"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contracts import genai
+from contracts.tracing import Span, Tracing
+from contracts.usage_event import UsageEvent
 from gateway.observability.seen import Seen
-from gateway.usage_event import UsageEvent
-from worker_engine import genai
-from worker_engine.tracing import Span, Tracing
 
 
 def begin(tracing: Tracing, seen: Seen, traceparent: bytes) -> Span:

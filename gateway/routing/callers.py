@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gateway.addresses import Networks, client_address
+from contracts.addresses import Networks, client_address
+from contracts.keys import KEY_PREFIX, KeyRoute, KeyScope
+from contracts.route_table import RouteTable
 from gateway.errors import AddressNotAllowed, EndpointNotAllowed, InvalidApiKey, TenantSuspended
 from gateway.http import Scope, bearer, header_values
-from gateway.wire import KEY_PREFIX, KeyRoute, RouteTable
-from gateway.wire_keys import KeyScope
 
 _NOBODY: Final = KeyRoute(tenant="", secret_sha256="0" * 64)
 _API: Final = "/v1/"

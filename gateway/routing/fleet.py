@@ -24,9 +24,9 @@ from itertools import chain, compress, islice
 from operator import not_
 from typing import Final
 
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import AdapterHomes, CopyRoute
 from gateway.routing.breaker import Breaker
-from gateway.wire import AdapterHomes, CopyRoute
-from worker_engine.protocol import AdapterRef
 
 OVERLOAD: Final = 0.25
 """A copy takes at most so much more than the mean, unless it has less than ALWAYS."""

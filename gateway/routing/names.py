@@ -7,10 +7,11 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.route_table import AdapterRoute, RouteTable
 from gateway.errors import ModelNotFound
 from gateway.routing.splits import choose_arm, passed_over
-from gateway.wire import AdapterRoute, BaseRoute, CopyRoute, RouteTable
-from worker_engine.protocol import AdapterRef
 
 FALLBACK: Final = "fallback"
 """The arm of what is served in another model's place."""

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 
-from gateway.wire import BaseRoute
+from contracts.base_routes import BaseRoute
 
 _DRAWS = 1 << 64
 

@@ -16,7 +16,17 @@ PARITY = TESTS / "parity"
 ROOT = TESTS.parent
 COSTLY = frozenset({"transformers", "peft"})
 FIRST_PARTY = frozenset(
-    {"benchmarks", "controlplane", "demo", "gateway", "kernels", "sagemaker_local", "tests", "worker_engine"}
+    {
+        "benchmarks",
+        "contracts",
+        "controlplane",
+        "demo",
+        "gateway",
+        "kernels",
+        "sagemaker_local",
+        "tests",
+        "worker_engine",
+    }
 )
 IMPORT = re.compile(r"^(?:import ([^\n]+)|from ([\w.]+) import (\([^)]*\)|[^\n]+))", re.MULTILINE)
 

@@ -11,14 +11,16 @@ import openai
 import pytest
 import redis
 
-from gateway.wire import AdapterRoute, BaseRoute, CopyRoute, KeyRoute, RouteTable
-from gateway.wire_limits import Limit, LimitsRoute
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.keys import KeyRoute
+from contracts.limits import Limit, LimitsRoute
+from contracts.route_table import AdapterRoute, RouteTable
 from tests.clients.outside.told import SLOW, TINY
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 from tests.worker_engine.tiny_adapter import adapter_ref, make_adapter
 from tests.worker_engine.tiny_model import HERMES_TEMPLATE, write_model
 from tests.worker_process import TOKEN, Worker, run_worker
-from worker_engine.protocol import AdapterRef
 
 SLOW_SECONDS = 4.0
 """The key SLOW may send one request in any span of so long."""

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from contracts.adapters.reference import ADAPTER_FILES, SLUG_PATTERN
 from demo.credentials import TENANTS
 from demo.effects import ADAPTERS, EFFECTS
 from demo.model import ADAPTER_BASE
-from worker_engine.protocol import ADAPTER_FILES, SLUG_PATTERN
 
 
 def test_the_set_is_varied_and_small() -> None:

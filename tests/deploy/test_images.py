@@ -7,7 +7,6 @@ import re
 import shutil
 import stat
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,19 +21,6 @@ SECRETS = (
     "POSTGRES_WEB_PASSWORD",
     "S3_SECRET_KEY",
 )
-
-
-@pytest.mark.parametrize(("plane", "image"), [("controlplane", "web"), ("gateway", "gateway")])
-def test_an_image_copies_each_module_that_its_plane_may_import(plane: str, image: str) -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    contract = next(each for each in contracts if each["id"] == plane)
-    allowed = [line.split(" -> ")[1] for line in contract["ignore_imports"] if line.startswith(f"{plane}.")]
-    copied = re.findall(r"^COPY (.+) \S+$", (DOCKER / f"{image}.Dockerfile").read_text(), re.MULTILINE)
-    files = {file for line in copied for file in line.split()}
-    assert allowed
-    for module in allowed:
-        path = module.replace(".", "/")
-        assert {f"{path}.py", path} & files, module
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Area:
 AREAS: Final = (
     Area("gateway admission", ("gateway/admission/*.py",)),
     Area("usage log", ("gateway/wal*.py",)),
-    Area("gateway metering", ("gateway/metering.py", "gateway/usage_event.py")),
+    Area("gateway metering", ("gateway/metering.py", "contracts/usage_event.py")),
     Area("control plane metering", ("controlplane/metering/**/*.py",)),
     Area("billing", ("controlplane/billing/**/*.py",)),
     Area(
@@ -37,7 +37,12 @@ AREAS: Final = (
     Area("memory pool", ("worker_engine/memory_pool.py", "worker_engine/pending_pages.py")),
     Area(
         "adapter loading",
-        tuple(f"worker_engine/adapters/{name}.py" for name in ("loader", "config", "tensors", "build")),
+        (
+            "worker_engine/adapters/loader.py",
+            "worker_engine/adapters/build.py",
+            "contracts/adapters/config.py",
+            "contracts/adapters/tensors.py",
+        ),
     ),
     Area(
         "CPU kernels",
@@ -70,7 +75,7 @@ TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "tests/gateway/test_shipper.py",
         ),
     ),
-    ("gateway/usage_event", ("tests/gateway/test_wire.py", "tests/gateway/test_metering.py")),
+    ("contracts/usage_event", ("tests/contracts/test_route_table.py", "tests/gateway/test_metering.py")),
     (
         "gateway/metering",
         (
@@ -98,13 +103,16 @@ TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "worker_engine/pending_pages",
         tuple(f"{_WORKER}/test_{name}.py" for name in ("pending_pages", "scheduler", "engine")),
     ),
-    (
-        "worker_engine/adapters/",
+    *(
         (
-            f"{_WORKER}/adapters/test_refusals.py",
-            f"{_WORKER}/adapters",
-            "tests/parity/worker_engine/test_adapter_forms.py",
-        ),
+            prefix,
+            (
+                f"{_WORKER}/adapters/test_refusals.py",
+                f"{_WORKER}/adapters",
+                "tests/parity/worker_engine/test_adapter_forms.py",
+            ),
+        )
+        for prefix in ("contracts/adapters/", "worker_engine/adapters/")
     ),
     (
         "worker_engine/",

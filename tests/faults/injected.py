@@ -70,7 +70,7 @@ FAULTS: Final = (
     ),
     Fault(
         name="adapter's shapes not checked",
-        file="worker_engine/adapters/tensors.py",
+        file="contracts/adapters/tensors.py",
         old="if shape != expected:",
         new="if False:",
         tests=(

@@ -25,9 +25,9 @@ from django.conf import settings
 from django.db import transaction
 from django.test.utils import override_settings
 
+from contracts.adapters.reference import ADAPTER_FILES
 from tests.fuzz.drawing import changed_json, json_value, spliced
 from tests.fuzz.target import Target, demand
-from worker_engine.protocol import ADAPTER_FILES
 
 if TYPE_CHECKING:
     from controlplane.catalog.models import BaseModel

@@ -12,6 +12,8 @@ from typing import Any, Final, cast
 
 import orjson
 
+from contracts.prompt_progress import PROMPT_PROGRESS
+from contracts.usage_event import UsageEvent
 from gateway.admission.plan import Plan
 from gateway.answer import Answer
 from gateway.backends.base import BackendRequest
@@ -28,12 +30,10 @@ from gateway.responses import RESPONSES, ResponsesForm
 from gateway.routing import Caller, resolve
 from gateway.routing.fleet import Fleet
 from gateway.usage import MAX_REPORTED
-from gateway.usage_event import UsageEvent
 from gateway.wal_records import CLOSED
 from tests.fuzz.drawing import changed_json, json_value, spliced
 from tests.fuzz.target import Target, demand
 from tests.gateway.conftest import route_table
-from worker_engine.protocol import PROMPT_PROGRESS
 
 
 def _deep(levels: int) -> bytes:

@@ -17,25 +17,15 @@ import httpx
 import pytest
 import redis
 
-from gateway.wire import (
-    ROUTES_DELTAS,
-    ROUTES_SNAPSHOT,
-    ROUTES_VERSION,
-    USAGE_STREAM,
-    AdapterRoute,
-    BaseRoute,
-    CopyRoute,
-    KeyRoute,
-    RouteChange,
-    RouteEntry,
-    RouteTable,
-    TenantRoute,
-    UsageEvent,
-)
+from contracts.adapters.reference import AdapterRef, engine_name
+from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.keys import KeyRoute
+from contracts.redis_names import ROUTES_DELTAS, ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_STREAM
+from contracts.route_table import AdapterRoute, RouteChange, RouteEntry, RouteTable, TenantRoute
+from contracts.usage_event import UsageEvent
 from tests.conftest import ROOT, free_port, stop
 from tests.gateway.gateway_pool import GatewayPool
 from tests.waiting import eventually
-from worker_engine.protocol import AdapterRef, engine_name
 
 FLEET_TOKEN = "fleet-token"
 ACME = "gw_k1_secret1"

@@ -13,7 +13,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from gateway.wire_limits import LimitsRoute
+from contracts.limits import LimitsRoute
 from tests.conftest import ROOT
 from tests.gateway.conftest import (
     ACME,

@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from contracts.base_routes import BaseRoute, CanaryRoute, CopyRoute
+from contracts.route_table import AdapterRoute, RouteTable
 from gateway.routing.breaker import FAILURES_IN_A_ROW, FIRST_WAIT, LONGEST_WAIT
 from gateway.routing.splits import passed_over
-from gateway.wire import AdapterRoute, BaseRoute, CanaryRoute, CopyRoute, RouteTable
 from tests.conftest import free_port
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.routing.conftest import server_thread, stand_ins

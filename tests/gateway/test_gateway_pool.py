@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import redis
 
-from gateway.wire import ROUTES_SNAPSHOT
+from contracts.redis_names import ROUTES_SNAPSHOT
 from tests.gateway.conftest import GatewayProcess
 from tests.gateway.gateway_pool import FIRST_DATABASE, MOST, GatewayPool
 

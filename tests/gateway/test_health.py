@@ -9,12 +9,12 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from contracts.redis_names import ROUTES_SNAPSHOT
 from gateway.drain import Drain
 from gateway.health import Health
 from gateway.route_feed import RouteFeed
 from gateway.wal import Wal
 from gateway.wal_slots import Slot
-from gateway.wire import ROUTES_SNAPSHOT
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.waiting import eventually
 

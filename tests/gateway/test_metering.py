@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from contracts.usage_event import UsageEvent
 from gateway import metering
 from gateway.admission.plan import Plan
 from gateway.metering import Attempt, Meter, Request
@@ -17,7 +18,6 @@ from gateway.observability.metrics import Metrics
 from gateway.openai_schema import CHAT, Call
 from gateway.routing import Caller, resolve
 from gateway.sse import UsageView
-from gateway.usage_event import UsageEvent
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS
 from tests.gateway.conftest import route_table

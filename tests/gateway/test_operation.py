@@ -17,13 +17,14 @@ import orjson
 import pytest
 import redis
 
+from contracts.redis_names import GATEWAYS, ROUTES_VERSION, USAGE_STREAM
+from contracts.usage_event import UsageEvent
 from demo.valkey import server_command
 from gateway.app import Gateway
 from gateway.settings import Settings
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED
 from gateway.wal_slots import Slot
-from gateway.wire import GATEWAYS, ROUTES_VERSION, USAGE_STREAM, UsageEvent
 from tests.conftest import free_port, stop
 from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.test_app import ask, post

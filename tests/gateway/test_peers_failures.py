@@ -12,10 +12,10 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from contracts.keys import KeyRoute
 from gateway.completions import PATHS
 from gateway.errors import InvalidApiKey
 from gateway.routing import authenticate
-from gateway.wire import KeyRoute
 from tests.conftest import ROOT
 from tests.gateway.conftest import (
     ACME,

@@ -12,9 +12,10 @@ from typing import Any, cast
 import pytest
 import redis.asyncio
 
+from contracts.presence import GatewayStatus
+from contracts.redis_names import GATEWAYS
 from gateway import presence
 from gateway.presence import Presence
-from gateway.wire import GATEWAYS, GatewayWord
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.waiting import eventually
 
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.costly("starts gateways of its own")
 WAIT = 60.0
 
 
-def words(control_plane: ControlPlane) -> list[GatewayWord]:
+def words(control_plane: ControlPlane) -> list[GatewayStatus]:
     told = cast(Mapping[bytes, bytes], control_plane.client.hgetall(GATEWAYS))
-    return [GatewayWord.from_json(text) for text in told.values()]
+    return [GatewayStatus.from_json(text) for text in told.values()]
 
 
 def test_a_gateway_says_that_it_is_there_until_it_is_stopped(

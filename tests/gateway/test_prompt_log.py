@@ -12,11 +12,12 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
+from contracts.prompt_log import PROMPT_STREAM
+from contracts.route_table import RouteTable
 from controlplane.errors import UnsealError
 from controlplane.prompt_log.opening import Opened, key_pair, opened
 from gateway import prompt_log
 from gateway.prompt_log import PromptLog, Record, seal
-from gateway.wire import PROMPT_STREAM, RouteTable
 from tests.gateway.conftest import UMBRELLA, ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually

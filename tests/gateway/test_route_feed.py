@@ -13,17 +13,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from contracts.redis_names import ROUTES_DELTAS, ROUTES_SEEN, ROUTES_SNAPSHOT, ROUTES_VERSION
+from contracts.route_table import RouteChange, RouteTable, TenantRoute
 from gateway.errors import RoutesUnavailable
 from gateway.route_feed import RouteFeed
-from gateway.wire import (
-    ROUTES_DELTAS,
-    ROUTES_SEEN,
-    ROUTES_SNAPSHOT,
-    ROUTES_VERSION,
-    RouteChange,
-    RouteTable,
-    TenantRoute,
-)
 from tests.gateway.conftest import ControlPlane, route_table
 
 

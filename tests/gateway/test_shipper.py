@@ -11,11 +11,11 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
+from contracts.redis_names import USAGE_STREAM
 from gateway.shipper import SHIP, SHIPPED_PREFIX, Shipper
 from gateway.wal import Wal
 from gateway.wal_records import CLOSED, PROGRESS, Position, segment_numbers, segment_path
 from gateway.wal_slots import Slot
-from gateway.wire import USAGE_STREAM
 from tests.gateway.test_wal import files_at_most
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.prompt_progress import PROMPT_PROGRESS
 from gateway.sse import MAX_EVENT_BYTES, EventStream, UsageView, rename_model
 from gateway.usage import Usage
-from worker_engine.protocol import PROMPT_PROGRESS
 
 
 def usage(completion: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.wire import USAGE_STREAM
+from contracts.redis_names import USAGE_STREAM
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
 from tests.gateway.test_faults import HEADERS, upstream_entry

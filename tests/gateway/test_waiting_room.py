@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from contracts.base_routes import BaseRoute
+from contracts.demand import demand_key
+from contracts.route_table import RouteTable
 from gateway.errors import Waking
 from gateway.waiting_room import BYTES, WaitingRoom
-from gateway.wire import BaseRoute, RouteTable, demand_key
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually

@@ -15,16 +15,17 @@ import redis
 from django.conf import settings
 from django.utils import timezone
 
+from contracts.adapters.reference import engine_name
+from contracts.presence import GatewayStatus
+from contracts.redis_names import GATEWAYS, USAGE_GROUP, USAGE_STREAM
 from controlplane import task_signs
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.deployments.models import Copy, Deployment, DeploymentRollout, Target
 from controlplane.deployments.phases.models import ScaleUp
 from controlplane.task_queues import QUEUES
-from gateway.wire import GATEWAYS, USAGE_GROUP, USAGE_STREAM, GatewayWord
 from tests.controlplane.metering.event_log import logged
 from tests.controlplane.operations.copy_server import WORKER, copy_server
 from tests.controlplane.world import OWN, World
-from worker_engine.protocol import engine_name
 
 DEPLOYMENT, HOST = "tiny-workers", "gpu-host-1"
 _INT8 = "s3://models/tiny-base-int8/"
@@ -121,7 +122,7 @@ def signs_give() -> None:
     client = redis.Redis.from_url(url)
     client.delete(*QUEUES)
     for number in (1, 2):
-        word = GatewayWord(
+        word = GatewayStatus(
             at=now, id=f"gateway-{number}", pid=40 + number, started_at=now - 86_400, ready=True, reasons=(),
             routes_version=3, routes_age=0.2, in_flight=4 + number, held=0, backlog_bytes=12_000,
             disk_free=61 << 30, disk_total=100 << 30,

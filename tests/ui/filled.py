@@ -10,6 +10,7 @@ from django.db import transaction
 from django.test import Client, override_settings
 from django.utils import timezone
 
+from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.audit.services import audit_record
 from controlplane.billing.models import Invoice, PriceBook
@@ -33,7 +34,6 @@ from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint
 from tests.controlplane.metering.event_log import logged
 from tests.controlplane.optimization.measured import result
 from tests.controlplane.world import NOW, OWN, PASSWORD, World, world_make
-from worker_engine.protocol import engine_name
 
 SCRIPT = "<script>alert('ran')</script>\"'><img src=x onerror=alert(1)>"
 RTL, EMOJI = "\u202eright-to-left\u202c \u05e9\u05dc\u05d5\u05dd", "🦜👩‍👩‍👧‍👦"

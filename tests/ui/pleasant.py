@@ -8,6 +8,7 @@ from pathlib import Path
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
 from controlplane.audit.origin import Actor, Origin, acting
 from controlplane.billing.ledger.posting import usage_post
@@ -26,7 +27,6 @@ from controlplane.tenants.services import api_key_create, project_create, tenant
 from tests.controlplane.metering.event_log import logged
 from tests.controlplane.optimization.measured import result
 from tests.controlplane.world import OWN, World, world_make
-from worker_engine.protocol import engine_name
 
 ADAPTERS = {
     "support-bot": "ready", "tone-of-voice": "ready", "contract-review": "ready", "sql-writer": "refused",

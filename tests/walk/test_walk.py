@@ -16,11 +16,11 @@ import httpx
 import openai
 import pytest
 
+from contracts.adapters.reference import ADAPTER_FILES
 from demo.credentials import OPERATOR
 from demo.effects import ADAPTERS
 from tests.waiting import eventually
 from tests.walk.product import Product, TenantAccess, Tokens, logged_in
-from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = [
     pytest.mark.costly("the whole product"),

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from contracts.adapters.reference import ADAPTER_FILES
 from demo.effects import ADAPTERS
 from tests.waiting import eventually
 from tests.walk.complaints import complaints_of
 from tests.walk.product import Product, TenantAccess
-from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = [
     pytest.mark.slow,

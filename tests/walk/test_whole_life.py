@@ -12,12 +12,12 @@ import pytest
 from openai import OpenAI
 from playwright.sync_api import APIResponse, Browser, Locator, Page, expect
 
+from contracts.adapters.reference import ADAPTER_FILES
 from demo.credentials import OPERATOR
 from demo.effects import ADAPTERS
 from tests.waiting import eventually
 from tests.walk.complaints import complaints_of
 from tests.walk.product import Product, logged_in
-from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = [
     pytest.mark.slow,

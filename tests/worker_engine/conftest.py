@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from contracts.adapters.reference import ADAPTER_FILES
 from tests.worker_process import Worker, run_worker
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.models import load_config
-from worker_engine.protocol import ADAPTER_FILES, GenerateRequest, SamplingParams, TokenDelta
+from worker_engine.protocol import GenerateRequest, SamplingParams, TokenDelta
 from worker_engine.tokenizer import ChatTokenizer
 
 # One thread: tiny products gain nothing from two, and two that spin on a busy machine lose tenfold.

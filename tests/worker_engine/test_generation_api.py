@@ -14,9 +14,9 @@ import httpx
 import jsonschema
 import pytest
 
+from contracts.prompt_progress import PROMPT_PROGRESS, PROMPT_PROGRESS_HEADER
 from tests.worker_engine.tiny_model import HERMES_TEMPLATE, byte_tokenizer
 from tests.worker_process import TOKEN, Worker, run_worker
-from worker_engine.protocol import PROMPT_PROGRESS, PROMPT_PROGRESS_HEADER
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef
 from tests.waiting import eventually
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 pytestmark = pytest.mark.costly("starts workers")
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from contracts.adapters.reference import AdapterRef
 from tests.worker_engine.sagemaker.conftest import Container
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import run_worker
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import BY_PLACEMENT, AdapterPool
 from worker_engine.errors import AdapterRefused
-from worker_engine.protocol import AdapterRef
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from contracts.adapters.reference import AdapterRef
 from tests.waiting import eventually_async
 from tests.worker_engine.conftest import request
 from tests.worker_engine.tiny_adapter import adapter_ref
@@ -24,7 +25,7 @@ from worker_engine.errors import (
     TooManyRequests,
     Unavailable,
 )
-from worker_engine.protocol import AdapterRef, GenerateRequest, Origin, TokenDelta
+from worker_engine.protocol import GenerateRequest, Origin, TokenDelta
 from worker_engine.service import Service
 
 pytestmark = pytest.mark.costly("breaks and restarts engines")

@@ -18,8 +18,8 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 from tests.worker_engine.tiny_model import Array, Weights, save_tensors, shapes_of
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 
 PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 PREFIX: Final = "base_model.model."

@@ -9,11 +9,11 @@ from typing import Final
 
 import torch
 
+from contracts.adapters.config import LoraConfig
+from contracts.adapters.tensors import EMBEDDING, HEAD, Modules, Part, tokens_of
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter, OwnRows
 from worker_engine.adapters.base_weights import BaseWeights
-from worker_engine.adapters.config import LoraConfig
-from worker_engine.adapters.tensors import EMBEDDING, HEAD, Modules, Part, tokens_of
 from worker_engine.errors import AdapterRefused
 
 _EXPONENTS: Final = {torch.float32: 0x7F80_0000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from worker_engine.protocol import ADAPTER_FILES, adapter_digest
+from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
+from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
+from contracts.adapters.reference import ADAPTER_FILES, AdapterMix, AdapterRef
+from contracts.adapters.tensors import Modules, Shape, sort_tensors
 from worker_engine.adapters.adapter import Adapter, packed
 from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.build import AdapterBuilder
-from worker_engine.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
 from worker_engine.adapters.mix import mixed
-from worker_engine.adapters.tensors import Modules, Shape, sort_tensors
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
-from worker_engine.protocol import ADAPTER_FILES, AdapterMix, AdapterRef
 
 
 class AdapterLoader:

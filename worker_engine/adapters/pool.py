@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from contracts.adapters.reference import AdapterMix, AdapterRef
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
 from worker_engine.histogram import Histogram
-from worker_engine.protocol import AdapterMix, AdapterRef
 
 MAX_LOADS: Final = 4
 """Adapters loaded at a time, and thereby the most that stand outside the pool's limit waiting for room."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from worker_engine.adapters.foreign_weights import refusal_of_others
+from contracts.adapters.foreign_weights import refusal_of_others
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.errors import (
@@ -21,7 +22,6 @@ from worker_engine.errors import (
     InvalidRequest,
     RequestError,
 )
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 MAX_REGISTERED: Final = 10_000
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,255}"

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import orjson
 from aiohttp import web
 
+from contracts.adapters.reference import AdapterMix, AdapterRef
 from worker_engine.choices import merge
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.body import parse_object
@@ -26,7 +27,7 @@ from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Parameter, Told, Whole, object_schema
 from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of, room_for, text_end
 from worker_engine.openai.schema import IGNORED, TRUNCATE, WHO, parse_adapter, read_truncate
-from worker_engine.protocol import AdapterMix, AdapterRef, GenerateRequest, Origin, SamplingParams
+from worker_engine.protocol import GenerateRequest, Origin, SamplingParams
 from worker_engine.routes import SERVICE, Route
 from worker_engine.service import Service
 

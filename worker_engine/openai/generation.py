@@ -13,6 +13,8 @@ from typing import Any, Final, Protocol
 
 from aiohttp import web
 
+from contracts.adapters.reference import AdapterMix, AdapterRef
+from contracts.prompt_progress import PROMPT_PROGRESS_HEADER
 from worker_engine.choices import merge
 from worker_engine.errors import GenerationFailed, ModelNotFound, RequestError
 from worker_engine.openai import schema
@@ -21,14 +23,7 @@ from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
 from worker_engine.openai.prepare import call_form, prompt_tokens, sampling_params
 from worker_engine.openai.render import Head
 from worker_engine.openai.schema import CompletionRequest
-from worker_engine.protocol import (
-    PROMPT_PROGRESS_HEADER,
-    AdapterMix,
-    AdapterRef,
-    GenerateRequest,
-    Origin,
-    TokenDelta,
-)
+from worker_engine.protocol import GenerateRequest, Origin, TokenDelta
 from worker_engine.routes import SERVICE
 from worker_engine.service import Service
 from worker_engine.spans import follow

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from contracts.adapters.reference import AdapterMix, AdapterRef, EngineName
 from worker_engine.errors import InvalidRequest
-from worker_engine.protocol import AdapterMix, AdapterRef, EngineName, Origin
+from worker_engine.protocol import Origin
 
 FIELDS: Final = ("tenant", "tenant_weight", "priority", "cache_salt", "timeout")
 TIMEOUT_HEADER: Final = "x-request-timeout"

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.prompt_progress import PROMPT_PROGRESS
 from worker_engine.openai.choice import Part
 from worker_engine.openai.usage import AnswerUsage
-from worker_engine.protocol import PROMPT_PROGRESS, TokenDelta
+from worker_engine.protocol import TokenDelta
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 DONE = b"data: [DONE]\n\n"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contracts.adapters.reference import MAX_MIX, AdapterMix, AdapterRef
+from contracts.errors import ContractError
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.constraints import CONSTRAINTS, Constraint, parse_constraint
@@ -15,7 +17,7 @@ from worker_engine.openai.origin import FIELDS as ORIGIN_FIELDS
 from worker_engine.openai.origin import parse_origin
 from worker_engine.openai.parameters import Flag, Items, Number, Parameter, Told, Whole
 from worker_engine.openai.tools import MAX_TOOLS, ToolUse, parse_tools
-from worker_engine.protocol import MAX_MIX, AdapterMix, AdapterRef, Origin, ProtocolError, SamplingParams
+from worker_engine.protocol import Origin, SamplingParams
 
 MAX_CHOICES: Final = 128
 MAX_PROMPTS: Final = 256
@@ -364,7 +366,7 @@ def parse_adapter(fields: Fields) -> AdapterRef | AdapterMix | None:
         if several:
             return AdapterMix.from_list(several)
         return AdapterRef.from_dict(one) if one else None
-    except ProtocolError as error:
+    except ContractError as error:
         raise InvalidRequest(str(error), param="adapters" if several else "adapter") from error
 
 

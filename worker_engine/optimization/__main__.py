@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final, NoReturn
 
-from worker_engine.optimization.progress import EXIT_STATUS, Cancelled, Code, JobError, Phase, Reporter
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
+from contracts.recipes.progress import EXIT_STATUS, Cancelled, Code, JobError, Phase, Reporter
+from contracts.recipes.spec_fields import SpecError, SpecFields
 
 Work = Callable[[Reporter], Mapping[str, Any]]
 _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

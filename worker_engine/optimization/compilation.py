@@ -11,8 +11,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from worker_engine.optimization.progress import Code, JobError, Reporter
-from worker_engine.optimization.recipe import Recipe
+from contracts.recipes.progress import Code, JobError, Reporter
+from contracts.recipes.recipe import Recipe
 
 
 def compile_for(recipe: Recipe, checkpoint: Path, compiled: Path, reporter: Reporter) -> None:

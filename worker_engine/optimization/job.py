@@ -15,15 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from contracts.recipes.compatibility import reasons
+from contracts.recipes.model_facts import Checkpoint, checkpoint_files, sha256_of
+from contracts.recipes.progress import Cancelled, Code, JobError, Phase, Reporter
+from contracts.recipes.recipe import Head, Quantization
 from worker_engine.errors import OptimizationError
 from worker_engine.optimization import compilation
-from worker_engine.optimization.compatibility import reasons
-from worker_engine.optimization.model_facts import Checkpoint, checkpoint_files, sha256_of
 from worker_engine.optimization.order import RunOrder
 from worker_engine.optimization.output_folder import OutputFolder
-from worker_engine.optimization.progress import Cancelled, Code, JobError, Phase, Reporter
 from worker_engine.optimization.prompt_lines import read_lines
-from worker_engine.optimization.recipe import Head, Quantization
 
 PHASES: Final = (
     Phase("source", 2),

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from worker_engine.optimization.compatibility import Stack
-from worker_engine.optimization.model_facts import (
+from contracts.recipes.compatibility import Stack
+from contracts.recipes.model_facts import (
     ModelFacts,
     Situation,
     checkpoint_files,
     files_digest,
     sha256_of,
 )
+from contracts.recipes.recipe import Drafting, Engine, Quantization, Recipe
+from contracts.recipes.spec_fields import SpecError, SpecFields
 from worker_engine.optimization.prompt_lines import BUNDLED_PROMPTS
-from worker_engine.optimization.recipe import Drafting, Engine, Quantization, Recipe
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 VERSION: Final = 1
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from worker_engine.optimization.model_facts import files_digest, sha256_of
-from worker_engine.optimization.progress import Code, JobError
+from contracts.recipes.model_facts import files_digest, sha256_of
+from contracts.recipes.progress import Code, JobError
 
 LINEAGE: Final = "lineage.json"
 PARTS: Final = ("checkpoint", "compiled")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from worker_engine.optimization.progress import Code, JobError
+from contracts.recipes.progress import Code, JobError
 
 DATA: Final = Path(__file__).parent / "measurement" / "data"
 BUNDLED_PROMPTS: Final = DATA / "prompts.jsonl"

@@ -8,8 +8,8 @@ from typing import Final
 
 import torch
 
+from contracts.adapters.reference import AdapterRef
 from worker_engine.config import VERIFIED_ROWS
-from worker_engine.protocol import AdapterRef
 from worker_engine.sampler import Sampled
 from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence

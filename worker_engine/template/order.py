@@ -71,7 +71,7 @@ def code_digest() -> str:
     """Of paths, sizes and times of the product's own modules: a template of other code is of no use."""
     root = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256(f"{os.path.realpath('/proc/self/exe')}\0".encode())
-    for package in ("kernels", "worker_engine"):
+    for package in ("contracts", "kernels", "worker_engine"):
         for path in sorted((root / package).rglob("*.py")):
             stat = path.stat()
             digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from contracts.adapters.foreign_weights import refusal_of_others
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.artifact_store import ByteStream
 from controlplane.errors import RefusedError
 from controlplane.uploads.file_names import MODEL_CARD, name_fault, one_name
-from worker_engine.adapters.foreign_weights import refusal_of_others
-from worker_engine.protocol import ADAPTER_FILES
 
 Put = Callable[[str, ByteStream], None]
 """Stores one of ADAPTER_FILES, or the model card, in place of an earlier one.

@@ -106,7 +106,9 @@ class Migration(migrations.Migration):
                 (
                     "sha256",
                     models.CharField(
-                        blank=True, help_text="worker_engine.protocol.adapter_digest", max_length=64
+                        blank=True,
+                        help_text="Digest of the files, by contracts.adapters.reference.",
+                        max_length=64,
                     ),
                 ),
                 ("rank", models.PositiveIntegerField(blank=True, help_text="Largest LoRA rank.", null=True)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.adapters.smoke.base import CopyUnableError, Prober
 from controlplane.adapters.smoke.judging import Smoke, compare, judge
 from controlplane.adapters.smoke.openai_http import OpenAIHttpProber
@@ -18,7 +19,6 @@ from controlplane.adapters.steps import StepStatus
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_list
-from worker_engine.protocol import AdapterRef
 
 __all__ = ["Smoke", "judge", "smoke_test"]
 

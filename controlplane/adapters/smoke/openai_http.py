@@ -8,11 +8,11 @@ from urllib.parse import unquote, urlsplit
 import httpx
 from django.conf import settings
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.adapters.smoke.base import TIMEOUT, CopyUnableError, Prober, Told, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
 from controlplane.http.tls import tls_context
-from worker_engine.protocol import AdapterRef
 
 logger = logging.getLogger(__name__)
 

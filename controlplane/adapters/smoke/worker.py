@@ -5,11 +5,11 @@ from __future__ import annotations
 import httpx
 from django.conf import settings
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.adapters.smoke.base import TIMEOUT, Prober, Told, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
 from controlplane.http.tls import tls_context
-from worker_engine.protocol import AdapterRef
 
 
 class WorkerProber(Prober):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
+from contracts.adapters.foreign_weights import OTHER_FORMS, refusal_of_others
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.archives import Put, unpack
 from controlplane.adapters.sources.base import MissingFileError, Source, bad_uri
 from controlplane.adapters.sources.bucket import BucketSource, TenantBucketSource
@@ -21,8 +23,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.uploads.file_names import MODEL_CARD
 from controlplane.uploads.models import Upload
 from controlplane.uploads.services import upload_discard
-from worker_engine.adapters.foreign_weights import OTHER_FORMS, refusal_of_others
-from worker_engine.protocol import ADAPTER_FILES
 
 __all__ = ["Source", "source_discard", "source_fetch", "source_of", "source_saved", "upload_uri"]
 

@@ -13,13 +13,14 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
 from controlplane.adapters.selectors import adapter_get
 from controlplane.console.adapter_traffic import HEIGHT, MEASURES, SPANS, WIDTH, adapter_traffic
 from controlplane.console.pages import tenant_page
 from controlplane.metering.adapter_use import NEWEST, adapter_requests
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
-from worker_engine.protocol import EngineName, ProtocolError
 
 SHARE_DAYS: Final = 7
 """Of which the list of adapters tells shares."""
@@ -71,5 +72,5 @@ def _adapter(engine: str) -> str:
     """The adapter's name of an engine name; '' for the base alone and for what is none."""
     try:
         return EngineName.parse(engine).adapter if engine else ""
-    except ProtocolError:
+    except ContractError:
         return ""

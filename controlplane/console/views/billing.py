@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from contracts.limits import budget_period
 from controlplane.billing.credit_notes.selectors import credit_note_list
 from controlplane.billing.invoices.download import invoice_download
 from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
@@ -29,7 +30,6 @@ from controlplane.limits.models import ScopeLimits
 from controlplane.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
-from gateway.wire_limits import budget_period
 
 SHOWN: Final = 60
 """Invoices: five years."""

@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
+from contracts import strict_json
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.deployments.models import Deployment, DeploymentRollout, Target
 from controlplane.deployments.rollouts.policy import RolloutPolicy
@@ -23,7 +24,6 @@ from controlplane.deployments.rollouts.services import (
 )
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
-from worker_engine import strict_json
 
 _ACTIONS: Final = {
     "pause": deployment_rollout_pause,

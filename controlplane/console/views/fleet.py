@@ -12,6 +12,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.console.pages import staff_page
@@ -25,7 +27,6 @@ from controlplane.operations.adapters_seen_api import read_minutes
 from controlplane.operations.fleet.api import read_page
 from controlplane.operations.fleet.overview import CopyState, Overview, copy_overview, fleet_overview
 from controlplane.operations.fleet.residency import ResidencyMap, adapter_row, residency_map
-from worker_engine.protocol import EngineName, ProtocolError
 
 _WINDOWS: Final = (5, 15, 60)
 
@@ -124,7 +125,7 @@ def adapter(request: HttpRequest, adapter: str) -> HttpResponse:
         return render(request, "staff/fleet_adapter_status.html", context)
     try:
         context["tenant"] = EngineName.parse(adapter).tenant
-    except ProtocolError:
+    except ContractError:
         context["tenant"] = ""
     rows = deployment_list().filter(base_model=base, removal_asked_at=None)
     context["deployments"] = [_placing(row, adapter) for row in rows]
@@ -137,7 +138,7 @@ def _base_of(adapter: str, named: str) -> BaseModel:
         return base_model_get(name=named)
     try:
         parsed = EngineName.parse(adapter)
-    except ProtocolError as error:
+    except ContractError as error:
         raise NotFoundError(str(error)) from error
     rows = BaseModel.objects.filter(adapters__tenant_id=parsed.tenant, adapters__name=parsed.adapter)
     if (base := rows.first()) is None:

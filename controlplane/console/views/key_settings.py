@@ -13,6 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from contracts.keys import ENDPOINTS
 from controlplane.console.pages import field_errors, page_access, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError, InvalidInputError
@@ -21,7 +22,6 @@ from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_get
 from controlplane.tenants.services import api_key_update
-from gateway.wire_keys import ENDPOINTS
 
 _LISTS: Final = ("allowed_models", "allowed_networks", "allowed_endpoints")
 _MINUTE: Final = "%Y-%m-%dT%H:%M"

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from contracts.keys import ENDPOINTS
 from controlplane.console.pages import field_errors, page_access, tenant_page
 from controlplane.console.paging import page_of, searched
 from controlplane.console.views.key_settings import words
@@ -31,7 +32,6 @@ from controlplane.tenants.selectors import (
     service_account_list,
 )
 from controlplane.tenants.services import api_key_create, api_key_revoke, api_key_rotate
-from gateway.wire_keys import ENDPOINTS
 
 LIFETIMES: Final = {
     "": gettext_lazy("Never expires"),

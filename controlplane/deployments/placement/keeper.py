@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.models import Copy, Deployment, DeploymentStep
 from controlplane.deployments.placement.memories import memories_read
 from controlplane.deployments.placement.models import AdapterRule
@@ -29,7 +30,6 @@ from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.services import homes_publish
 from controlplane.deployments.steps import step_add
 from controlplane.routes.selectors import route_refs
-from worker_engine.protocol import AdapterRef
 
 Status = AdapterRule.Status
 MAX_SECONDS: Final = 30.0

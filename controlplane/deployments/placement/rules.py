@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.audit.services import audit_record
 from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked
 from controlplane.deployments.models import Copy, Deployment
@@ -18,7 +19,6 @@ from controlplane.deployments.services import base_publish
 from controlplane.deployments.steps import actor_name, step_add
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.queue import enqueue
-from worker_engine.protocol import AdapterRef
 
 MOST_COPIES: Final = 1000
 _TOLD: Final = ("engine_name", "copies", "on", "away", "leaving")

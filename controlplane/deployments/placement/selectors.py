@@ -7,12 +7,13 @@ from typing import Final
 
 from django.db.models import QuerySet
 
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import AdapterHomes
+from contracts.errors import ContractError
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.placement.models import AdapterRule
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.routes.selectors import route_refs
-from gateway.wire import AdapterHomes
-from worker_engine.protocol import AdapterRef, ProtocolError
 
 MOST_RULES: Final = 1000
 """Of one deployment: gateways carry them all in one entry of the route table."""
@@ -36,7 +37,7 @@ def placed_ref(*, deployment: Deployment, engine_name: str) -> AdapterRef:
     base_model = deployment.base_model.name
     try:
         found = route_refs(base_model=base_model, names=[engine_name])
-    except ProtocolError as error:
+    except ContractError as error:
         raise NotFoundError(str(error)) from error
     if engine_name not in found:
         raise NotFoundError(f"no route leads to {engine_name} on {base_model}: name a ready version's own")

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import SageMakerTarget
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.errors import ControlPlaneError
-from gateway.wire import SageMakerTarget
-from worker_engine.protocol import AdapterRef
 
 
 class State(StrEnum):

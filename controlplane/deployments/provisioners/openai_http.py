@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 import httpx
 from django.conf import settings
 
+from contracts.adapters.reference import AdapterRef, EngineName
+from contracts.errors import ContractError
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
     Desired,
@@ -30,7 +32,6 @@ from controlplane.deployments.provisioners.base import (
 )
 from controlplane.http.tls import tls_context
 from controlplane.routes.selectors import route_adapters_of
-from worker_engine.protocol import AdapterRef, EngineName, ProtocolError
 
 _SECONDS: Final = httpx.Timeout(60.0, connect=3.0)
 """Loading an adapter reads its files; longer than a lease it may not take."""
@@ -247,6 +248,6 @@ def _why(server: Server, answer: httpx.Response) -> str:
 def _is_adapter(name: str) -> bool:
     try:
         EngineName.parse(name)
-    except ProtocolError:
+    except ContractError:
         return False
     return True

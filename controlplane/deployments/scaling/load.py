@@ -14,10 +14,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from contracts.demand import DEMAND_SECONDS, demand_key, read_demand
 from controlplane.deployments.scaling.decision import GAP, Reading
 from controlplane.deployments.scaling.policy import Metric
 from controlplane.http.tls import tls_context
-from gateway.wire import DEMAND_SECONDS, demand_key, read_demand
 
 _ANSWER_SECONDS: Final = 1.0
 _AT_ONCE: Final = 8

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
+from contracts.route_table import AdapterRoute
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.selectors import adapter_route
 from controlplane.catalog.models import BaseModel
@@ -13,8 +16,6 @@ from controlplane.metering.cloud_events.errors import EventDeadError, EventRefus
 from controlplane.metering.cloud_events.usage import Meant, UsageData
 from controlplane.metering.models import UsageSource
 from controlplane.tenants.models import ApiKey, Project, Tenant
-from gateway.wire import AdapterRoute
-from worker_engine.protocol import EngineName, ProtocolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Names:
 def _meant(tenant: str, model: str) -> Meant | None:
     try:
         return _by_engine_name(tenant, EngineName.parse(model))
-    except ProtocolError:
+    except ContractError:
         pass
     name, at, tag = model.partition("@")
     adapter = Adapter.objects.filter(tenant_id=tenant, name=name, deleted_at=None).first()

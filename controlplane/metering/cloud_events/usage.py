@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from contracts.usage_event import UsageStatus
 from controlplane.metering.cloud_events.envelope import CloudEvent
 from controlplane.metering.cloud_events.errors import EventDeadError, EventRefusedError
 from controlplane.metering.event_rows import EventRow
 from controlplane.metering.models import NAME
-from gateway.wire import UsageStatus
 
 MOST_TOKENS: Final = 10_000_000
 """Of one request. No model reads or writes as many: a larger count is a mistake of the sender's."""

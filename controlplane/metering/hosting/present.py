@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
 from controlplane.adapters.models import AdapterVersion
 from controlplane.deployments.models import Copy, Deployment, Placement, Target
 from controlplane.metering.models import HostingKind
 from controlplane.optimization.metered import attempts_unmetered
-from worker_engine.protocol import EngineName, ProtocolError
 
 _HELD: Final = (Target.Kind.SAGEMAKER, Target.Kind.LOCAL)
 """Targets whose machines deployments hold; an `openai_http` server is somebody else's."""
@@ -101,7 +102,7 @@ def _placed() -> Iterator[Hosted]:
     for row in rows.iterator(chunk_size=1000):
         try:
             tenant = EngineName.parse(row.engine_name).tenant
-        except ProtocolError:
+        except ContractError:
             continue
         yield Hosted(
             HostingKind.ADAPTER, f"placement-{row.pk}", 1, tenant=tenant, adapter=row.engine_name,

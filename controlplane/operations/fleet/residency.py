@@ -12,6 +12,7 @@ from django.db.models import CharField, QuerySet, Value
 from django.db.models.functions import Cast, Concat, Left
 from django.utils import timezone
 
+from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import AdapterRule, Copy
@@ -20,7 +21,6 @@ from controlplane.deployments.placement.residency.base import Held, Memory
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.errors import InvalidInputError
 from controlplane.operations.adapters_seen import MOST_MINUTES, Use, uses_of
-from worker_engine.protocol import engine_name
 
 TIERS: Final = ("device", "host", "server", "disk", "absent", "unknown")
 """From nearest to the engine on. server: registered there, which does not tell where it lies."""

@@ -9,12 +9,14 @@ from typing import Final, cast
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from contracts.errors import ContractError
+from contracts.presence import GatewayStatus
+from contracts.redis_names import GATEWAYS, ROUTES_SNAPSHOT, ROUTES_VERSION
 from controlplane.deployments.models import Copy, Deployment, Target
 from controlplane.operations.fleet.looks import copies_look
 from controlplane.operations.fleet.overview import moment
 from controlplane.operations.health.base import Finding, Level, worst
 from controlplane.task_signs import connection
-from gateway.wire import GATEWAYS, ROUTES_SNAPSHOT, ROUTES_VERSION, GatewayWord, WireError
 
 SILENT_S: Final = 10.0
 """A gateway speaks every two seconds."""
@@ -26,15 +28,15 @@ _FULL: Final = 0.03
 _OVERDUE: Final = dt.timedelta(minutes=5)
 
 
-def gateway_words() -> tuple[float, list[GatewayWord]]:
+def gateway_words() -> tuple[float, list[GatewayStatus]]:
     """Redis's time, and what each gateway process of the last day said last. Raises RedisError."""
     client = connection(settings.GRAFTWORK.redis_url)
     seconds, micros = client.time()
     words = []
     for text in cast(Mapping[bytes, bytes], client.hgetall(GATEWAYS)).values():
         try:
-            words.append(GatewayWord.from_json(text))
-        except WireError:
+            words.append(GatewayStatus.from_json(text))
+        except ContractError:
             continue  # of another release
     now = seconds + micros / 1e6
     recent = [word for word in words if now - word.at < 86_400]
@@ -62,7 +64,7 @@ def gateways(version: int | None) -> Finding:
     return Finding(level, text, todo if level is not Level.OK else "", since, details)
 
 
-def _gateway(word: GatewayWord, now: float, version: int | None) -> tuple[Level, str]:
+def _gateway(word: GatewayStatus, now: float, version: int | None) -> tuple[Level, str]:
     age = now - word.at
     if age >= SILENT_S:
         return Level.DOWN, _("silent for %(age).0f s") % {"age": age}

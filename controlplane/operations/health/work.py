@@ -11,6 +11,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from redis.exceptions import ResponseError
 
+from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
 from controlplane.operations.fleet.overview import moment
 from controlplane.operations.health.base import Finding, Level
 from controlplane.task_queues import OPTIMIZE_CPU, OPTIMIZE_GPU, QUEUES
@@ -26,7 +27,6 @@ from controlplane.task_signs import (
     sent,
     workers,
 )
-from gateway.wire import USAGE_GROUP, USAGE_STREAM
 
 SILENT_S: Final = 30.0
 """A Celery worker speaks every two seconds; one that waits for the broker may take longer."""

@@ -159,7 +159,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "recipe",
-                    models.JSONField(help_text="worker_engine.optimization.recipe, every field stated."),
+                    models.JSONField(help_text="contracts.recipes.recipe, every field stated."),
                 ),
                 ("recipe_sha256", models.CharField(max_length=64)),
                 ("engine", models.CharField(max_length=10)),

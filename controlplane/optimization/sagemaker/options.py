@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
+from contracts.recipes.recipe import Hardware, Recipe
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Image
 from controlplane.deployments.models import Target
 from controlplane.deployments.secret_variables import secret_variable_check
 from controlplane.errors import InvalidInputError
-from worker_engine.optimization.recipe import Hardware, Recipe
 
 _S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S{1,900}")
 _MODEL: Final = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")

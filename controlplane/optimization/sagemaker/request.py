@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from contracts.recipes.recipe import Drafting, Hardware, Quantization, Recipe
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.names import MANAGED, OWNER
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import OptimizationJob
 from controlplane.optimization.sagemaker.options import MOST_VARIABLES, RemoteOptions
-from worker_engine.optimization.recipe import Drafting, Hardware, Quantization, Recipe
 
 _QUANTIZE: Final = {Quantization.AWQ_G128: "awq", Quantization.FP8: "fp8"}
 _LONGEST_NEURON: Final = 8192

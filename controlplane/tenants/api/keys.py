@@ -10,6 +10,7 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from contracts.keys import ENDPOINTS
 from controlplane.http.object_api import ObjectApi, conditional
 from controlplane.http.strict import StrictSerializer
 from controlplane.idempotency.api import idempotent
@@ -29,7 +30,6 @@ from controlplane.tenants.services import (
     api_key_rotate,
     api_key_update,
 )
-from gateway.wire_keys import ENDPOINTS
 
 _RESTRICTIONS: Final = ("allowed_models", "allowed_endpoints", "allowed_networks")
 

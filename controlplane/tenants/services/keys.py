@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from contracts.keys import KEY_PREFIX, KeyRoute, KeyScope, OldSecret
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.errors import ConflictError, InvalidInputError
@@ -20,8 +21,6 @@ from controlplane.routes.services import route_lock, route_remove, route_set
 from controlplane.tenants.access import Access, check_key_grant
 from controlplane.tenants.key_scopes import check_endpoints, check_models, check_networks
 from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant, User
-from gateway.wire import KEY_PREFIX, KeyRoute
-from gateway.wire_keys import KeyScope, OldSecret
 
 LONGEST_OVERLAP: Final = timedelta(days=90)
 """How long two secrets of one key may be right: who has not taken the new one by then has forgotten it."""

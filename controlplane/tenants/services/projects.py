@@ -7,6 +7,7 @@ from typing import Any, Final
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.errors import ConflictError, InvalidInputError
@@ -14,7 +15,6 @@ from controlplane.tenants.access import Access, check_grant
 from controlplane.tenants.models import Project, ServiceAccount, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services.keys import api_keys_revoke
-from worker_engine.protocol import SLUG_PATTERN
 
 _SLUG: Final = "1-63 lower-case letters, digits and inner hyphens"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.db import transaction
 from django.utils import timezone
 
+from contracts.route_table import TenantRoute
 from controlplane.audit.services import audit_record
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.routes.services import route_set
 from controlplane.tenants.models import Tenant
-from gateway.wire import TenantRoute
 
 LONGEST_REASON = 500
 

@@ -11,6 +11,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
+from contracts.adapters.reference import SLUG_PATTERN
 from controlplane.audit.selectors import chain_get
 from controlplane.audit.services import audit_record
 from controlplane.audit.snapshot import snapshot
@@ -18,7 +19,6 @@ from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.tenants.models import Membership, Project, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services.suspension import tenant_route_publish
-from worker_engine.protocol import SLUG_PATTERN
 
 
 @transaction.atomic

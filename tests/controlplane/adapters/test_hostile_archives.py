@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.archives import unpack
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
@@ -35,7 +36,6 @@ from tests.controlplane.adapters.packing import (
     zipped,
 )
 from tests.controlplane.conftest import adapter_files
-from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = pytest.mark.django_db
 CONFIG, WEIGHTS = ADAPTER_FILES

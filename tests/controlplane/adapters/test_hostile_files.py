@@ -15,6 +15,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
@@ -23,7 +24,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.controlplane.adapters.packing import TRAINER_FILES, zipped
 from tests.controlplane.conftest import CONFIG, adapter_files, adapter_tensors, safetensors
-from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = pytest.mark.django_db
 CONFIG_FILE, WEIGHTS = ADAPTER_FILES

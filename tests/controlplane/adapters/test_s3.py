@@ -14,6 +14,7 @@ from django.test import Client
 from moto.server import ThreadedMotoServer
 from pytest_django import Settings
 
+from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
@@ -24,7 +25,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.conftest import free_port
 from tests.controlplane.conftest import adapter_files
-from worker_engine.protocol import ADAPTER_FILES, adapter_digest
 
 pytestmark = pytest.mark.django_db
 CONFIG_FILE, WEIGHTS = ADAPTER_FILES

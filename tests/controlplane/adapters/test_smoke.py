@@ -12,6 +12,7 @@ from django.test import Client
 from pytest_django import Settings
 from safetensors.torch import load_file, save_file
 
+from contracts.base_routes import SageMakerTarget
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.smoke import Smoke, judge
@@ -23,7 +24,6 @@ from controlplane.deployments.services import copy_register
 from controlplane.errors import RefusedError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
-from gateway.wire import SageMakerTarget
 from tests.conftest import free_port
 from tests.worker_engine.tiny_adapter import make_adapter
 from tests.worker_process import TOKEN, Worker, run_worker

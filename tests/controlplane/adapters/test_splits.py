@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from contracts.route_table import AdapterRoute
 from controlplane.adapters.aliases import alias_move, alias_split, fallback_set
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasArm
 from controlplane.adapters.services import adapter_publish
@@ -13,7 +14,6 @@ from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create
-from gateway.wire import AdapterRoute
 
 pytestmark = pytest.mark.django_db
 

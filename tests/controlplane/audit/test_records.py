@@ -12,6 +12,7 @@ from django.db import transaction
 from django.test import Client
 from pytest_django import Settings
 
+from contracts.addresses import Networks
 from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.tasks import validate
@@ -24,7 +25,6 @@ from controlplane.celery import app as celery
 from controlplane.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, api_key_rotate, user_create
-from gateway.addresses import Networks
 
 pytestmark = pytest.mark.django_db
 

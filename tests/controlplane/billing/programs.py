@@ -13,6 +13,7 @@ from unittest.mock import patch
 from django.db import transaction
 from hypothesis import strategies as st
 
+from contracts.usage_event import UsageEvent
 from controlplane.billing.credit_notes.services import credit_note_issue, credit_note_void
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger import posting
@@ -31,7 +32,6 @@ from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
-from gateway.wire import UsageEvent
 from tests.controlplane.billing.parties import parties_state
 
 START = dt.date(2024, 1, 30)

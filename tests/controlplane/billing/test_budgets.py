@@ -12,6 +12,8 @@ import pytest
 import redis
 from django.db import connection
 
+from contracts.limits import MAX_AMOUNT, PREPAID, Limit, LimitsRoute, RateRoute, budget_key
+from contracts.redis_names import USAGE_STREAM
 from controlplane.billing.budgets import LAG_MS, budgets_publish
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger.credits import credit_grant, payment_record
@@ -26,8 +28,6 @@ from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from gateway.wire import USAGE_STREAM
-from gateway.wire_limits import MAX_AMOUNT, PREPAID, Limit, LimitsRoute, RateRoute, budget_key
 from tests.controlplane.billing.parties import parties_state
 
 pytestmark = pytest.mark.django_db

@@ -17,6 +17,7 @@ from django.db.models import Sum
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from contracts.usage_event import UsageEvent
 from controlplane.billing.credit_notes.selectors import in_force
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.invoices.services import invoice_draft
@@ -38,7 +39,6 @@ from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import UsageEventRow, UsageRollup
 from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
-from gateway.wire import UsageEvent
 from tests.controlplane.billing.programs import (
     BUSY,
     DAYS,

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from contracts.usage_event import UsageEvent
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.services import price_book_create, price_set
@@ -20,7 +21,6 @@ from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.metering.services import usage_ingest
 from controlplane.tenants.models import Tenant
-from gateway.wire import UsageEvent
 from tests.conftest import ROOT
 from tests.controlplane.billing.parties import parties_state
 from tests.controlplane.known import known

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from contracts.adapters.reference import engine_name
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import PostedDay, PriceBook
@@ -19,7 +20,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from tests.controlplane.billing.test_invoices import JANUARY, finalized, priced, use
-from worker_engine.protocol import engine_name
 
 __all__ = ["priced"]
 pytestmark = pytest.mark.django_db

@@ -21,6 +21,7 @@ from django.utils import timezone
 from moto.server import ThreadedMotoServer
 from pytest_django import Settings
 
+from contracts.base_routes import PROTECTED_PARAMETERS
 from controlplane.catalog import digests
 from controlplane.catalog.digests import checkpoint_digest, digest_request, digest_run, digests_resume
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
@@ -31,7 +32,6 @@ from controlplane.open_endpoints import OpenEndpoints
 from controlplane.routes.selectors import route_base
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create
-from gateway.wire import PROTECTED_PARAMETERS
 from tests.conftest import free_port
 from tests.controlplane.adapters.test_races import at_once
 from tests.controlplane.conftest import write_checkpoint

@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
@@ -21,7 +22,6 @@ from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.services import api_key_create, tenant_create, user_create
 from tests.controlplane.conftest import HIDDEN, adapter_files, adapter_tensors, bf16, write_checkpoint
 from tests.controlplane.console.oidc import oidc_provider
-from worker_engine.protocol import engine_name
 
 PASSWORD = "correct-horse-battery"
 PEOPLE: tuple[dict[str, object], ...] = (

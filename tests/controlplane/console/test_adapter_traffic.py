@@ -13,11 +13,11 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from contracts.adapters.reference import engine_name
 from controlplane.catalog.models import BaseModel
 from controlplane.metering.models import UsageEventRow, UsageRollup
 from controlplane.metering.partitions import partitions_ensure
 from tests.controlplane.console.conftest import HOSTILE, Team
-from worker_engine.protocol import engine_name
 
 
 def today() -> dt.date:

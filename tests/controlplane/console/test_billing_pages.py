@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from contracts.limits import budget_period
 from controlplane.billing.invoices.rendering import invoice_render
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.credits import credit_grant, payment_record
@@ -28,7 +29,6 @@ from controlplane.metering.models import UsageRollup
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
-from gateway.wire_limits import budget_period
 from tests.controlplane.billing.parties import parties_state
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("weasyprint")]

@@ -10,11 +10,11 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from contracts.adapters.reference import engine_name
 from controlplane.tenants.models import Membership
 from controlplane.tenants.roles import Role
 from tests.controlplane.console.conftest import HOSTILE, Team
 from tests.controlplane.metering.event_log import logged
-from worker_engine.protocol import engine_name
 
 BOT = engine_name(tenant="acme", adapter="support-bot", version=1, sha256="ab" * 32)
 

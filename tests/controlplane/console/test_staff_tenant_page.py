@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from contracts.limits import Limit
 from controlplane.adapters.models import AdapterQuota
 from controlplane.adapters.quotas import quota_set
 from controlplane.audit.models import AuditRecord
@@ -25,7 +26,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from controlplane.uploads.models import Upload
 from controlplane.uploads.services import upload_create
-from gateway.wire_limits import Limit
 from tests.controlplane.console.seen import seen, send
 
 pytestmark = pytest.mark.django_db

@@ -15,9 +15,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from contracts.adapters.reference import engine_name
 from controlplane.metering.models import UsageHour, UsageRollup
 from tests.controlplane.console.conftest import HOSTILE, Team
-from worker_engine.protocol import engine_name
 
 PATH = "/t/acme/usage/"
 RANGE = {"start": "2026-03-02", "end": "2026-03-03"}

@@ -17,6 +17,7 @@ from django.utils import timezone
 from pytest_django import Settings
 from safetensors import safe_open
 
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish
 from controlplane.artifact_store import artifact_store
@@ -29,7 +30,6 @@ from controlplane.deployments.reconciler import Make, deployment_reconcile
 from controlplane.tenants.models import Tenant
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import assert_forked
-from worker_engine.protocol import ADAPTER_FILES
 
 TOKEN = "fleet-secret"
 

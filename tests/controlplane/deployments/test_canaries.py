@@ -14,6 +14,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from contracts.base_routes import BaseRoute, CanaryRoute
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create, deployment_remove
 from controlplane.deployments.models import Copy, Deployment, DeploymentRollout
@@ -27,7 +28,6 @@ from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from gateway.routing.splits import choose_arm
-from gateway.wire import BaseRoute, CanaryRoute
 from tests.controlplane.deployments.conftest import TOKEN, Register, drive, removed, serving
 from tests.controlplane.deployments.test_local import deploy, wait, workers
 from tests.controlplane.deployments.test_placing import Load

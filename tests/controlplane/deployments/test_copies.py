@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from contracts.base_routes import BaseRoute, SageMakerTarget
 from controlplane.catalog.models import BaseModel
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.services import user_create
-from gateway.wire import BaseRoute, SageMakerTarget
 
 pytestmark = pytest.mark.django_db
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from contracts.base_routes import adapter_component
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_remove
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.reconciler import deployment_reconcile
-from gateway.wire import adapter_component
 from tests.conftest import ROOT
 from tests.controlplane.deployments.conftest import Register, drive, removed
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from contracts.base_routes import AdapterHomes
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
@@ -22,7 +23,6 @@ from controlplane.deployments.services import base_publish
 from controlplane.deployments.targets import target_create
 from controlplane.routes.models import RouteDelta, RouteEntryRow
 from controlplane.routes.selectors import route_base
-from gateway.wire import AdapterHomes
 from tests.controlplane.deployments.conftest import Register, unregister
 from tests.controlplane.deployments.resident_server import ResidentServer, resident_server
 

@@ -14,6 +14,8 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from contracts.adapters.reference import AdapterRef
+from contracts.route_table import AdapterRoute
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.leases import Lease, LeaseLostError
 from controlplane.deployments.lifecycle import deployment_create, deployment_retry, deployment_update
@@ -34,8 +36,6 @@ from controlplane.deployments.sweep import EXPIRES_S, deployments_sweep
 from controlplane.deployments.targets import target_create
 from controlplane.routes.selectors import route_version
 from controlplane.routes.services import route_remove, route_set
-from gateway.wire import AdapterRoute
-from worker_engine.protocol import AdapterRef
 
 pytestmark = pytest.mark.django_db
 

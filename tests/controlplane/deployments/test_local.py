@@ -14,6 +14,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from contracts.base_routes import BaseRoute
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import (
     deployment_create,
@@ -27,7 +28,6 @@ from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.served import PATIENCE
 from controlplane.deployments.targets import target_create
 from controlplane.routes.models import RouteEntryRow
-from gateway.wire import BaseRoute
 from tests.controlplane.deployments.conftest import TOKEN, drive, orphan, removed, serving
 from tests.controlplane.deployments.dying import KilledError, dying_after
 from tests.waiting import eventually

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from contracts.base_routes import AdapterHomes, BaseRoute
 from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create, deployment_remove, deployment_update
@@ -26,7 +27,6 @@ from controlplane.errors import ConflictError
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from gateway.wire import AdapterHomes, BaseRoute
 from tests.controlplane.deployments.conftest import (
     TOKEN,
     Register,

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from contracts.usage_event import uuid7
 from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import variant_create
@@ -16,7 +17,6 @@ from controlplane.deployments.models import Deployment, DeploymentRollout
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
-from gateway.wire import uuid7
 from tests.controlplane.deployments.test_api import post, staff  # noqa: F401
 
 pytestmark = pytest.mark.django_db

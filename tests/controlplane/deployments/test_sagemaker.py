@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 from openai import OpenAI
 
+from contracts.base_routes import adapter_component
 from controlplane.adapters.aliases import alias_move
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
@@ -28,7 +29,6 @@ from controlplane.deployments.targets import target_create
 from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from gateway.wire import adapter_component
 from tests.conftest import ROOT
 from tests.controlplane.deployments.conftest import (
     Register,

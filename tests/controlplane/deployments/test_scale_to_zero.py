@@ -13,6 +13,7 @@ import pytest
 import redis
 from django.utils import timezone
 
+from contracts.demand import demand_key
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create, deployment_remove
 from controlplane.deployments.models import Deployment, Scaling
@@ -24,7 +25,6 @@ from controlplane.deployments.targets import target_create
 from controlplane.routes.models import RouteCounter
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from gateway.wire import demand_key
 from tests.controlplane.deployments.conftest import TOKEN, drive, removed, serving
 from tests.controlplane.deployments.test_local import ENVIRONMENT, wait, workers
 from tests.gateway.conftest import GatewayProcess

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from openai import NotFoundError, OpenAI
 
+from contracts.base_routes import adapter_component
 from controlplane.adapters.aliases import alias_move
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_remove
@@ -18,7 +19,6 @@ from controlplane.deployments.rollouts.services import deployment_rollout_start
 from controlplane.routes.services import route_publish_now
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from gateway.wire import adapter_component
 from tests.controlplane.deployments.conftest import Register, drive, removed, unregister
 from tests.controlplane.deployments.test_rollouts import ended
 from tests.controlplane.deployments.test_sagemaker import (  # noqa: F401

@@ -17,6 +17,7 @@ import httpx
 import pytest
 from pytest_django import Settings
 
+from contracts.base_routes import AdapterHomes, BaseRoute
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.smoke import smoke_test
 from controlplane.catalog.digests import digest_run
@@ -31,7 +32,6 @@ from controlplane.deployments.targets import target_create
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from gateway.wire import AdapterHomes, BaseRoute
 from tests.conftest import ROOT
 from tests.controlplane.deployments.conftest import drive, removed, serving, unregister, version_put
 from tests.controlplane.deployments.test_local import wait

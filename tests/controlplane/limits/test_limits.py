@@ -9,13 +9,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from contracts.limits import Limit, LimitsRoute
 from controlplane.errors import InvalidInputError
 from controlplane.limits.models import ScopeLimits
 from controlplane.limits.services import key_limits_set, key_limits_unroute_dead, tenant_limits_set
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, user_create
-from gateway.wire_limits import Limit, LimitsRoute
 
 pytestmark = pytest.mark.django_db
 TENANTS = {"requests_per_minute": 100, "tokens_per_minute": 5000, "budget_nano": 10**12}

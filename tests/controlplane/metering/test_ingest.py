@@ -13,12 +13,13 @@ import redis
 from django.db import OperationalError, connection
 from django.db.models import Sum
 
+from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
+from contracts.usage_event import UsageEvent
 from controlplane.metering import ingest, services
 from controlplane.metering.event_rows import EventRow, StreamEntry, event_row
 from controlplane.metering.ingest import UsageIngester
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageHour, UsageRollup
 from controlplane.metering.services import usage_ingest, usage_write
-from gateway.wire import USAGE_GROUP, USAGE_STREAM, UsageEvent
 from tests.controlplane.known import known
 
 pytestmark = pytest.mark.django_db(transaction=True)

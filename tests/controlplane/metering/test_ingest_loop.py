@@ -11,8 +11,8 @@ import redis
 from django.db import connection
 
 from benchmarks.chaos.database import set_open
+from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
 from controlplane.metering.models import UsageEventRow
-from gateway.wire import USAGE_GROUP, USAGE_STREAM
 from tests.controlplane.conftest import Start, _database_url
 from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import rollup_sums, usage_event

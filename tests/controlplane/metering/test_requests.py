@@ -10,6 +10,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from contracts.adapters.reference import engine_name
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.metering import requests
@@ -17,7 +18,6 @@ from controlplane.metering.requests import RequestFilter, request_attempts, requ
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, project_create
 from tests.controlplane.metering.event_log import event_id, logged
-from worker_engine.protocol import engine_name
 
 pytestmark = pytest.mark.django_db
 PIRATE = engine_name(tenant="acme", adapter="pirate", version=2, sha256="ab" * 32)

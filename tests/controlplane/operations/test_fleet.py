@@ -15,6 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, Target
@@ -28,7 +29,6 @@ from controlplane.operations.fleet.residency import PAGE, residency_map
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.operations.copy_server import VLLM, WORKER, CopyServer, copy_server
-from worker_engine.protocol import engine_name
 
 pytestmark = pytest.mark.django_db
 

@@ -19,6 +19,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
+from contracts.presence import GatewayStatus
+from contracts.redis_names import GATEWAYS, ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_GROUP, USAGE_STREAM
 from controlplane import task_signs
 from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
@@ -31,7 +33,6 @@ from controlplane.operations.health.parts import TITLES, HealthReport, health_lo
 from controlplane.operations.queues import work_look
 from controlplane.task_queues import DEPLOYMENTS, PROMPT, QUEUES
 from controlplane.tenants.services import user_create
-from gateway.wire import GATEWAYS, ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_GROUP, USAGE_STREAM, GatewayWord
 from tests.controlplane.console.conftest import HOSTILE
 from tests.waiting import eventually
 
@@ -60,7 +61,7 @@ def word(at: float, **other: Any) -> str:
         "routes_version": 3, "routes_age": 0.1, "in_flight": 4, "held": 0, "backlog_bytes": 0,
         "disk_free": 50, "disk_total": 100,
     }  # fmt: skip
-    return GatewayWord(**{**values, **other}).to_json()
+    return GatewayStatus(**{**values, **other}).to_json()
 
 
 def well(server: redis.Redis, redis_url: str) -> None:

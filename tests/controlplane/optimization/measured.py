@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker_engine.optimization.recipe import Preset, Target, preset
+from contracts.recipes.recipe import Preset, Target, preset
 
 
 def _figures(speed: float, itl: float, hour: float | None, streams: int) -> dict[str, Any]:

@@ -13,6 +13,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
+from contracts.recipes.trace_rows import TracedRequest
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish
 from controlplane.artifact_store import artifact_store
@@ -25,8 +27,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.optimization.measured import result
 from worker_engine.optimization.measurement.trace import read_trace
-from worker_engine.optimization.trace_rows import TracedRequest
-from worker_engine.protocol import ADAPTER_FILES, adapter_digest
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1"

@@ -9,11 +9,11 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from contracts.recipes.recipe import Preset, Target, preset
 from controlplane.optimization.preset_runs import preset_run
 from controlplane.tenants.services import user_create
 from tests.conftest import ROOT
 from tests.controlplane.optimization.measured import preset_file
-from worker_engine.optimization.recipe import Preset, Target, preset
 
 PAGE = "/staff/optimizations"
 

@@ -9,6 +9,7 @@ import pytest
 import redis
 from django.utils import timezone
 
+from contracts.prompt_log import PROMPT_STREAM
 from controlplane.audit.models import AuditRecord
 from controlplane.errors import InvalidInputError, NotFoundError, UnsealError
 from controlplane.prompt_log import services
@@ -25,7 +26,6 @@ from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create, tenant_resume, tenant_suspend
 from gateway.prompt_log import Record, seal
-from gateway.wire import PROMPT_STREAM
 
 pytestmark = pytest.mark.django_db
 NOW_MS = int(timezone.now().timestamp() * 1000)

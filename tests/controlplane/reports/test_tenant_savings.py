@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from contracts.adapters.reference import engine_name
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import PriceBook
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
@@ -17,7 +18,6 @@ from controlplane.reports.instance_prices import instance_price_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, service_account_create, user_create
-from worker_engine.protocol import engine_name
 
 pytestmark = pytest.mark.django_db
 DAY = dt.date(2026, 1, 10)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
+from contracts.usage_event import uuid7
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.deployments.lifecycle import deployment_create
@@ -17,7 +18,6 @@ from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
 from controlplane.rollouts.judgement import deployment_rollouts_judge
-from gateway.wire import uuid7
 from tests.controlplane.conftest import write_checkpoint
 
 pytestmark = pytest.mark.django_db

@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from contracts.usage_event import UsageStatus
 from controlplane.adapters.aliases import alias_move, alias_remove, alias_split
 from controlplane.adapters.lifecycle import adapter_delete, adapter_restore, version_delete
 from controlplane.adapters.models import Adapter, AliasChange
@@ -33,7 +34,6 @@ from controlplane.rollouts.services import (
 from controlplane.rollouts.tasks import decide
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from gateway.usage_event import UsageStatus
 from tests.controlplane.adapters.test_races import at_once
 from tests.controlplane.adapters.test_splits import ready, route
 from tests.controlplane.metering.test_ingest import usage_event

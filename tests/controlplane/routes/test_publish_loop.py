@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from contracts.redis_names import ROUTES_SNAPSHOT
+from contracts.route_table import RouteTable
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
-from gateway.wire import ROUTES_SNAPSHOT, RouteTable
 from tests.controlplane.conftest import Start
 from tests.controlplane.valkey import Valkey
 from tests.waiting import eventually

@@ -12,6 +12,9 @@ import pytest
 import redis
 from pytest_django import Settings
 
+from contracts.errors import ContractError
+from contracts.redis_names import ROUTES_DELTAS, ROUTES_SEEN, ROUTES_SNAPSHOT, ROUTES_VERSION
+from contracts.route_table import RouteChange, RouteTable, TenantRoute
 from controlplane.routes import publisher as publisher_module
 from controlplane.routes.models import RouteCounter, RouteDelta, RouteEntryRow
 from controlplane.routes.publisher import RoutePublisher
@@ -24,16 +27,6 @@ from controlplane.tenants.services import (
     tenant_create,
     tenant_resume,
     tenant_suspend,
-)
-from gateway.wire import (
-    ROUTES_DELTAS,
-    ROUTES_SEEN,
-    ROUTES_SNAPSHOT,
-    ROUTES_VERSION,
-    RouteChange,
-    RouteTable,
-    TenantRoute,
-    WireError,
 )
 from tests.conftest import free_port
 from tests.waiting import eventually
@@ -65,7 +58,7 @@ class Reader:
                     self._last = entry_id
                     try:
                         self.table = self.table.apply([RouteChange.from_json(fields[b"change"])])
-                    except WireError:
+                    except ContractError:
                         self._fetch()
 
     def _fetch(self) -> None:

@@ -8,11 +8,11 @@ import threading
 import pytest
 from django.db import connection, transaction
 
+from contracts.route_table import RouteTable, TenantRoute, entry_from_json
 from controlplane.routes.models import RouteEntryRow
 from controlplane.routes.selectors import route_snapshot, route_table, route_version
 from controlplane.routes.services import route_set
 from controlplane.tenants.models import Tenant
-from gateway.wire import RouteTable, TenantRoute, entry_from_json
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,6 +12,8 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from contracts.addresses import Networks
+from contracts.keys import KeyScope
 from controlplane.environment import Environment
 from controlplane.errors import ConflictError, SettingsError
 from controlplane.routes.selectors import route_table
@@ -22,8 +24,6 @@ from controlplane.tenants.services import (
     api_key_update,
     api_keys_unroute_expired,
 )
-from gateway.addresses import Networks
-from gateway.wire_keys import KeyScope
 
 pytestmark = pytest.mark.django_db
 

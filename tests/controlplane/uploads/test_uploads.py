@@ -15,6 +15,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
@@ -29,7 +30,6 @@ from controlplane.uploads.models import Upload, UploadPart
 from controlplane.uploads.services import upload_create, uploads_expire
 from tests.controlplane.adapters.packing import zipped
 from tests.controlplane.conftest import adapter_files
-from worker_engine.protocol import ADAPTER_FILES
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATCH_TYPE = "application/offset+octet-stream"

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import redis
 
+from contracts.route_table import RouteTable
 from demo.valkey import server_command
 from gateway.admission import Admission, Broker, Plan, Ticket
 from gateway.admission.script import EPOCH
 from gateway.errors import GatewayError
 from gateway.routing import Caller
-from gateway.wire import RouteTable
 from tests.conftest import free_port, stop
 from tests.gateway.admission.drawer import admission, table
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from contracts.limits import Limit, LimitsRoute, RateRoute
+from contracts.route_table import RouteTable
 from gateway.admission import Admission, Broker, clock, line
 from gateway.errors import GatewayError
 from gateway.routing import Caller
-from gateway.wire import RouteTable
-from gateway.wire_limits import Limit, LimitsRoute, RateRoute
 
 
 def admission(redis: str, slot: str, *, queue: float = 0.0) -> tuple[Admission, Broker, Redis]:

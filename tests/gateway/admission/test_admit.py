@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 import pytest
 
+from contracts.limits import Limit, LimitsRoute
+from contracts.route_table import RouteTable
 from gateway.admission import Plan, Ticket, reservation
 from gateway.admission.headers import duration
 from gateway.errors import QuotaExceeded, RateLimited, TokensLimited, render
 from gateway.openai_schema import parse
 from gateway.routing import Caller
-from gateway.wire import RouteTable
-from gateway.wire_limits import Limit, LimitsRoute
 from tests.gateway.admission.conftest import Gate, Valkey, gate
 
 

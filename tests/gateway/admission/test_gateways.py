@@ -25,7 +25,7 @@ import httpx
 import pytest
 import redis
 
-from gateway.wire_limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
+from contracts.limits import Limit, LimitsRoute, RateRoute, budget_key, budget_period
 from tests.gateway.admission.conftest import Valkey
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 from tests.waiting import eventually

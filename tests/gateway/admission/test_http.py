@@ -14,7 +14,7 @@ import httpx
 import openai
 import pytest
 
-from gateway.wire_limits import (
+from contracts.limits import (
     MAX_AMOUNT,
     PREPAID,
     Limit,

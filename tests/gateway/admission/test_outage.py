@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 import redis
 
+from contracts.limits import budget_key, budget_period
 from gateway.admission import Ticket
 from gateway.admission.script import QUARANTINE_MS
 from gateway.errors import LimitsUnavailable, QuotaExceeded, RateLimited
-from gateway.wire_limits import budget_key, budget_period
 from tests.gateway.admission.conftest import Gate, Valkey, gate, until
 
 pytestmark = pytest.mark.costly("starts Valkey and gateways of its own")

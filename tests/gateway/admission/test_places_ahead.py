@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 import pytest
 import redis
 
+from contracts.limits import Limit
 from gateway.admission import Broker, clock, line
 from gateway.admission.concurrency import PlacesAccount
-from gateway.wire_limits import Limit
 from tests.gateway.admission.conftest import Gate, Valkey, gate, until
 from tests.gateway.admission.test_outage import two, until_told
 

@@ -13,21 +13,14 @@ import httpx
 import openai
 import pytest
 
-from gateway.wire import (
-    AdapterRoute,
-    BaseRoute,
-    CopyRoute,
-    KeyRoute,
-    RouteTable,
-    SageMakerTarget,
-    TenantRoute,
-    UsageEvent,
-    adapter_component,
-)
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import BaseRoute, CopyRoute, SageMakerTarget, adapter_component
+from contracts.keys import KeyRoute
+from contracts.route_table import AdapterRoute, RouteTable, TenantRoute
+from contracts.usage_event import UsageEvent
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess
 from tests.sagemaker_local.processes import REGION, TEMPORARY, LocalSageMaker, run_local
 from tests.worker_engine.tiny_adapter import adapter_ref
-from worker_engine.protocol import AdapterRef
 
 BASES = {
     "components": ("base", "components", "invocations"),

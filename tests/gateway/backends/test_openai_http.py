@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import CopyRoute
+from contracts.route_table import AdapterRoute
 from gateway.backends.base import BackendRequest
 from gateway.backends.openai_http import OpenAIHttpBackend
 from gateway.backends.upstream import Upstream
@@ -21,11 +24,9 @@ from gateway.errors import UpstreamFailed, UpstreamRefused
 from gateway.openai_schema import parse
 from gateway.routing import resolve
 from gateway.sse import event_data
-from gateway.wire import AdapterRoute, CopyRoute
 from tests.gateway.conftest import route_table
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker
-from worker_engine.protocol import AdapterRef
 
 
 def request(

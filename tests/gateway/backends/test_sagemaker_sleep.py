@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.wire import KeyRoute
+from contracts.keys import KeyRoute
 from tests.gateway.backends.conftest import Walk
 from tests.waiting import eventually
 

@@ -11,8 +11,9 @@ from itertools import count
 import httpx
 import pytest
 
-from gateway.wire import BaseRoute, RouteTable
-from gateway.wire_limits import Limit, LimitsRoute
+from contracts.base_routes import BaseRoute
+from contracts.limits import Limit, LimitsRoute
+from contracts.route_table import RouteTable
 from tests.conftest import free_port
 from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.observability.conftest import TOKEN, scrape

@@ -11,7 +11,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from gateway.wire import RouteTable
+from contracts.route_table import RouteTable
 from tests.conftest import ROOT, free_port
 from tests.gateway.conftest import FLEET_TOKEN, ControlPlane, GatewayProcess, route_table
 from tests.gateway.observability.conftest import TOKEN, Collector, scrape

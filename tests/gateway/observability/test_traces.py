@@ -136,7 +136,7 @@ def test_requests_do_not_notice_a_broken_collector(
 
 def test_nothing_is_loaded_when_traces_are_off() -> None:
     code = (
-        "import sys, gateway.app, gateway.__main__, worker_engine.tracing as t;"
+        "import sys, gateway.app, gateway.__main__, contracts.tracing as t;"
         "assert t.Tracing.start('s', {}) is None;"
         "off = {'OTEL_SDK_DISABLED': 'true', 'OTEL_EXPORTER_OTLP_ENDPOINT': 'x'};"
         "assert t.Tracing.start('s', off) is None;"
@@ -151,7 +151,7 @@ def test_nothing_is_loaded_when_traces_are_off() -> None:
 def test_traces_asked_for_but_not_installed_are_refused_at_start() -> None:
     code = (
         "import sys; sys.modules['opentelemetry'] = None;"
-        "from worker_engine.tracing import Tracing;"
+        "from contracts.tracing import Tracing;"
         "Tracing.start('s', {'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:1'})"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

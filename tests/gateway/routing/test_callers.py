@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.addresses import Networks
+from contracts.addresses import Networks
+from contracts.keys import KeyRoute, KeyScope, OldSecret
+from contracts.route_table import RouteTable
 from gateway.errors import (
     AddressNotAllowed,
     EndpointNotAllowed,
@@ -19,8 +21,6 @@ from gateway.errors import (
     render,
 )
 from gateway.routing import Caller, Door, authenticate, callable_models, fallbacks, resolve
-from gateway.wire import KeyRoute, RouteTable
-from gateway.wire_keys import KeyScope, OldSecret
 from tests.gateway.conftest import ACME, route_table
 
 TABLE = route_table("http://a")

@@ -12,10 +12,10 @@ from itertools import count
 
 import pytest
 
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import AdapterHomes, CopyRoute
 from gateway.routing.fleet import ALWAYS, DIGEST, OVERLOAD, Fleet, Place, Report
-from gateway.wire import AdapterHomes, CopyRoute
 from tests.gateway.conftest import reference
-from worker_engine.protocol import AdapterRef
 
 ADAPTERS = [reference("acme", f"bot-{number}") for number in range(400)]
 

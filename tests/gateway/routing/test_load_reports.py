@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
+from contracts.route_table import RouteTable
 from gateway.errors import RoutesUnavailable
 from gateway.routing import poller
 from gateway.routing.fleet import Copy, Fleet
 from gateway.routing.load_reports import of_vllm
 from gateway.routing.poller import LoadPoller
-from gateway.wire import RouteTable
 from tests.gateway.conftest import route_table
 
 ONE, TWO, THREE = (f"t_acme.a_{name}.v1.{digit * 12}" for name, digit in (("x", "a"), ("y", "b"), ("z", "c")))

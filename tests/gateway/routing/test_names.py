@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from contracts.base_routes import BaseRoute, CanaryRoute
+from contracts.keys import KeyRoute
+from contracts.route_table import RouteTable, TenantRoute
 from gateway.errors import InvalidApiKey, ModelNotFound
 from gateway.routing import authenticate, callable_models, dropped_parameters, fallbacks, resolve
 from gateway.routing.names import FALLBACK
-from gateway.wire import BaseRoute, CanaryRoute, KeyRoute, RouteTable, TenantRoute
 from tests.gateway.conftest import ACME, reference, route_table
 
 TABLE = route_table("http://a")

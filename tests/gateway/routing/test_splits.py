@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from contracts.base_routes import BaseRoute, CanaryRoute, CopyRoute
 from gateway.routing.splits import choose_arm, passed_over
-from gateway.wire import BaseRoute, CanaryRoute, CopyRoute
 
 USERS = [f"tenant\0bot\0prod\0user-{number}" for number in range(4000)]
 

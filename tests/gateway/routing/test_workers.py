@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.wire import AdapterRoute, BaseRoute, CopyRoute
+from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.route_table import AdapterRoute
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 from tests.waiting import eventually
 from tests.worker_engine.tiny_adapter import adapter_ref

@@ -11,8 +11,8 @@ import httpx
 import pytest
 import redis
 
-from gateway.wire import KeyRoute, RouteTable
-from gateway.wire_keys import KeyScope
+from contracts.keys import KeyRoute, KeyScope
+from contracts.route_table import RouteTable
 from tests.gateway.conftest import ACME, ControlPlane, GatewayProcess, route_table
 
 PATIENCE = 2

@@ -11,8 +11,7 @@ import httpx
 import openai
 import pytest
 
-from gateway.wire import KeyRoute
-from gateway.wire_keys import OldSecret
+from contracts.keys import KeyRoute, OldSecret
 from tests.gateway.conftest import ACME, FLEET_TOKEN, ControlPlane, GatewayProcess
 from tests.gateway.security.conftest import held
 from tests.gateway.test_app import ask, client, post

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contracts.adapters.pattern import SuffixTable
+from tests.contracts.adapters.test_pattern import PATHS
 from tests.parity import references
-from tests.worker_engine.adapters.test_pattern import PATHS
-from worker_engine.adapters.pattern import SuffixTable
 
 
 def test_the_first_key_counts_as_in_peft() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from contracts.adapters.reference import ADAPTER_FILES
 from worker_engine.adapters.disk_cache import AdapterDiskCache, files_digest
-from worker_engine.protocol import ADAPTER_FILES
 
 
 def files(number: int, size: int = 1000) -> dict[str, bytes]:

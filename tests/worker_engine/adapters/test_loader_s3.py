@@ -13,13 +13,13 @@ import pytest
 import torch
 from moto.server import ThreadedMotoServer
 
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef
 from tests.conftest import free_port
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.adapters.registry import AdapterRegistry
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 BUCKET = "store"
 

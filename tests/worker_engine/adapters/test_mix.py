@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from contracts.adapters.reference import AdapterMix
+from contracts.errors import ContractError
 from tests.worker_engine.conftest import EngineFactory, drain, request
 from tests.worker_engine.tiny_adapter import adapter_ref, make_adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.errors import AdapterRefused
-from worker_engine.protocol import AdapterMix, ProtocolError
 
 WEIGHTS = (0.7, -0.4, 1.5)
 
@@ -85,7 +86,7 @@ def test_one_that_is_more_than_pairs_is_refused(
     ],
 )
 def test_a_malformed_mix_is_refused_by_field(value: object, reason: str) -> None:
-    with pytest.raises(ProtocolError, match=reason):
+    with pytest.raises(ContractError, match=reason):
         AdapterMix.from_list(value)
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from contracts.adapters.reference import AdapterMix, AdapterRef
 from tests.waiting import eventually_async
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import MAX_LOADS, AdapterPool
 from worker_engine.errors import AdapterRefused, AdapterUnavailable
-from worker_engine.protocol import AdapterMix, AdapterRef
 
 
 class CountingLoader(AdapterLoader):

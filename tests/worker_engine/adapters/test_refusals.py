@@ -13,13 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from contracts.adapters.config import LoraConfig
+from contracts.adapters.reference import AdapterRef
+from contracts.strict_json import find_fault
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.tiny_adapter import adapter_ref
-from worker_engine.adapters.config import LoraConfig
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
-from worker_engine.protocol import AdapterRef
-from worker_engine.strict_json import find_fault
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 Q = "base_model.model.model.layers.1.self_attn.q_proj"

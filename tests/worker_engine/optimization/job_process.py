@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker_engine.optimization.progress import parse_line
+from contracts.recipes.progress import parse_line
 
 
 @dataclass(frozen=True)

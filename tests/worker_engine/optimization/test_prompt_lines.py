@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker_engine.optimization.progress import Code, JobError
+from contracts.recipes.progress import Code, JobError
 from worker_engine.optimization.prompt_lines import BUNDLED_PROMPTS, BUNDLED_TEXTS, read_lines
 
 

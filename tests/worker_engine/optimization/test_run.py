@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from contracts.recipes.progress import EXIT_STATUS, Code
 from kernels import native
 from tests.worker_engine.optimization.job_process import (
     Ended,
@@ -26,7 +27,6 @@ from tests.worker_engine.optimization.job_process import (
     write_order,
 )
 from worker_engine.models import load_config
-from worker_engine.optimization.progress import EXIT_STATUS, Code
 
 pytestmark = pytest.mark.costly("starts optimizers")
 

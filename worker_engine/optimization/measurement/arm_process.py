@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from contracts.recipes.progress import Code, JobError
 from worker_engine.optimization.measurement.comparison_order import Arm
-from worker_engine.optimization.progress import Code, JobError
 
 START_SECONDS: Final = 900
 _PDEATHSIG: Final = 1

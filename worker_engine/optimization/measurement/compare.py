@@ -10,7 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from worker_engine.adapters.config import AdapterConfigError, LoraConfig
+from contracts.adapters.config import AdapterConfigError, LoraConfig
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
+from contracts.recipes.model_facts import ModelFacts, checkpoint_files, files_digest, sha256_of
+from contracts.recipes.progress import Code, JobError, Phase, Reporter
+from contracts.recipes.recipe import canonical_digest
+from contracts.recipes.spec_fields import SpecError
 from worker_engine.machine import facts
 from worker_engine.optimization.measurement.arm_process import ArmProcess, Memory, sizes
 from worker_engine.optimization.measurement.comparison_order import Adapter, Arm, ComparisonOrder
@@ -26,12 +31,7 @@ from worker_engine.optimization.measurement.rounds import (
 )
 from worker_engine.optimization.measurement.statistics import FAMILY_LEVEL, Verdict, judged, least_rounds
 from worker_engine.optimization.measurement.workload import Workload
-from worker_engine.optimization.model_facts import ModelFacts, checkpoint_files, files_digest, sha256_of
 from worker_engine.optimization.output_folder import write_json
-from worker_engine.optimization.progress import Code, JobError, Phase, Reporter
-from worker_engine.optimization.recipe import canonical_digest
-from worker_engine.optimization.spec_fields import SpecError
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 
 PHASES: Final = (Phase("data", 2), Phase("start", 8), Phase("rounds", 60), Phase("quality", 30))
 SCHEMA: Final = "graftwork.optimization.comparison/1"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from contracts.recipes.spec_fields import SpecError, SpecFields
 from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.prices import Price
 from worker_engine.optimization.measurement.trace import ARRIVALS, LENGTHS
 from worker_engine.optimization.prompt_lines import BUNDLED_PROMPTS, BUNDLED_TEXTS
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 VERSION: Final = 1
 MOST_ARMS: Final = 8

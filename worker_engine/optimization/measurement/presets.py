@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from contracts.recipes.progress import Code, JobError, Reporter
+from contracts.recipes.recipe import Preset, Recipe, preset
+from contracts.recipes.spec_fields import SpecFields
 from worker_engine.optimization import job
 from worker_engine.optimization.measurement import compare as comparison
 from worker_engine.optimization.measurement.comparison_order import ComparisonOrder
 from worker_engine.optimization.order import RunOrder
 from worker_engine.optimization.output_folder import write_json
-from worker_engine.optimization.progress import Code, JobError, Reporter
-from worker_engine.optimization.recipe import Preset, Recipe, preset
-from worker_engine.optimization.spec_fields import SpecFields
 
 VERSION: Final = 1
 SCHEMA: Final = "graftwork.optimization.presets/1"

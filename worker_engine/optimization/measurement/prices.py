@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from worker_engine.optimization.spec_fields import SpecFields
+from contracts.recipes.spec_fields import SpecFields
 
 BY_THROUGHPUT = "(1 - discount) x price an hour / (concurrency / p50 ITL x 3600 / 1e6) / 4"
 BY_LIST_PRICE = "(3 x price of input + price of output) / 4"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from contracts.adapters.reference import AdapterRef
 from worker_engine.optimization.measurement.arm_process import ArmProcess
 from worker_engine.optimization.measurement.at_once import ask_all
 from worker_engine.optimization.measurement.comparison_order import Adapter, Quality, Scoring
@@ -26,7 +27,6 @@ from worker_engine.optimization.measurement.statistics import (
     least_rounds,
 )
 from worker_engine.optimization.prompt_lines import BUNDLED_PROMPTS, PromptLine, read_lines
-from worker_engine.protocol import AdapterRef
 from worker_engine.tokenizer import ChatTokenizer
 
 LEAST_PAIRS: Final = 8

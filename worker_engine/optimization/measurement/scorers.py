@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from contracts.recipes.progress import Code, JobError
+from contracts.recipes.spec_fields import SpecError
 from worker_engine.optimization.measurement.comparison_order import Quality, Scoring
-from worker_engine.optimization.progress import Code, JobError
 from worker_engine.optimization.prompt_lines import PromptLine
-from worker_engine.optimization.spec_fields import SpecError
 
 Scorer = Callable[[PromptLine, str], float]
 """1.0 for a right answer, 0.0 for another."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from contracts.recipes.progress import Code, JobError
 from worker_engine.optimization.measurement.arm_process import ArmProcess
-from worker_engine.optimization.progress import Code, JobError
 
 BURST: Final = 0.001
 """Seconds within which messages count as one: less than a step takes, more than lies between two writes."""

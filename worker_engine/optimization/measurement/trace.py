@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 from typing import Final
 
-from worker_engine.optimization.progress import Code, JobError
-from worker_engine.optimization.trace_rows import TracedRequest, read_rows
+from contracts.recipes.progress import Code, JobError
+from contracts.recipes.trace_rows import TracedRequest, read_rows
 from worker_engine.tokenizer import ChatTokenizer
 
 _DATA: Final = Path(__file__).parent / "data"

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from contracts.adapters.reference import AdapterRef
+from contracts.recipes.progress import Code, JobError
+from contracts.recipes.spec_fields import SpecError
+from contracts.recipes.trace_rows import TracedRequest
 from worker_engine.optimization.measurement.comparison_order import Load
 from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.streams import Ask
 from worker_engine.optimization.measurement.trace import read_trace, words
-from worker_engine.optimization.progress import Code, JobError
 from worker_engine.optimization.prompt_lines import PromptLine, read_lines
-from worker_engine.optimization.spec_fields import SpecError
-from worker_engine.optimization.trace_rows import TracedRequest
-from worker_engine.protocol import AdapterRef
 from worker_engine.tokenizer import ChatTokenizer
 
 LONGEST_ROUND: Final = 900.0

@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 
 import httpx
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.http.tls import tls_context
-from worker_engine.protocol import AdapterRef
 
 CONNECT_SECONDS: Final = 3.0
 LOOK_SECONDS: Final = 5.0

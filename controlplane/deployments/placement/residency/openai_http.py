@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Held, Memory
 from controlplane.deployments.provisioners.base import ProvisioningError
-from worker_engine.protocol import AdapterRef
 
 
 class OpenAIHttpResidency:

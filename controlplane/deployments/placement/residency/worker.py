@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.conf import settings
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Held, Memory
 from controlplane.deployments.provisioners.base import ProvisioningError
-from worker_engine.protocol import AdapterRef
 
 
 class WorkerResidency:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 
+from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.provisioners.base import (
     Desired,
     PlacedAdapter,
@@ -20,7 +21,6 @@ from controlplane.deployments.provisioners.sagemaker.archives import (
 )
 from controlplane.deployments.provisioners.sagemaker.names import Names
 from controlplane.deployments.provisioners.sagemaker.seen import Component, Seen, placed
-from worker_engine.protocol import AdapterRef
 
 
 class Adapters:

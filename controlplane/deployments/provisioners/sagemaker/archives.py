@@ -13,12 +13,12 @@ from typing import IO, Any, Final
 
 from boto3.s3.transfer import TransferConfig
 
+from contracts.adapters.reference import ADAPTER_FILES, AdapterRef
 from controlplane.artifact_store import artifact_store
 from controlplane.catalog.checkpoint_sources import checkpoint_source
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.provisioners.sagemaker.account import Account, aws_answers
-from worker_engine.protocol import ADAPTER_FILES, AdapterRef
 
 _TRANSFER: Final = TransferConfig(use_threads=False)
 _SPOOL: Final = 32 << 20

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from contracts.adapters.reference import EngineName
+from contracts.base_routes import adapter_component
 from controlplane.deployments.provisioners.base import Desired, ProvisioningError
-from gateway.wire import adapter_component
-from worker_engine.protocol import EngineName
 
 VARIANT: Final = "main"
 MANAGED: Final = "graftwork:managed-by"

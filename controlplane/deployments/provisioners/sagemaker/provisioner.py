@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Self
 
+from contracts.base_routes import SageMakerTarget
 from controlplane.deployments.containers.images import DEFAULT_IMAGE
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import (
@@ -38,7 +39,6 @@ from controlplane.deployments.provisioners.sagemaker.base_component import BaseC
 from controlplane.deployments.provisioners.sagemaker.seen import Seen, look
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
-from gateway.wire import SageMakerTarget
 
 Hosting = Deployment.Hosting
 _NAMING = {

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import AdapterVersion
 from controlplane.artifact_store import artifact_store
 from controlplane.audit.selectors import chain_tenants, chain_verify
@@ -18,7 +19,6 @@ from controlplane.errors import UnavailableError, UnsealError
 from controlplane.prompt_log.models import PromptLog
 from controlplane.sealing import unseal
 from controlplane.webhooks.models import WebhookEndpoint
-from worker_engine.protocol import ADAPTER_FILES
 
 
 class Command(BaseCommand):

@@ -14,12 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from contracts.recipes.progress import EXIT_STATUS, Code
 from tests.waiting import eventually
 from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.optimization.job_process import Ended, carry_out, end, events_of, start, write_order
 from tests.worker_engine.tiny_model import byte_tokenizer
 from worker_engine.optimization.measurement.rounds import JUDGED
-from worker_engine.optimization.progress import EXIT_STATUS, Code
 
 pytestmark = pytest.mark.costly("starts workers")
 

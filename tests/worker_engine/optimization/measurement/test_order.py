@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from contracts.recipes.progress import JobError
+from contracts.recipes.spec_fields import SpecError, SpecFields
 from worker_engine.optimization.measurement.comparison_order import ComparisonOrder, Quality
 from worker_engine.optimization.measurement.prices import Price
 from worker_engine.optimization.measurement.scorers import demand_expected, scorer
 from worker_engine.optimization.measurement.trace import ARRIVALS, LENGTHS, read_trace
-from worker_engine.optimization.progress import JobError
 from worker_engine.optimization.prompt_lines import PromptLine
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 ARMS = [{"name": "a", "model": "x"}, {"name": "b", "model": "y"}]
 

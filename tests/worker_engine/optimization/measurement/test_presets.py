@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from contracts.recipes.recipe import Preset
+from contracts.recipes.spec_fields import SpecError, SpecFields
 from tests.conftest import ROOT
 from worker_engine.optimization.measurement.presets import PHASES, PresetsOrder
-from worker_engine.optimization.recipe import Preset
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 
 def read(**fields: Any) -> PresetsOrder:

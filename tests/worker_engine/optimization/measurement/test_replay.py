@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from contracts.recipes.progress import Code, JobError
+from contracts.recipes.spec_fields import SpecError, SpecFields
 from tests.worker_engine.optimization.job_process import carry_out, write_order
 from worker_engine.optimization.measurement.arm_process import ArmProcess
 from worker_engine.optimization.measurement.comparison_order import Arm, Load
 from worker_engine.optimization.measurement.level import Level
 from worker_engine.optimization.measurement.streams import Ask, exchange
 from worker_engine.optimization.measurement.workload import Workload
-from worker_engine.optimization.progress import Code, JobError
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
 
 PATIENCE = 20.0
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from contracts.recipes.progress import Code
 from tests.worker_engine.optimization.job_process import carry_out, write_order
 from tests.worker_engine.optimization.quantization.test_quantize import strayed, whole, written
 from worker_engine.models import load_config
-from worker_engine.optimization.progress import Code
 
 pytestmark = pytest.mark.costly("quantizes in a process")
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from worker_engine.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig
-from worker_engine.adapters.foreign_weights import MLX_REFUSAL
-from worker_engine.adapters.pattern import suffixes
+from contracts.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig
+from contracts.adapters.foreign_weights import MLX_REFUSAL
+from contracts.adapters.pattern import suffixes
 
 LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Linear modules of a decoder layer."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
+from contracts.recipes.spec_fields import SpecError, SpecFields
 
 PICKLED: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 """Weights that are code to whoever loads them: never read, never copied."""
@@ -115,7 +115,7 @@ def belongs(name: str) -> bool:
 
 
 def files_digest(sha256_by_name: Mapping[str, str]) -> str:
-    """As adapters' (`worker_engine.protocol.adapter_digest`), of any files."""
+    """As adapters' (`contracts.adapters.reference.adapter_digest`), of any files."""
     lines = "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(sha256_by_name.items()))
     return hashlib.sha256(lines.encode()).hexdigest()
 

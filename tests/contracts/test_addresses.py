@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from gateway.addresses import MOST_HOPS, Networks, client_address, parse_network
+from contracts.addresses import MOST_HOPS, Networks, client_address, parse_network
 
 PROXIES = Networks(["10.0.0.0/8", "2001:db8:ffff::/48"])
 

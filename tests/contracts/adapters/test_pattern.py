@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker_engine.adapters.pattern import NonlinearPatternError, Pattern, PatternError, SuffixTable
+from contracts.adapters.pattern import NonlinearPatternError, Pattern, PatternError, SuffixTable
 
 MODULES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.down_proj")
 PATHS = [f"model.layers.{layer}.{module}" for layer in (0, 1, 7, 17) for module in MODULES]

@@ -14,23 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire import (
+from contracts.base_routes import (
     AdapterHomes,
     BaseRoute,
     CanaryRoute,
     CopyRoute,
-    KeyRoute,
-    RouteChange,
-    RouteTable,
     SageMakerTarget,
-    TenantRoute,
-    UsageEvent,
-    WireError,
     adapter_component,
-    uuid7,
 )
-from gateway.wire_keys import KeyScope, OldSecret
-from gateway.wire_limits import BudgetPeriod, Limit, LimitsRoute, RateRoute, budget_period
+from contracts.errors import ContractError
+from contracts.keys import KeyRoute, KeyScope, OldSecret
+from contracts.limits import BudgetPeriod, Limit, LimitsRoute, RateRoute, budget_period
+from contracts.route_table import RouteChange, RouteTable, TenantRoute
+from contracts.usage_event import UsageEvent, uuid7
 from tests.gateway.conftest import route_table
 
 EVENT: dict[str, Any] = {
@@ -58,13 +54,13 @@ def test_usage_events_round_trip(text: str, count: int, ttft: float | None) -> N
     ],
 )
 def test_malformed_usage_events_name_the_field(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(WireError, match=said):
+    with pytest.raises(ContractError, match=said):
         UsageEvent.from_json(json.dumps({**EVENT, **change}))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense", "{}"])
 def test_what_is_no_event_is_refused(text: str) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(ContractError):
         UsageEvent.from_json(text)
 
 
@@ -115,7 +111,7 @@ def test_a_snapshot_without_its_frame_is_torn(cut: int) -> None:
     del lines[cut]
     text = "\n".join(lines)
     if cut in (0, -1):
-        with pytest.raises(WireError):
+        with pytest.raises(ContractError):
             RouteTable.from_snapshot(text)
     else:
         assert RouteTable.from_snapshot(text) != route_table("http://a")
@@ -190,7 +186,7 @@ def test_changes_round_trip_and_apply() -> None:
 
 
 def test_a_gap_is_noticed() -> None:
-    with pytest.raises(WireError, match="does not follow"):
+    with pytest.raises(ContractError, match="does not follow"):
         route_table("http://a").apply([RouteChange(3, "keys/k1", None)])
 
 

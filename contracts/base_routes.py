@@ -1,4 +1,4 @@
-"""The part of the route table that says where base models run. Standard library only."""
+"""The part of the route table that says where base models run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from gateway.wire_limits import known
+from contracts.known_fields import known_fields
 
 PROTECTED_PARAMETERS: Final = frozenset(
     {
@@ -73,8 +73,8 @@ class CopyRoute:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         target = value.get("sagemaker")
-        sagemaker = None if target is None else SageMakerTarget(**known(SageMakerTarget, target))
-        return cls(**{**known(cls, value), "sagemaker": sagemaker})
+        sagemaker = None if target is None else SageMakerTarget(**known_fields(SageMakerTarget, target))
+        return cls(**{**known_fields(cls, value), "sagemaker": sagemaker})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from worker_engine.adapters.pattern import NonlinearPatternError, Pattern, PatternError, suffixes
+from contracts.adapters.pattern import NonlinearPatternError, Pattern, PatternError, suffixes
 
 ALL_LINEAR: Final = "all-linear"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker_engine.optimization.model_facts import ModelFacts, Situation
-from worker_engine.optimization.recipe import (
+from contracts.recipes.model_facts import ModelFacts, Situation
+from contracts.recipes.recipe import (
     OWN_DRAFT,
     Drafting,
     Engine,

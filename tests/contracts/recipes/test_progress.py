@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from worker_engine.optimization.progress import (
+from contracts.recipes.progress import (
     EXIT_STATUS,
     Cancelled,
     Code,

@@ -1,11 +1,13 @@
-"""The part of the route table that says what a scope may use. Standard library only."""
+"""The part of the route table that says what a scope may use."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
+
+from contracts.known_fields import known_fields
 
 LimitKind = Literal["requests", "tokens", "concurrency", "budget", "prepaid"]
 BudgetPeriod = Literal["day", "month"]
@@ -56,7 +58,7 @@ class LimitsRoute:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        limits = (Limit(**known(Limit, limit)) for limit in value.get("limits", ()))
+        limits = (Limit(**known_fields(Limit, limit)) for limit in value.get("limits", ()))
         known_limits = tuple(limit for limit in limits if limit.kind in _KINDS)
         return cls(known_limits, value.get("priority"), value.get("weight"))
 
@@ -75,7 +77,7 @@ class RateRoute:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        return cls(**known(cls, value))
+        return cls(**known_fields(cls, value))
 
 
 def budget_period(period: BudgetPeriod, now: dt.datetime) -> tuple[str, dt.datetime]:
@@ -96,8 +98,3 @@ def budget_key(scope: str, period: str) -> str:
     what is left: so a top-up is a smaller base, and the limit itself stays as it is.
     """
     return f"graftwork:admission:budget:{period}:{scope}"
-
-
-def known(cls: type[Any], value: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `value` that the dataclass `cls` has."""
-    return {item.name: value[item.name] for item in fields(cls) if item.name in value}

@@ -1,7 +1,7 @@
-"""What crosses between the control plane and the gateway: route entries and usage events.
+"""The route table: everything that gateways know about tenants, keys, base models and adapters.
 
-Standard library only. The control plane publishes one immutable snapshot and, after it, ordered
-deltas; a delta sets or removes one entry, named by a path:
+The control plane publishes one immutable snapshot and, after it, ordered deltas. A delta sets or removes
+one entry, named by a path:
 
     keys/<public id>          KeyRoute
     tenants/<tenant>          TenantRoute
@@ -21,51 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self, cast
 
-from gateway.usage_event import UsageEvent as UsageEvent
-from gateway.usage_event import UsageStatus as UsageStatus
-from gateway.usage_event import WireError as WireError
-from gateway.usage_event import uuid7 as uuid7
-from gateway.wire_bases import PROTECTED_PARAMETERS as PROTECTED_PARAMETERS
-from gateway.wire_bases import AdapterHomes as AdapterHomes
-from gateway.wire_bases import BaseRoute as BaseRoute
-from gateway.wire_bases import CanaryRoute as CanaryRoute
-from gateway.wire_bases import CopyRoute as CopyRoute
-from gateway.wire_bases import SageMakerTarget as SageMakerTarget
-from gateway.wire_bases import adapter_component as adapter_component
-from gateway.wire_keys import KeyRoute as KeyRoute
-from gateway.wire_limits import LimitsRoute, RateRoute
-from gateway.wire_presence import GatewayWord as GatewayWord
-from worker_engine.protocol import AdapterRef
-
-ROUTES_SNAPSHOT: Final = "graftwork:routes:table"
-"""Redis string: `RouteTable.snapshot()`."""
-ROUTES_DELTAS: Final = "graftwork:routes:deltas"
-"""Redis stream, one entry a delta, fields `version` and `change` (JSON of a RouteChange)."""
-ROUTES_VERSION: Final = "graftwork:routes:version"
-"""Redis string: version of the newest delta or snapshot published."""
-ROUTES_SEEN: Final = "graftwork:routes:seen"
-"""Redis sorted set, member `version`: the highest version of a gateway that was offered a lower one."""
-USAGE_STREAM: Final = "graftwork:usage"
-"""Redis stream, one entry a usage event, field `event` (JSON of a UsageEvent)."""
-USAGE_GROUP: Final = "metering"
-"""Consumer group of the control plane on `USAGE_STREAM`."""
-PROMPT_STREAM: Final = "graftwork:prompts"
-"""Redis stream, one entry a request of a tenant that keeps prompts, fields `tenant`, `request` (its id), `at`
-(Unix milliseconds) and `sealed`."""
-PROMPT_FORM: Final = b"\x01"
-"""First byte of what is sealed. Then come 8 bytes of the tenant's X25519 key, the record's own key (32), a
-nonce (12) and AES-256-GCM of zlib's JSON, bound to `<tenant>/<request id>`; its key is HKDF-SHA256 of the
-shared secret, salted with the record's key and the tenant's."""
-PROMPT_INFO: Final = b"graftwork kept prompt"
-GATEWAYS: Final = "graftwork:gateways"
-"""Redis hash: by usage log slot, what the gateway process that has it says (JSON of a GatewayWord)."""
-DEMAND: Final = "graftwork:demand:"
-"""Beginning of Redis hashes, one a base model: by gateway process, `<requests held> <Redis's seconds>`."""
-DEMAND_SECONDS: Final = 3.0
-"""How long what a gateway says there counts."""
-
-KEY_PREFIX: Final = "gw"
-"""An API key reads `gw_<public id>_<secret>`; only the public id and SHA-256(secret) are stored."""
+from contracts.adapters.reference import AdapterRef
+from contracts.base_routes import BaseRoute
+from contracts.errors import ContractError
+from contracts.keys import KeyRoute
+from contracts.limits import LimitsRoute, RateRoute
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +86,6 @@ class AdapterRoute:
         )
 
 
-def demand_key(base: str) -> str:
-    """The hash that says how many requests are held for base model `base`."""
-    return DEMAND + base
-
-
-def read_demand(value: bytes) -> tuple[int, float]:
-    """(requests held, Unix seconds) of a hash's value; nothing of what is malformed."""
-    held, _, at = value.partition(b" ")
-    try:
-        return int(held), float(at)
-    except ValueError:
-        return 0, 0.0
-
-
 RouteEntry = KeyRoute | TenantRoute | BaseRoute | AdapterRoute | LimitsRoute | RateRoute
 _ENTRY_TYPES: Final[Mapping[str, type[RouteEntry]]] = {
     "keys": KeyRoute,
@@ -162,15 +108,15 @@ def _entry(value: Mapping[str, Any]) -> tuple[str, RouteEntry | None]:
 def entry_from_json(line: str | bytes) -> tuple[str, RouteEntry | None]:
     """(path, entry) of a snapshot's line; None for a kind that is unknown here.
 
-    Raises WireError on anything else.
+    Raises ContractError on anything else.
     """
     try:
         value = json.loads(line)
         if value["entry"] is None:
-            raise WireError(f"a snapshot has an empty entry at {value['path']}")
+            raise ContractError(f"a snapshot has an empty entry at {value['path']}")
         return _entry(value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WireError(f"not a route entry: {error!r}") from error
+        raise ContractError(f"not a route entry: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +133,12 @@ class RouteChange:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises WireError on anything but a change."""
+        """Raises ContractError on anything but a change."""
         try:
             value = json.loads(text)
             return cls(int(value["version"]), *_entry(value))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise WireError(f"not a route change: {error!r}") from error
+            raise ContractError(f"not a route change: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +160,7 @@ class RouteTable:
         """A table with `changes` in force; changes at or below this version are skipped.
 
         Raises:
-            WireError: when a version is missing between this table and a change (fetch a snapshot).
+            ContractError: when a version is missing between this table and a change (fetch a snapshot).
         """
         draft = RouteDraft(self)
         for change in changes:
@@ -247,10 +193,10 @@ class RouteTable:
 
     @classmethod
     def from_snapshot(cls, text: str | bytes) -> RouteTable:
-        """Raises WireError on anything but a whole snapshot."""
+        """Raises ContractError on anything but a whole snapshot."""
         head, *lines = text.splitlines() or [""]
         if not lines or lines.pop() != head:
-            raise WireError("the snapshot is torn: it does not end as it begins")
+            raise ContractError("the snapshot is torn: it does not end as it begins")
         draft = RouteDraft(cls(version=snapshot_version(head)))
         for line in lines:
             draft.set(*entry_from_json(line))
@@ -258,11 +204,11 @@ class RouteTable:
 
 
 def snapshot_version(head: str | bytes) -> int:
-    """Version in a snapshot's first and last line. Raises WireError on anything else."""
+    """Version in a snapshot's first and last line. Raises ContractError on anything else."""
     try:
         return int(json.loads(head)["version"])
     except (KeyError, TypeError, ValueError) as error:
-        raise WireError(f"not a snapshot's head: {error!r}") from error
+        raise ContractError(f"not a snapshot's head: {error!r}") from error
 
 
 class RouteDraft:
@@ -278,10 +224,10 @@ class RouteDraft:
         """Puts a change in force, unless the table has it already.
 
         Raises:
-            WireError: a version is missing between the table and the change.
+            ContractError: a version is missing between the table and the change.
         """
         if change.version > self.version + 1:
-            raise WireError(f"route change {change.version} does not follow version {self.version}")
+            raise ContractError(f"route change {change.version} does not follow version {self.version}")
         if change.version == self.version + 1:
             self.set(change.path, change.entry)
             self.version = change.version

@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from gateway.usage_event import WireError
-from gateway.wire_limits import known
+from contracts.errors import ContractError
+from contracts.known_fields import known_fields
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayWord:
+class GatewayStatus:
     """One process's newest word.
 
     Attributes:
@@ -43,9 +43,9 @@ class GatewayWord:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Fields that are not known here are passed over. Raises WireError."""
+        """Fields that are not known here are passed over. Raises ContractError."""
         try:
-            value = known(cls, json.loads(text))
+            value = known_fields(cls, json.loads(text))
             return cls(**{**value, "reasons": tuple(str(reason) for reason in value["reasons"])})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise WireError(f"not a gateway's word: {error}") from error
+            raise ContractError(f"not a gateway's word: {error}") from error

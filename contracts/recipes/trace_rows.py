@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from worker_engine.optimization.progress import Code, JobError
+from contracts.recipes.progress import Code, JobError
 
 LENGTHS: Final = ("context_tokens", "generated_tokens")
 ARRIVAL: Final = "arrival_s"

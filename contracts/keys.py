@@ -1,4 +1,4 @@
-"""The part of the route table that says what an API key opens. Standard library only."""
+"""The part of the route table that says what an API key opens."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
-from gateway.wire_limits import known
+from contracts.known_fields import known_fields
 
+KEY_PREFIX: Final = "gw"
+"""An API key reads `gw_<public id>_<secret>`. Only the public id and SHA-256(secret) are stored."""
 ENDPOINTS: Final = ("chat/completions", "completions", "embeddings", "responses", "models")
 """What a key may be held to: the paths below `/v1/`; `models` stands for its sub-paths too."""
 
@@ -63,9 +65,9 @@ class KeyRoute:
             return None
         return cls(
             **{
-                **known(cls, value),
-                "old": None if old is None else OldSecret(**known(OldSecret, old)),
-                "scope": None if scope is None else _scope(known(KeyScope, scope)),
+                **known_fields(cls, value),
+                "old": None if old is None else OldSecret(**known_fields(OldSecret, old)),
+                "scope": None if scope is None else _scope(known_fields(KeyScope, scope)),
             }
         )
 

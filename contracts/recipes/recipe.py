@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
-from worker_engine.optimization.spec_fields import SpecError, SpecFields
+from contracts.recipes.spec_fields import SpecError, SpecFields
 
 VERSION: Final = 1
 OWN_DRAFT: Final = "sagemaker"

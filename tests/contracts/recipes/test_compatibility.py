@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contracts.recipes import compatibility
+from contracts.recipes.compatibility import OURS, SAGEMAKERS, Stack, job_reasons, reasons
+from contracts.recipes.model_facts import ModelFacts, Situation
+from contracts.recipes.recipe import OWN_DRAFT, Recipe
+from contracts.recipes.spec_fields import SpecError
 from worker_engine.models import FAMILIES
-from worker_engine.optimization import compatibility
-from worker_engine.optimization.compatibility import OURS, SAGEMAKERS, Stack, job_reasons, reasons
-from worker_engine.optimization.model_facts import ModelFacts, Situation
-from worker_engine.optimization.recipe import OWN_DRAFT, Recipe
-from worker_engine.optimization.spec_fields import SpecError
 
 AWAY = {"engine": "sagemaker", "hardware": "sm90", "instance_type": "ml.p5.48xlarge"}
 DRAFT = {"method": "draft", "draft_model": "small"}
@@ -131,16 +129,6 @@ def test_one_job_takes_ten_configurations() -> None:
 
 def test_architectures_are_the_workers() -> None:
     assert set(compatibility.ARCHITECTURES) == set(FAMILIES)
-
-
-def test_the_control_planes_part_is_standard_library() -> None:
-    modules = "recipe, compatibility, model_facts, spec_fields, progress, trace_rows"
-    code = f"from worker_engine.optimization import {modules}; import sys; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    tops = {name.partition(".")[0] for name in loaded.split()} - {"worker_engine", "__main__"}
-    assert {
-        name for name in tops if name not in sys.stdlib_module_names and not name.startswith("_")
-    } == set()
 
 
 def test_facts_of_a_checkpoint(tiny_model: Path, tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from worker_engine.adapters.foreign_weights import MLX_REFUSAL
-from worker_engine.adapters.pattern import PatternError, SuffixTable
-from worker_engine.adapters.targets import Targets
-from worker_engine.strict_json import find_fault
+from contracts.adapters.foreign_weights import MLX_REFUSAL
+from contracts.adapters.pattern import PatternError, SuffixTable
+from contracts.adapters.targets import Targets
+from contracts.strict_json import find_fault
 
 MAX_ADAPTER_BYTES: Final = 2 << 30
 """Of adapter_model.safetensors, for registration and worker alike. Rank 64 on every linear layer of a 70B

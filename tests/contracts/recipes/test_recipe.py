@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from worker_engine.optimization.compatibility import Stack, reasons
-from worker_engine.optimization.recipe import (
+from contracts.recipes.compatibility import Stack, reasons
+from contracts.recipes.recipe import (
     Compilation,
     Drafting,
     Engine,
@@ -22,7 +22,7 @@ from worker_engine.optimization.recipe import (
     TensorParallel,
     preset,
 )
-from worker_engine.optimization.spec_fields import SpecError
+from contracts.recipes.spec_fields import SpecError
 
 FULL = Recipe(
     Quantization.AWQ_G64,

@@ -1,4 +1,4 @@
-"""The usage event: what the gateway tells the control plane of one attempt. Standard library only."""
+"""The usage event: what the gateway tells the control plane of one attempt."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Final, Literal, Self, cast
 
-
-class WireError(ValueError):
-    """A message that does not follow this wire format; the text names what was expected."""
-
+from contracts.errors import ContractError
 
 UsageStatus = Literal["ok", "error", "client_error", "cancelled", "interrupted"]
 """`error` is the copy's or the gateway's fault, timeouts among them; `client_error` is the request's own."""
@@ -63,19 +60,19 @@ class UsageEvent:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises WireError naming missing, unknown or mistyped fields."""
+        """Raises ContractError naming missing, unknown or mistyped fields."""
         try:
             value = json.loads(text)
         except ValueError as error:
-            raise WireError(f"a usage event is not JSON: {error}") from error
+            raise ContractError(f"a usage event is not JSON: {error}") from error
         if not isinstance(value, dict):
-            raise WireError("a usage event must be an object")
+            raise ContractError("a usage event must be an object")
         names = {item.name for item in fields(cls)}
         if wrong := sorted(names ^ set(value)):
-            raise WireError(f"a usage event lacks or does not know: {', '.join(wrong)}")
+            raise ContractError(f"a usage event lacks or does not know: {', '.join(wrong)}")
         for item in fields(cls):
             if not isinstance(value[item.name], _EVENT_TYPES[cast(str, item.type)]):
-                raise WireError(
+                raise ContractError(
                     f"usage event field {item.name} must be {item.type}, got {value[item.name]!r}"
                 )
         return cls(**value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker_engine.strict_json import loads
+from contracts.strict_json import loads
 
 FAULTS = {
     "NaN": "holds NaN",

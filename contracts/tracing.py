@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Self
 
-from worker_engine.genai import Attributes
+from contracts.genai import Attributes
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _TRACEPARENT: Final = re.compile(

@@ -1,0 +1,20 @@
+"""Names of the Redis keys and streams through which the control plane and gateways talk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ROUTES_SNAPSHOT: Final = "graftwork:routes:table"
+"""Redis string: `RouteTable.snapshot()`."""
+ROUTES_DELTAS: Final = "graftwork:routes:deltas"
+"""Redis stream, one entry a delta, fields `version` and `change` (JSON of a RouteChange)."""
+ROUTES_VERSION: Final = "graftwork:routes:version"
+"""Redis string: version of the newest delta or snapshot published."""
+ROUTES_SEEN: Final = "graftwork:routes:seen"
+"""Redis sorted set, member `version`: the highest version of a gateway that was offered a lower one."""
+USAGE_STREAM: Final = "graftwork:usage"
+"""Redis stream, one entry a usage event, field `event` (JSON of a UsageEvent)."""
+USAGE_GROUP: Final = "metering"
+"""Consumer group of the control plane on `USAGE_STREAM`."""
+GATEWAYS: Final = "graftwork:gateways"
+"""Redis hash: by usage log slot, what the gateway process that has it says (JSON of a GatewayStatus)."""
