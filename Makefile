@@ -51,7 +51,7 @@ coverage: setup
 	@rm -rf var/coverage && mkdir -p var/coverage
 	@$(BIN)/coverage run -m pytest -q -n $(WORKERS) -m "not slow" $(ARGS) || true
 	@$(BIN)/coverage combine -q
-	@for plane in contracts gateway controlplane worker_engine kernels; do \
+	@for plane in contracts gateway controlplane worker_engine optimizer kernels; do \
 		echo "$$plane $$($(BIN)/coverage report --include="$$plane/*" | tail -n 1)"; done
 
 lint: $(VENV)/.installed

@@ -19,12 +19,12 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from contracts.recipes.spec_fields import SpecFields
-from worker_engine.optimization.measurement.arm_process import ArmProcess
-from worker_engine.optimization.measurement.comparison_order import Arm, Load
-from worker_engine.optimization.measurement.level import Level
-from worker_engine.optimization.measurement.rounds import JUDGED, Rounds, measure
-from worker_engine.optimization.measurement.statistics import FAMILY_LEVEL, judged, least_rounds
-from worker_engine.optimization.measurement.workload import Workload
+from optimizer.measurement.arm_process import ArmProcess
+from optimizer.measurement.comparison_order import Arm, Load
+from optimizer.measurement.level import Level
+from optimizer.measurement.rounds import JUDGED, Rounds, measure
+from optimizer.measurement.statistics import FAMILY_LEVEL, judged, least_rounds
+from optimizer.measurement.workload import Workload
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 MODEL: Final = Path(os.environ.get("GRAFTWORK_DEMO_MODEL", ROOT / "var" / "models" / "smollm2-135m-instruct"))

@@ -84,7 +84,7 @@ class Environment:
         usage_keep_days: usage events older than this are dropped; their sums stay.
         adapter_grace_days: how long deleted adapters and versions may be restored.
         optimization_dir: where optimization jobs work on this host; several hosts may share it.
-        optimization_python: runs `-m worker_engine.optimization`; "" for this process's own.
+        optimization_python: runs `-m optimizer`; "" for this process's own.
         heartbeat_file: what a Celery worker touches every two seconds while it has its broker.
     """
 

@@ -168,7 +168,7 @@ LANGUAGES, LOCALE_PATHS = list(languages(LOCALES).items()), [LOCALES]
 # Whitenoise serves straight from the finders: there is no collectstatic step that could be forgotten.
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [ROOT / "static"]
-# What presets are worth; `python -m worker_engine.optimization presets` writes it, and images copy it.
+# What presets are worth; `python -m optimizer presets` writes it, and images copy it.
 PRESET_RUN_FILE = ROOT / "benchmarks" / "results" / "presets.json"
 WHITENOISE_USE_FINDERS = True
 

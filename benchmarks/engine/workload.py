@@ -10,7 +10,7 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
-from worker_engine.optimization.measurement.trace import LENGTHS
+from optimizer.measurement.trace import LENGTHS
 
 PROMPT_SCALE: Final = 8
 OUTPUT_SCALE: Final = 2

@@ -18,8 +18,8 @@ from benchmarks.engine.adapters import make_adapters
 from benchmarks.engine.in_process import InProcess
 from benchmarks.figure import Figure, compared
 from benchmarks.optimization.perplexity import perplexity
+from optimizer.quantization import Scheme, quantize
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.optimization.quantization import Scheme, quantize
 from worker_engine.quantization_config import OWN_SECTION
 
 TEXTS: Final = Path(__file__).resolve().parents[1] / "texts"

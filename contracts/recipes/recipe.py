@@ -23,7 +23,7 @@ _INSTANCE: Final = re.compile(r"ml\.[a-z0-9-]+\.[a-z0-9-]+")
 
 
 class Quantization(enum.StrEnum):
-    """How linear layers' weights are stored; `worker_engine.optimization.quantization` and SageMaker write
+    """How linear layers' weights are stored; `optimizer.quantization` and SageMaker write
     them."""
 
     NONE = "none"

@@ -1,4 +1,4 @@
-"""What a comparison is asked for by REST; `worker_engine.optimization` reads the same fields again."""
+"""What a comparison is asked for by REST; `optimizer` reads the same fields again."""
 
 from __future__ import annotations
 

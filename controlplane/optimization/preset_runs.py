@@ -1,6 +1,6 @@
 """What presets are worth: by the run of the demo model that the product comes with, and by nothing else.
 
-`python -m worker_engine.optimization presets` writes it. A preset whose recipe has changed since, or which is
+`python -m optimizer presets` writes it. A preset whose recipe has changed since, or which is
 for another target, has no stored run, and nothing is told of it.
 """
 
@@ -66,5 +66,5 @@ def _stored(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     if told.get("schema") != SCHEMA:
-        raise ValueError(f"{path} is no {SCHEMA}: have `worker_engine.optimization presets` write it anew")
+        raise ValueError(f"{path} is no {SCHEMA}: have `optimizer presets` write it anew")
     return told

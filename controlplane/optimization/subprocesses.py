@@ -1,4 +1,4 @@
-"""`python -m worker_engine.optimization` as a child of a Celery task, and what it says while it runs."""
+"""`python -m optimizer` as a child of a Celery task, and what it says while it runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Optimizer:
         command = [
             settings.GRAFTWORK.optimization_python or sys.executable,
             "-m",
-            "worker_engine.optimization",
+            "optimizer",
         ]
         with log.open("ab") as errors:
             process = subprocess.Popen(

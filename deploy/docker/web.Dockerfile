@@ -56,6 +56,7 @@ RUN python requirements.py worker > /tmp/worker.txt \
  && install -d -o graftwork -g graftwork /app/var/optimization
 COPY kernels kernels
 COPY worker_engine worker_engine
+COPY optimizer optimizer
 RUN chmod -R a+rX /app
 USER graftwork
 CMD ["celery", "-A", "controlplane.celery", "worker", "-Q", "graftwork.optimize.cpu", "--concurrency", "1", "--loglevel", "INFO"]

@@ -23,6 +23,7 @@ FIRST_PARTY = frozenset(
         "demo",
         "gateway",
         "kernels",
+        "optimizer",
         "sagemaker_local",
         "tests",
         "worker_engine",

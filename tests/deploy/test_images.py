@@ -28,7 +28,7 @@ SECRETS = (
     [
         ("web", "web", ("controlplane", "manage.py", "deploy/docker/bucket.py", "deploy/docker/health.py")),
         ("web", "seed", ("deploy/docker/seed.py", "demo/seed.py")),
-        ("web", "optimizer", ("controlplane", "worker_engine")),
+        ("web", "optimizer", ("controlplane", "worker_engine", "optimizer")),
         ("gateway", "", ("gateway",)),
         ("worker", "worker", ("worker_engine",)),
         ("worker", "model", ("demo/model.py",)),

@@ -25,8 +25,8 @@ from controlplane.optimization.models import ComparisonRun, PromptSet
 from controlplane.optimization.orders import ComparisonOrder
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
+from optimizer.measurement.trace import read_trace
 from tests.controlplane.optimization.measured import result
-from worker_engine.optimization.measurement.trace import read_trace
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1"

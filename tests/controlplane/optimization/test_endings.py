@@ -54,7 +54,7 @@ def act(settings: Settings, tmp_path: Path) -> Callable[[str], None]:
         script = tmp_path / "standin.py"
         script.write_text(STANDIN + lines)
         python = tmp_path / "python"
-        # `python -m worker_engine.optimization run ...` without its first two arguments.
+        # `python -m optimizer run ...` without its first two arguments.
         python.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
         python.chmod(0o755)
         settings.GRAFTWORK = dataclasses.replace(settings.GRAFTWORK, optimization_python=str(python))

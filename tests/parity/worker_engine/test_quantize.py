@@ -16,10 +16,10 @@ from typing import Any, Final
 import pytest
 import torch
 
+from optimizer.quantization import Scheme, quantize
+from tests.optimizer.quantization.test_quantize import LENGTHS, silent, whole, written
 from tests.parity import references
 from tests.worker_engine.forward_pass import draw, load, logits
-from tests.worker_engine.optimization.quantization.test_quantize import LENGTHS, silent, whole, written
-from worker_engine.optimization.quantization import Scheme, quantize
 from worker_engine.tokenizer import ChatTokenizer
 
 ROOT: Final = Path(__file__).resolve().parents[4]

@@ -1,0 +1,1 @@
+"""`python -m optimizer`: make a checkpoint smaller or faster, and measure what that is worth."""

@@ -1,0 +1,231 @@
+"""`run`: one recipe carried out, step by step, each recorded when it is done, so that a killed job goes on.
+
+Nothing is registered anywhere: the output is a folder that is whole once it has a `lineage.json`, and is
+named by its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from contracts.recipes.compatibility import reasons
+from contracts.recipes.model_facts import Checkpoint, checkpoint_files, sha256_of
+from contracts.recipes.progress import Cancelled, Code, JobError, Phase, Reporter
+from contracts.recipes.recipe import Head, Quantization
+from optimizer import compilation
+from optimizer.order import RunOrder
+from optimizer.output_folder import OutputFolder
+from optimizer.prompt_lines import read_lines
+from worker_engine.errors import OptimizationError
+
+PHASES: Final = (
+    Phase("source", 2),
+    Phase("checkpoint", 90),
+    Phase("compilation", 6),
+    Phase("verification", 2),
+)
+FORMAT: Final = 1
+"""Changes when the same order would come out otherwise."""
+LEAST_CALIBRATION: Final = 16
+_PARTS: Final[Mapping[Quantization, float]] = {
+    Quantization.NONE: 1.0, Quantization.INT8: 0.7, Quantization.AWQ_G128: 0.5, Quantization.AWQ_G64: 0.5,
+    Quantization.RTN_G128: 0.5, Quantization.FP8: 0.7,
+}  # fmt: skip
+"""Of the source's bytes: what the output takes at most, embeddings left as they are."""
+_SPARE: Final = 64 << 20
+_BLOCK: Final = 4 << 20
+_LIBRARIES: Final = ("graftwork", "torch", "numpy", "safetensors")
+
+
+def run(order: RunOrder, output: Path, reporter: Reporter) -> Mapping[str, Any]:
+    """The result's fields: `output`, `digest`, `lineage`, `reused`, and how to serve it.
+
+    Raises:
+        JobError: with the code that says why. What is done by then stays for the next try.
+        SpecError: a folder is no checkpoint.
+        Cancelled: from the reporter, or by a signal.
+    """
+    reporter.phase("source")
+    _demand_compatible(order)
+    texts = _calibration(order)
+    source = _digests(order, reporter)
+    identity = {"format": FORMAT, **order.identity(source.digest)}
+    with OutputFolder.open(output, identity, versions(), reporter.log) as folder:
+        if lineage := folder.finished():
+            reporter.log(f"{output} is whole already, and verified")
+            return _result(output, lineage, reused=True)
+        _demand_room(order, source, output)
+        folder.begin()
+        reporter.phase("checkpoint")
+        if folder.done("checkpoint"):
+            reporter.already()
+        else:
+            _make_checkpoint(order, source, output / "checkpoint", texts, reporter)
+            folder.record("checkpoint", "checkpoint")
+        reporter.phase("compilation")
+        if folder.done("compilation"):
+            reporter.already()
+        else:
+            compilation.compile_for(order.recipe, output / "checkpoint", output / "compiled", reporter)
+            folder.record("compilation", "compiled")
+        reporter.phase("verification")
+        _verify(order, output / "checkpoint")
+        lineage = folder.finish(
+            source={"name": order.source.name, "digest": source.digest}, serve=_serve(order)
+        )
+        return _result(output, lineage, reused=False)
+
+
+def versions() -> dict[str, str]:
+    """Software that may make the same recipe come out otherwise."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _demand_compatible(order: RunOrder) -> None:
+    if found := reasons(order.stack()):
+        told = [{"code": reason.code, "text": reason.text} for reason in found]
+        kinds = {reason.code for reason in found}
+        code = Code.UNSUPPORTED_MODEL if kinds == {"architecture_not_served"} else Code.INCOMPATIBLE
+        raise JobError(code, "; ".join(reason.text for reason in found), told)
+
+
+def _calibration(order: RunOrder) -> list[str]:
+    """Read before anything is computed: a line that does not parse is told in the first second."""
+    if not order.calibrates:
+        return []
+    return [line.plain for line in read_lines(order.calibration, least=LEAST_CALIBRATION)]
+
+
+def _digests(order: RunOrder, reporter: Reporter) -> Checkpoint:
+    paths = checkpoint_files(order.source)
+    total, read, files = sum(path.stat().st_size for path in paths), 0, {}
+    for path in paths:
+        size = path.stat().st_size
+        files[path.name] = (size, sha256_of(path))
+        read += size
+        reporter.progress(read / max(total, 1), f"read {path.name}")
+    return Checkpoint(files)
+
+
+def _demand_room(order: RunOrder, source: Checkpoint, output: Path) -> None:
+    """What is there already counts as room."""
+    part = _PARTS[order.recipe.quantization] + (1.0 if order.recipe.compilation.packed else 0.0)
+    there = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
+    needed = int(source.size * part) + _SPARE - there
+    free = shutil.disk_usage(output).free
+    if free < needed:
+        raise JobError(
+            Code.OUT_OF_DISK,
+            f"{output} has {free >> 20} MiB free, the job needs {needed >> 20} more: "
+            "make room and start it again",
+        )
+
+
+def _make_checkpoint(
+    order: RunOrder, source: Checkpoint, target: Path, texts: list[str], reporter: Reporter
+) -> None:
+    if order.recipe.quantization is Quantization.NONE:
+        _copy(order.source, source, target, reporter)
+        return
+    # Imported late: torch takes seconds, and a wrong order is told before.
+    from optimizer.quantization import Scheme, quantize
+
+    def told(phase: str, fraction: float) -> None:
+        reporter.progress(fraction, phase)
+
+    # It appears whole, by being renamed: a run that was killed before it could be recorded has made it.
+    if not target.exists():
+        scheme = Scheme(order.recipe.quantization.value)
+        try:
+            quantize(order.source, target, scheme, texts, told, int8_head=order.recipe.head is Head.INT8)
+        except OptimizationError as error:
+            raise JobError(Code(error.code), str(error)) from error
+    for name, (_, sha256) in source.files.items():
+        if sha256_of(order.source / name) != sha256:
+            raise _changed(order.source / name)
+
+
+def _copy(folder: Path, source: Checkpoint, target: Path, reporter: Reporter) -> None:
+    """File by file; those that are there and right are left."""
+    target.mkdir(parents=True, exist_ok=True)
+    done = 0
+    for name, (size, sha256) in source.files.items():
+        goal = target / name
+        if not (goal.is_file() and goal.stat().st_size == size and sha256_of(goal) == sha256):
+            part = target / f".{name}.part"
+            if _copied(folder / name, part, done / source.size, size / source.size, reporter) != sha256:
+                part.unlink()
+                raise _changed(folder / name)
+            os.replace(part, goal)
+        done += size
+        reporter.progress(done / source.size, f"copied {name}")
+    for left in target.glob(".*.part"):
+        left.unlink()
+
+
+def _copied(source: Path, target: Path, at: float, share: float, reporter: Reporter) -> str:
+    """Hex SHA-256 of what was copied."""
+    digest, copied, size = hashlib.sha256(), 0, max(source.stat().st_size, 1)
+    with source.open("rb") as file, target.open("wb") as out:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            out.write(block)
+            copied += len(block)
+            reporter.progress(min(at + share * copied / size, 0.999), f"copying {source.name}")
+        out.flush()
+        os.fsync(out.fileno())
+    return digest.hexdigest()
+
+
+def _changed(path: Path) -> JobError:
+    return JobError(
+        Code.SOURCE_CHANGED, f"{path} changed while the job read it: start it again when it is whole"
+    )
+
+
+def _verify(order: RunOrder, checkpoint: Path) -> None:
+    """The worker can read what was made."""
+    from worker_engine.errors import CheckpointError
+    from worker_engine.models import load_config
+
+    try:
+        load_config(checkpoint)
+    except CheckpointError as error:
+        raise JobError(Code.FAILED, f"the worker refuses what came out: {error}") from error
+
+
+def _serve(order: RunOrder) -> dict[str, Any]:
+    """Flags and environment of a worker that serves the output; paths in it are relative to the output."""
+    compiled = order.recipe.compilation.ahead_of_time or order.recipe.compilation.packed
+    return {
+        "model": "checkpoint",
+        "flags": order.recipe.worker_flags(),
+        "environment": {"GRAFTWORK_WORKER_CACHE_DIR": "compiled"} if compiled else {},
+    }
+
+
+def _result(output: Path, lineage: Mapping[str, Any], *, reused: bool) -> Mapping[str, Any]:
+    return {
+        "output": str(output),
+        "digest": lineage["digest"],
+        "bytes": sum(size for size, _ in lineage["files"].values()),
+        "lineage": str(output / "lineage.json"),
+        "serve": lineage["serve"],
+        "reused": reused,
+    }
+
+
+__all__ = ["PHASES", "Cancelled", "run", "versions"]

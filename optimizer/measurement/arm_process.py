@@ -1,0 +1,174 @@
+"""One arm: a worker process that computes only while it is asked, and ends with whoever started it."""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from contracts.recipes.progress import Code, JobError
+from optimizer.measurement.comparison_order import Arm
+
+START_SECONDS: Final = 900
+_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: `peak` resident at most, `shared_fairly` as Linux divides shared pages (PSS); None if not
+    told."""
+
+    peak: int | None
+    shared_fairly: int | None
+
+
+class ArmProcess:
+    """`python -m worker_engine` on a port of its own. Between `awake` and `asleep` it runs, else it is
+    stopped.
+
+    Attributes:
+        started: what the worker says of its start (`/health`).
+    """
+
+    def __init__(self, arm: Arm, scratch: Path) -> None:
+        """`scratch` is an empty folder, for the log and the adapters' cache."""
+        self.arm, self._scratch = arm, scratch
+        self.token = secrets.token_hex(16)
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.started: Mapping[str, Any] = {}
+
+    def start(self) -> None:
+        """Returns when it answers, asleep.
+
+        Raises:
+            JobError: worker_failed, with the end of its log.
+        """
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "GRAFTWORK_WORKER_TEMPLATE"},
+            **self.arm.environment,
+            "GRAFTWORK_FLEET_TOKEN": self.token,
+        }
+        command = [
+            sys.executable, "-m", "worker_engine", "--model", str(self.arm.model), "--served-model-name",
+            "base", "--port", str(self.port),
+            "--adapter-cache-dir", str(self._scratch / "adapters"), *self.arm.flags,
+        ]  # fmt: skip
+        with (self._scratch / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, preexec_fn=_end_with_parent,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_SECONDS
+        while not self._healthy():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise JobError(Code.WORKER_FAILED, f"arm {self.arm.name} did not start: {self.log_tail()}")
+            time.sleep(0.2)
+        self.asleep()
+
+    def awake(self) -> None:
+        """Raises JobError when the process is gone."""
+        if self._process is None or self._process.poll() is not None:
+            raise JobError(Code.WORKER_FAILED, f"arm {self.arm.name} ended: {self.log_tail()}")
+        self._signal(signal.SIGCONT)
+
+    def asleep(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def stop(self) -> None:
+        """Ends the process, whatever it does."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def memory(self) -> Memory:
+        assert self._process is not None
+        folder = Path("/proc") / str(self._process.pid)
+        return Memory(_kib(folder / "status", "VmHWM"), _kib(folder / "smaps_rollup", "Pss"))
+
+    def log_tail(self) -> str:
+        with suppress(OSError):
+            return (self._scratch / "log").read_text(errors="replace")[-1500:].strip()
+        return "it left no log"
+
+    def call(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A whole answer.
+
+        Raises:
+            JobError: worker_failed, with what it said.
+        """
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        try:
+            method = "GET" if body is None else "POST"
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, path, data, {"Authorization": f"Bearer {self.token}"})
+            with connection.getresponse() as answer:
+                content = answer.read()
+            if answer.status != 200:
+                raise JobError(
+                    Code.WORKER_FAILED,
+                    f"arm {self.arm.name} refuses: {content[:500].decode(errors='replace')}",
+                )
+            return dict(json.loads(content))
+        except OSError as error:
+            raise JobError(
+                Code.WORKER_FAILED, f"arm {self.arm.name} does not answer ({error}): {self.log_tail()}"
+            ) from error
+        finally:
+            connection.close()
+
+    def _healthy(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            with connection.getresponse() as answer:
+                self.started = json.loads(answer.read())
+                return answer.status == 200
+        except (OSError, ValueError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+
+def sizes(folder: Path) -> int:
+    """Bytes of a checkpoint's weights."""
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def _end_with_parent() -> None:
+    """Linux kills the worker, stopped or not, when the job is killed: nobody else would wake it."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def _kib(path: Path, name: str) -> int | None:
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) << 10
+    return None
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

@@ -1,0 +1,225 @@
+"""What `compare` is asked for, as JSON."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from contracts.recipes.spec_fields import SpecError, SpecFields
+from optimizer.measurement.level import Level
+from optimizer.measurement.prices import Price
+from optimizer.measurement.trace import ARRIVALS, LENGTHS
+from optimizer.prompt_lines import BUNDLED_PROMPTS, BUNDLED_TEXTS
+
+VERSION: Final = 1
+MOST_ARMS: Final = 8
+MOST_SPEED: Final = 1000.0
+REPLAYED: Final = 16
+"""Requests of a round that replays a trace, unless the order says."""
+_TAKEN: Final = ("base", "texts", "changes")
+"""What a result's quality calls other things beside the adapters."""
+_OURS: Final = ("--model", "--served-model-name", "--port", "--host", "--adapter-cache-dir")
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Attributes:
+    flags: of `python -m worker_engine`, beside those that the comparison sets.
+    price: of the machine that the arm would run on; None takes the order's.
+    """
+
+    name: str
+    model: Path
+    flags: tuple[str, ...]
+    environment: Mapping[str, str]
+    price: Price | None
+
+    @classmethod
+    def read(cls, fields: SpecFields) -> Self:
+        flags = fields.texts("flags")
+        if ours := [flag for flag in flags if flag.split("=")[0] in _OURS]:
+            raise fields.error("flags", f"{ours[0]} is set by the comparison")
+        environment = fields.section("environment")
+        names = fields.get("environment") or {}
+        read = cls(
+            fields.text("name"),
+            Path(fields.text("model")),
+            flags,
+            {name: environment.text(name, "") for name in names},
+            Price.read(fields.section("price")) if "price" in fields else None,
+        )
+        fields.end()
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter that is asked for on every arm. `prompts`: its own for quality; None takes the order's."""
+
+    name: str
+    folder: Path
+    prompts: Path | None
+
+    @classmethod
+    def read(cls, fields: SpecFields) -> Self:
+        read = cls(
+            fields.text("name"),
+            Path(fields.text("folder")),
+            Path(fields.text("prompts")) if "prompts" in fields else None,
+        )
+        fields.end()
+        return read
+
+
+class Scoring(enum.StrEnum):
+    NONE = "none"
+    EXACT = "exact"
+    REGEX = "regex"
+    JSON_SCHEMA = "json_schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Attributes:
+    texts: held-out texts for perplexity.
+    prompts: as many are answered, for agreement, scores and the KL divergence on answers.
+    samples: shown side by side.
+    """
+
+    texts: Path
+    most_texts: int
+    text_tokens: int
+    prompts: int
+    answer_tokens: int
+    scoring: Scoring
+    pattern: str
+    schema: Mapping[str, Any] | None
+    samples: int
+
+    @classmethod
+    def read(cls, fields: SpecFields) -> Self:
+        scorer = fields.section("scorer")
+        scoring = scorer.choice("kind", Scoring, Scoring.NONE)
+        pattern = scorer.text("pattern") if scoring is Scoring.REGEX else ""
+        schema = scorer.get("schema") if scoring is Scoring.JSON_SCHEMA else None
+        if scoring is Scoring.JSON_SCHEMA and not isinstance(schema, dict):
+            raise scorer.error("schema", "must be a JSON schema, as an object")
+        scorer.end()
+        read = cls(
+            Path(fields.text("texts", str(BUNDLED_TEXTS))),
+            fields.whole("most_texts", 64, least=0, most=10_000),
+            fields.whole("text_tokens", 256, least=2, most=8192),
+            fields.whole("prompts", 16, least=0, most=10_000),
+            fields.whole("answer_tokens", 48, most=4096),
+            scoring, pattern, schema,
+            fields.whole("samples", 4, least=0, most=50),
+        )  # fmt: skip
+        fields.end()
+        return read
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Where requests come from and how many.
+
+    Attributes:
+        prompts: JSON lines; None where lengths come from `trace`.
+        trace: CSV of lengths, and of arrivals where `speeds` replays them.
+        concurrency: streams that take turns; empty where arrivals are replayed.
+        speeds: times as fast as the trace; empty where streams take turns.
+        rounds: measured; 0 takes as many as the family of figures needs, and two.
+        requests: of a round at each concurrency, for each stream; at each speed, in all.
+        adapters: requests take the order's adapters in turn; else the base answers all.
+    """
+
+    prompts: Path | None
+    trace: Path | None
+    prompt_scale: int
+    output_scale: int
+    most_prompt: int
+    concurrency: tuple[int, ...]
+    speeds: tuple[float, ...]
+    rounds: int
+    warm_up: int
+    requests: int
+    max_tokens: int
+    ignore_eos: bool
+    adapters: bool
+
+    @classmethod
+    def read(cls, fields: SpecFields) -> Self:
+        if "prompts" in fields and "trace" in fields:
+            raise fields.error("trace", "and prompts exclude each other")
+        trace = fields.text("trace") if "trace" in fields else ""
+        prompts = fields.text("prompts", str(BUNDLED_PROMPTS))
+        speeds = fields.decimals("speeds", most=MOST_SPEED)
+        if speeds and not trace:
+            raise fields.error("speeds", "replays a trace's arrivals: give trace, too")
+        if speeds and "concurrency" in fields:
+            raise fields.error(
+                "speeds", "and concurrency exclude each other: a trace says when requests come"
+            )
+        bundled = ARRIVALS if speeds else LENGTHS
+        read = cls(
+            None if trace else Path(prompts),
+            (bundled if trace == "bundled" else Path(trace)) if trace else None,
+            fields.whole("prompt_scale", 1),
+            fields.whole("output_scale", 1),
+            fields.whole("most_prompt", 2048),
+            () if speeds else fields.numbers("concurrency", (1, 4), most=256),
+            speeds,
+            fields.whole("rounds", 0, least=0, most=1000),
+            fields.whole("warm_up", 1, least=0, most=100),
+            fields.whole("requests", REPLAYED if speeds else 1, most=1000),
+            fields.whole("max_tokens", 32, most=8192),
+            fields.flag("ignore_eos", True),
+            fields.flag("adapters"),
+        )
+        fields.end()
+        return read
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """What each round goes through."""
+        if self.speeds:
+            return tuple(Level(speed=speed) for speed in self.speeds)
+        return tuple(Level(streams=streams) for streams in self.concurrency)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonOrder:
+    """The first arm is the original, beside which the others are judged."""
+
+    arms: tuple[Arm, ...]
+    adapters: tuple[Adapter, ...]
+    load: Load
+    quality: Quality
+    price: Price | None
+    seed: int
+
+    @classmethod
+    def read(cls, fields: SpecFields) -> Self:
+        """Raises SpecError naming the field that is unknown, missing or malformed."""
+        fields.version(VERSION)
+        order = cls(
+            tuple(Arm.read(item) for item in fields.sections("arms")),
+            tuple(Adapter.read(item) for item in fields.sections("adapters")),
+            Load.read(fields.section("load")),
+            Quality.read(fields.section("quality")),
+            Price.read(fields.section("price")) if "price" in fields else None,
+            fields.whole("seed", 0, least=0),
+        )
+        fields.end()
+        if not 2 <= len(order.arms) <= MOST_ARMS:
+            raise SpecError(f"arms must be 2 to {MOST_ARMS}, the first of them the original")
+        for kind, names in (("arms", order.arms), ("adapters", order.adapters)):
+            if len({item.name for item in names}) != len(names):
+                raise SpecError(f"{kind} must have different names")
+        if taken := [adapter.name for adapter in order.adapters if adapter.name in _TAKEN]:
+            raise SpecError(f"no adapter may be called {taken[0]}: in the result that is something else")
+        if order.load.adapters and not order.adapters:
+            raise SpecError("load.adapters asks for adapters, of which the order names none")
+        return order

@@ -1,0 +1,85 @@
+"""What `run` is asked for, as JSON, and what makes two orders the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from contracts.recipes.compatibility import Stack
+from contracts.recipes.model_facts import (
+    ModelFacts,
+    Situation,
+    checkpoint_files,
+    files_digest,
+    sha256_of,
+)
+from contracts.recipes.recipe import Drafting, Engine, Quantization, Recipe
+from contracts.recipes.spec_fields import SpecError, SpecFields
+from optimizer.prompt_lines import BUNDLED_PROMPTS
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """Attributes:
+    source: the checkpoint's folder.
+    calibration: JSON lines of texts that the model is to be good at; the bundled ones by default.
+    """
+
+    source: Path
+    recipe: Recipe
+    situation: Situation
+    calibration: Path
+
+    @classmethod
+    def read(cls, fields: SpecFields) -> Self:
+        """Raises SpecError naming the field that is unknown, missing or malformed."""
+        fields.version(VERSION)
+        order = cls(
+            Path(fields.text("source")),
+            Recipe.read(fields.section("recipe")),
+            Situation.read(fields.section("situation")),
+            Path(fields.text("calibration", str(BUNDLED_PROMPTS))),
+        )
+        fields.end()
+        if order.recipe.target.engine is not Engine.LOCAL:
+            raise SpecError(
+                "recipe.target.engine must be local: SageMaker's jobs are started by its API, not here"
+            )
+        return order
+
+    @property
+    def draft(self) -> Path | None:
+        """The draft model's folder, where it is one."""
+        named = self.recipe.speculation.draft_model
+        return (
+            Path(named) if self.recipe.speculation.method is Drafting.DRAFT and "://" not in named else None
+        )
+
+    @property
+    def calibrates(self) -> bool:
+        return self.recipe.quantization in (Quantization.AWQ_G128, Quantization.AWQ_G64)
+
+    def stack(self) -> Stack:
+        """Raises SpecError where a folder is no checkpoint."""
+        draft = ModelFacts.read(self.draft) if self.draft else None
+        return Stack(self.recipe, ModelFacts.read(self.source), self.situation, draft)
+
+    def identity(self, source_digest: str) -> Mapping[str, Any]:
+        """Everything that decides what comes out, by content: no path is in it."""
+        draft = (
+            files_digest({path.name: sha256_of(path) for path in checkpoint_files(self.draft)})
+            if self.draft
+            else None
+        )
+        recipe = self.recipe.to_dict()
+        if draft:
+            recipe["speculation"]["draft_model"] = f"sha256:{draft}"
+        return {
+            "source": source_digest,
+            "recipe": recipe,
+            "calibration": sha256_of(self.calibration) if self.calibrates else None,
+        }
