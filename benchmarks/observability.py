@@ -21,10 +21,10 @@ from typing import Final
 
 from benchmarks.figure import Figure, compared
 from contracts.usage_event import UsageEvent
-from gateway.logs import configuration
-from gateway.metering import Attempt
 from gateway.observability import Observer
+from gateway.observability.logs import configuration
 from gateway.observability.metrics import Metrics
+from gateway.usage.metering import Attempt
 
 ROUNDS: Final = 9
 TIMES: Final = 20_000
@@ -71,15 +71,15 @@ def _requests(observer: Observer) -> float:
     began = time.thread_time()
     for _ in range(TIMES):
         seen = observer.begin(_SCOPE, "r")
-        seen.waits()
-        seen.back()
-        seen.queues(0.0)
+        seen.pause()
+        seen.resume()
+        seen.record_queue_time(0.0)
         observer.attempt_begins(seen, "base", "c", "worker", 1)
         observer.metrics.model("base")
-        seen.waits()
-        seen.back()
+        seen.pause()
+        seen.resume()
         observer.attempt(seen, _EVENT, None)
-        seen.waits()
+        seen.pause()
         observer.end(seen)
     return (time.thread_time() - began) / TIMES * 1e6
 

@@ -15,7 +15,7 @@ import uvloop
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
 
-from gateway.http_server import Limits, Server, bind
+from gateway.http.server import Limits, Server, bind
 
 Message = MutableMapping[str, Any]
 

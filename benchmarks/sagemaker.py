@@ -24,8 +24,8 @@ from botocore.credentials import Credentials as BotocoreKeys
 from botocore.eventstream import EventStreamBuffer
 
 from benchmarks.figure import Figure, compared
-from gateway.aws.event_stream import EventStreamParser
-from gateway.aws.sigv4 import Credentials, Signer
+from gateway.http.aws.event_stream import EventStreamParser
+from gateway.http.aws.sigv4 import Credentials, Signer
 from sagemaker_local import frames
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -44,11 +44,11 @@ async def gateway(url: str, calls: int) -> tuple[float, float]:
     """The gateway's backend: it also turns the lines into server-sent events, which the others do not."""
     from contracts.base_routes import BaseRoute, CopyRoute, SageMakerTarget
     from contracts.route_table import RouteTable, TenantRoute
-    from gateway.aws.sigv4 import Credentials
+    from gateway.api.schema import parse
     from gateway.backends.base import BackendRequest
     from gateway.backends.sagemaker import SageMakerBackend
     from gateway.backends.upstream import Upstream
-    from gateway.openai_schema import parse
+    from gateway.http.aws.sigv4 import Credentials
     from gateway.routing import resolve
 
     class Fixed:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import uvloop
 
-from gateway.http_server import Limits, Server, StartFailed, bind, raise_file_limit, run_processes
+from gateway.http.server import Limits, Server, StartFailed, bind, raise_file_limit, run_processes
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,8 @@ import sys
 
 import uvloop
 
-from gateway import logs
 from gateway.app import Gateway
-from gateway.drain import KILL_SECONDS
-from gateway.http_server import (
+from gateway.http.server import (
     Limits,
     Server,
     StartFailed,
@@ -23,6 +21,8 @@ from gateway.http_server import (
     run_processes,
     server_context,
 )
+from gateway.lifecycle.drain import KILL_SECONDS
+from gateway.observability import logs
 from gateway.settings import Settings, SettingsError, Tls
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,10 @@ from typing import Final, Self
 
 import orjson
 
+from gateway.api.schema import EMBEDDINGS
+from gateway.api.sse import EventStream, find_usage, rename_model, told_error
+from gateway.api.usage import estimate_completion, text_bytes
+from gateway.api.whole_answer import WholeAnswer
 from gateway.backends.base import Backend, BackendRequest, BackendStream
 from gateway.backends.error_event import stream_error
 from gateway.errors import (
@@ -24,13 +28,9 @@ from gateway.errors import (
     error_code,
     failure_status,
 )
-from gateway.http import HangUpWatch
-from gateway.metering import Attempt
-from gateway.openai_schema import EMBEDDINGS
+from gateway.http.asgi import HangUpWatch
 from gateway.routing.fleet import Place
-from gateway.sse import EventStream, find_usage, rename_model, told_error
-from gateway.usage import estimate_completion, text_bytes
-from gateway.whole_answer import WholeAnswer
+from gateway.usage.metering import Attempt
 
 _PARSED_BYTES: Final = 64 << 10
 """Embeddings beyond are megabytes of numbers, which are not parsed for the few bytes of usage behind them."""
@@ -72,8 +72,8 @@ class Answer:
         Raises:
             GatewayError: what `Backend.stream` raises, or the answer failed before the client saw any of it.
         """
-        call, seen = self.request.call, self.attempt.request.seen
-        seen.waits()
+        call, trace = self.request.call, self.attempt.request.trace
+        trace.pause()
         try:
             self._stream = await backend.stream(self.request)
             if call.stream:
@@ -83,7 +83,7 @@ class Answer:
             else:
                 self._first = await self._read_json(b"")
         finally:
-            seen.back()
+            trace.resume()
         self._place.succeeded()
         self._begun = True
 
@@ -150,7 +150,7 @@ class Answer:
         except ValueError as error:
             raise UpstreamFailed(str(error)) from error
         attempt.follow(self.events, now)
-        attempt.request.seen.own += perf_counter() - now
+        attempt.request.trace.own += perf_counter() - now
         return block
 
     async def _read_json(self, body: bytes) -> bytes:
@@ -213,7 +213,7 @@ class Answer:
             attempt.finish("error", "internal_error")
         if self._stream is not None:
             self._stream.close()
-        self._place.leave()
+        self._place.release()
 
     def blame(self, error: GatewayError) -> None:
         """Counts an error before the first byte against the copy, if it is the copy's fault."""
@@ -222,7 +222,7 @@ class Answer:
         if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
             self._place.failed()
         elif isinstance(error, UpstreamBusy) and error.of_copy:
-            self._place.rest(_seconds(error.after))
+            self._place.cool_down(_seconds(error.after))
         else:
             self._place.succeeded()
 

@@ -18,38 +18,37 @@ from redis.exceptions import RedisError
 
 from contracts.tracing import Tracing
 from contracts.usage_event import uuid7
-from gateway import logs
 from gateway.admission import Admission, Broker, line
-from gateway.aws.credentials import BotocoreCredentials
+from gateway.api.bodies import Bodies
+from gateway.api.models import get_model, list_models
 from gateway.backends.base import Backend
 from gateway.backends.openai_http import OpenAIHttpBackend
 from gateway.backends.sagemaker import SageMakerBackend
 from gateway.backends.upstream import Upstream, backend_tls
 from gateway.backends.worker import WorkerBackend
-from gateway.bodies import Bodies
 from gateway.completions import PATHS, Completions
 from gateway.dispatch import Dispatcher
-from gateway.drain import Drain
 from gateway.errors import GatewayError, MethodNotAllowed, NoSuchRoute, ResponseBroken, Stopping, render
-from gateway.health import Health
-from gateway.http import JSON, Cors, Header, Receive, Scope, Send, bearer, header, respond
+from gateway.http.asgi import JSON, Cors, Header, Receive, Scope, Send, bearer, header, respond
+from gateway.http.aws.credentials import BotocoreCredentials
 from gateway.idempotency import HEADER, AnswerStore, Idempotency
-from gateway.metering import Meter
-from gateway.models import get_model, list_models
-from gateway.observability import Observer, exposition
+from gateway.lifecycle.drain import Drain
+from gateway.lifecycle.health import Health
+from gateway.lifecycle.presence import Presence
+from gateway.lifecycle.state import GatewayState
+from gateway.observability import Observer, exposition, logs
 from gateway.observability.metrics import Metrics
-from gateway.observability.state import GatewayState
-from gateway.presence import Presence
-from gateway.prompt_log import PromptLog
-from gateway.route_feed import RouteFeed
-from gateway.routing import Door
+from gateway.routing import Authorizer
 from gateway.routing.fleet import Fleet
 from gateway.routing.poller import LoadPoller
+from gateway.routing.route_feed import RouteFeed
+from gateway.routing.waiting_room import WaitingRoom
 from gateway.settings import Settings
-from gateway.shipper import Shipper
-from gateway.waiting_room import WaitingRoom
-from gateway.wal import Wal
-from gateway.wal_slots import Slot, abandoned, claim
+from gateway.usage.metering import Meter
+from gateway.usage.prompt_log import PromptLog
+from gateway.usage.shipper import Shipper
+from gateway.usage.wal import Wal
+from gateway.usage.wal_slots import Slot, abandoned, claim
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._cors = Cors(settings.cors_origins)
-        self._door = Door(settings.trusted_proxies)
+        self._authorizer = Authorizer(settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -81,36 +80,36 @@ class Gateway:
         if scope["path"] in _PROBES and scope["method"] in ("GET", "HEAD"):
             await self._probe(scope, send, headers)
             return
-        seen = self._observer.begin(scope, request_id)
+        trace = self._observer.begin(scope, request_id)
         task = None
         try:
             task = self._drain.enter()
             if scope["path"] in PATHS and scope["method"] == "POST":
                 serve = self._idempotency.serve if header(scope, HEADER) else self._completions.serve
-                await serve(scope, receive, send, seen, headers)
+                await serve(scope, receive, send, trace, headers)
             elif scope["method"] == "OPTIONS":
                 await self._cors.preflight(scope, send, request_id.encode())
             else:
                 await respond(send, 200, orjson.dumps(self._get(scope)), [JSON, *headers])
         except GatewayError as error:
             status, body, extra = render(error)
-            self._observer.failed(seen, error, status)
+            self._observer.failed(trace, error, status)
             await respond(send, status, body, [JSON, *headers, *extra.items()])
         except asyncio.CancelledError:
-            self._observer.cut(seen)
+            self._observer.cut(trace)
             if not self._drain.cut():
                 raise
             status, body, extra = render(Stopping())
             await respond(send, status, body, [JSON, *headers, *extra.items()])
         except Exception as error:
-            self._observer.crashed(seen)
+            self._observer.crashed(trace)
             # Not the exception's text, which may hold what the client sent.
             logger.error("request %s failed", request_id, extra={"fields": logs.stack(error)})
             await self._apologize(send, request_id, headers)
         finally:
             if task is not None:
                 self._drain.leave(task)
-            self._observer.end(seen)
+            self._observer.end(trace)
 
     async def _apologize(self, send: Send, request_id: str, headers: list[Header]) -> None:
         """Sends nothing more when the response has begun; the server then cuts the connection."""
@@ -146,7 +145,7 @@ class Gateway:
             raise NoSuchRoute(f"There is no {scope['method']} {path}.")
         if path == _MODELS or path.startswith(_MODELS + "/"):
             table = self._feed.current()
-            caller = self._door.enter(table, scope)
+            caller = self._authorizer.authorize(table, scope)
             if path == _MODELS:
                 return list_models(table, caller)
             return get_model(table, caller, unquote(path.removeprefix(_MODELS + "/")))
@@ -207,16 +206,18 @@ class Gateway:
         self._prompts = PromptLog(self._redis)
         bodies = Bodies(most=settings.body_bytes, seconds=settings.body_seconds)
         self._completions = Completions(
-            self._feed, self._door, bodies, admission, self._meter, self._dispatcher, self._observer, drain,
-            room, self._prompts,
+            self._feed, self._authorizer, bodies, admission, self._meter, self._dispatcher, self._observer,
+            drain, room, self._prompts,
         )  # fmt: skip
         self._answers_redis = Redis.from_url(
             settings.redis_url, socket_timeout=1, socket_connect_timeout=1, retry=Retry(NoBackoff(), 0)
         )
         answers = AnswerStore(self._answers_redis, settings.fleet_token)
-        self._idempotency = Idempotency(self._feed, self._door, bodies, answers, self._completions.serve)
+        self._idempotency = Idempotency(
+            self._feed, self._authorizer, bodies, answers, self._completions.serve
+        )
         self._state = GatewayState(
-            self._wal, self._shipper, self._feed, self._fleet, self._broker, self._dispatcher, room
+            self._wal, self._shipper, self._feed, self._fleet, self._broker, self._dispatcher.counters, room
         )
         start = self._health.start
         start("route feed", self._feed.run())

@@ -12,21 +12,31 @@ from contracts.route_table import RouteTable
 from contracts.usage_event import UsageStatus
 from gateway.admission import Admission, Plan, Ticket, clock, reservation
 from gateway.answer import Answer
-from gateway.bodies import Bodies
+from gateway.api.bodies import Bodies
+from gateway.api.dialect import ApiDialect
+from gateway.api.responses import RESPONSES, ResponsesDialect
+from gateway.api.schema import EMBEDDINGS, PARAMETERS, Call, Dropped, parse
 from gateway.dispatch import Dispatcher
-from gateway.drain import Drain
 from gateway.errors import GatewayError, Stopping, UpstreamFailed, error_code, failure_status
-from gateway.forms import Form
-from gateway.http import JSON, WATCH_AFTER_SECONDS, HangUpWatch, Header, Receive, Scope, Send, header, respond
-from gateway.metering import Meter, Request
-from gateway.observability import Observer, Seen
-from gateway.openai_schema import EMBEDDINGS, PARAMETERS, Call, Dropped, parse
-from gateway.prompt_log import PromptLog
-from gateway.responses import RESPONSES, ResponsesForm
-from gateway.route_feed import RouteFeed
-from gateway.routing import Caller, Door, Resolution, dropped_parameters, fallbacks, resolve
-from gateway.timeouts import Timeouts
-from gateway.waiting_room import WaitingRoom
+from gateway.http.asgi import (
+    JSON,
+    WATCH_AFTER_SECONDS,
+    HangUpWatch,
+    Header,
+    Receive,
+    Scope,
+    Send,
+    header,
+    respond,
+)
+from gateway.http.timeouts import Timeouts
+from gateway.lifecycle.drain import Drain
+from gateway.observability import Observer, RequestTrace
+from gateway.routing import Authorizer, Caller, Resolution, dropped_parameters, fallbacks, resolve
+from gateway.routing.route_feed import RouteFeed
+from gateway.routing.waiting_room import WaitingRoom
+from gateway.usage.metering import Meter, Request
+from gateway.usage.prompt_log import PromptLog
 
 STICKY_HEADER: Final = b"x-graftwork-sticky"
 """Who stays on one arm of a split alias; without it the request's `user`, else each request for itself."""
@@ -49,7 +59,7 @@ class Completions:
     def __init__(
         self,
         feed: RouteFeed,
-        door: Door,
+        authorizer: Authorizer,
         bodies: Bodies,
         admission: Admission,
         meter: Meter,
@@ -63,7 +73,7 @@ class Completions:
         self._drain = drain
         self._room = room
         self._feed = feed
-        self._door = door
+        self._authorizer = authorizer
         self._bodies = bodies
         self._observer = observer
         self._admission = admission
@@ -72,7 +82,7 @@ class Completions:
         self._moments: Timeouts[HangUpWatch] = Timeouts(WATCH_AFTER_SECONDS, HangUpWatch.start)
 
     async def serve(
-        self, scope: Scope, receive: Receive, send: Send, seen: Seen, headers: list[Header]
+        self, scope: Scope, receive: Receive, send: Send, trace: RequestTrace, headers: list[Header]
     ) -> bool:
         """Answers one request; True when the answer was whole.
 
@@ -81,22 +91,22 @@ class Completions:
         Raises:
             GatewayError: nothing has been sent yet and this is the answer.
         """
-        request_id = seen.request_id
+        request_id = trace.request_id
         table = self._feed.current()
-        caller = self._door.enter(table, scope)
-        seen.tenant, seen.key_id = caller.tenant, caller.key_id
-        seen.waits()
+        caller = self._authorizer.authorize(table, scope)
+        trace.tenant, trace.key_id = caller.tenant, caller.key_id
+        trace.pause()
         body = await self._bodies.read(scope, receive)
-        seen.back()
+        trace.resume()
         dropped = partial(dropped_parameters, table, caller.tenant, allowed=caller.models)
         if len(body) <= INLINE_BYTES:
-            form = _read(scope["path"], body, request_id, dropped)
+            dialect = _read(scope["path"], body, request_id, dropped)
         else:
-            form = await asyncio.to_thread(_read, scope["path"], body, request_id, dropped)
-        call = form.call
+            dialect = await asyncio.to_thread(_read, scope["path"], body, request_id, dropped)
+        call = dialect.call
         subject = header(scope, STICKY_HEADER).decode("latin-1") or call.user or request_id
         resolution, others = _find(table, caller, call, subject)
-        seen.base, seen.adapter = resolution.base, resolution.engine_name
+        trace.base, trace.adapter = resolution.base, resolution.engine_name
         plan = self._admission.plan(table, caller, resolution.base, call.model)
         reserved = reservation(call, len(body), resolution.route.max_model_len)
         watch = HangUpWatch(receive, self._moments)
@@ -106,30 +116,30 @@ class Completions:
             send = kept.through(send)
         try:
             try:
-                ticket = await self._admit(plan, reserved, seen)
+                ticket = await self._admit(plan, reserved, trace)
             finally:
                 headers += plan.headers(clock.now())
-            started_at = seen.started_ns // 1_000_000
+            started_at = trace.started_ns // 1_000_000
             try:
-                if await self._held(resolution, others, seen, len(body)):
+                if await self._held(resolution, others, trace, len(body)):
                     # Meanwhile the key may have been revoked, and the model be another.
                     table = self._feed.current()
-                    caller = self._door.enter(table, scope)
+                    caller = self._authorizer.authorize(table, scope)
                     resolution, others = _find(table, caller, call, subject)
                 request = Request(
-                    request_id, caller, call, resolution, seen.started, started_at, ticket, seen
+                    request_id, caller, call, resolution, trace.started, started_at, ticket, trace
                 )
                 salt = table.tenants[caller.tenant].cache_salt
                 check = partial(self._check, scope, call, subject)
                 with await self._dispatcher.open(request, call, salt, others, watch, check) as answer:
                     headers = [*headers, *_served(answer.request.resolution)]
-                    return await self._relay(answer, form, send, headers)
+                    return await self._relay(answer, dialect, send, headers)
             finally:
                 ticket.settle()
         except asyncio.CancelledError:
             if not watch.gone:
                 raise
-            self._observer.gone(seen)
+            self._observer.gone(trace)
             return False
         finally:
             watch.stop()
@@ -137,7 +147,7 @@ class Completions:
                 self._prompts.end(kept)
 
     async def _held(
-        self, resolution: Resolution, others: Sequence[Resolution], seen: Seen, size: int
+        self, resolution: Resolution, others: Sequence[Resolution], trace: RequestTrace, size: int
     ) -> bool:
         """Waits for a copy, if the base model is scaled to zero and none of `others` may stand in for it;
         whether it has waited. `size`: bytes of the request."""
@@ -146,11 +156,11 @@ class Completions:
         if any(other.copies for other in others):
             self._room.ask(resolution.base)
             return False
-        seen.waits()
+        trace.pause()
         try:
-            await self._room.copies(resolution, seen.tenant, size)
+            await self._room.copies(resolution, trace.tenant, size)
         finally:
-            seen.back()
+            trace.resume()
         return True
 
     def _check(self, scope: Scope, call: Call, subject: str, served: Resolution) -> None:
@@ -160,27 +170,27 @@ class Completions:
             GatewayError: no.
         """
         table = self._feed.current()
-        caller = self._door.enter(table, scope)
+        caller = self._authorizer.authorize(table, scope)
         resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
         resolve(table, caller.tenant, served.model)
 
-    async def _admit(self, plan: Plan, reserved: tuple[int, int], seen: Seen) -> Ticket:
+    async def _admit(self, plan: Plan, reserved: tuple[int, int], trace: RequestTrace) -> Ticket:
         before = perf_counter()
         try:
             ticket = await self._admission.admit(plan, *reserved)
         except BaseException:
-            seen.queues(perf_counter() - before)
+            trace.record_queue_time(perf_counter() - before)
             raise
         # Where leases in hand sufficed nobody waited: admission's work is the gateway's own.
-        seen.queues(ticket.waited)
+        trace.record_queue_time(ticket.waited)
         return ticket
 
-    async def _relay(self, answer: Answer, form: Form, send: Send, headers: list[Header]) -> bool:
-        if form.call.stream:
-            return await self._relay_events(answer, form, send, headers)
+    async def _relay(self, answer: Answer, dialect: ApiDialect, send: Send, headers: list[Header]) -> bool:
+        if dialect.call.stream:
+            return await self._relay_events(answer, dialect, send, headers)
         attempt = answer.attempt
         try:
-            body = form.whole(await answer.read())
+            body = dialect.whole(await answer.read())
         except GatewayError as error:
             attempt.finish(failure_status(error), error_code(error))
             await self._meter.durable()
@@ -188,30 +198,32 @@ class Completions:
         attempt.finish("ok")
         self._drain.spare()
         await self._meter.durable()
-        attempt.request.seen.waits()
+        attempt.request.trace.pause()
         await respond(send, 200, body, [JSON, *headers])
         return True
 
-    async def _relay_events(self, answer: Answer, form: Form, send: Send, headers: list[Header]) -> bool:
+    async def _relay_events(
+        self, answer: Answer, dialect: ApiDialect, send: Send, headers: list[Header]
+    ) -> bool:
         attempt, events = answer.attempt, answer.events
-        seen = attempt.request.seen
+        trace = attempt.request.trace
         await send({"type": "http.response.start", "status": 200, "headers": [*_SSE, *headers]})
         last, whole = b"", False
         # From here to the end only the work between reading and sending is the gateway's own.
-        seen.waits()
+        trace.pause()
         try:
             while True:
                 block = await answer.read()
                 now = perf_counter()
-                last = form.events(block)
+                last = dialect.events(block)
                 if events.done or events.failed:
                     break
                 if last:
                     await self._meter.before_showing(attempt)
-                    seen.own += perf_counter() - now
+                    trace.own += perf_counter() - now
                     block, last = last, b""
                     await send({"type": "http.response.body", "body": block, "more_body": True})
-            seen.back(now)
+            trace.resume(now)
             if events.failed:
                 raise answer.failed(events.error)
             attempt.finish("ok")
@@ -219,24 +231,24 @@ class Completions:
             whole = True
         except (GatewayError, ValueError) as error:
             failure = error if isinstance(error, GatewayError) else UpstreamFailed(str(error))
-            last += self._fail(answer, form, failure, failure_status(failure), error_code(failure))
+            last += self._fail(answer, dialect, failure, failure_status(failure), error_code(failure))
         except asyncio.CancelledError:
             if not self._drain.cut():
                 raise
-            last += self._fail(answer, form, Stopping(), "interrupted", "shutdown")
+            last += self._fail(answer, dialect, Stopping(), "interrupted", "shutdown")
         # The end is held back until the usage is durable: what the client sees whole is billed.
         await self._meter.durable()
-        seen.waits()
+        trace.pause()
         await send({"type": "http.response.body", "body": last, "more_body": False})
         return whole
 
     def _fail(
-        self, answer: Answer, form: Form, failure: GatewayError, status: UsageStatus, code: str
+        self, answer: Answer, dialect: ApiDialect, failure: GatewayError, status: UsageStatus, code: str
     ) -> bytes:
         """Records how a stream broke; the event that tells its client."""
         answer.attempt.finish(status, code)
-        self._observer.failed(answer.attempt.request.seen, failure, 200)
-        return form.failure(failure)
+        self._observer.failed(answer.attempt.request.trace, failure, 200)
+        return dialect.failure(failure)
 
 
 def _find(
@@ -258,8 +270,8 @@ def _served(resolution: Resolution) -> list[Header]:
     return headers
 
 
-def _read(path: str, body: bytes, request_id: str, dropped: Dropped) -> Form:
+def _read(path: str, body: bytes, request_id: str, dropped: Dropped) -> ApiDialect:
     """The request in `body`. Raises BadRequest."""
     if path == RESPONSES:
-        return ResponsesForm.read(body, request_id, dropped)
-    return Form(parse(path, body, dropped))
+        return ResponsesDialect.read(body, request_id, dropped)
+    return ApiDialect(parse(path, body, dropped))

@@ -15,6 +15,7 @@ from typing import Final
 
 from gateway.admission import PRIORITY
 from gateway.answer import Answer
+from gateway.api.schema import Call
 from gateway.backends.base import Backend, BackendRequest
 from gateway.errors import (
     GatewayError,
@@ -25,14 +26,13 @@ from gateway.errors import (
     UpstreamUnreachable,
     error_code,
 )
-from gateway.http import HangUpWatch
-from gateway.metering import Meter, Request
-from gateway.openai_schema import Call
+from gateway.http.asgi import HangUpWatch
 from gateway.routing import Resolution
 from gateway.routing.counters import RoutingCounters
 from gateway.routing.fleet import ANYWHERE, Fleet
 from gateway.routing.prefix import prompt_prefix
 from gateway.routing.retry_budget import RetryBudget
+from gateway.usage.metering import Meter, Request
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Dispatcher:
                 upstream = replace(upstream, traceparent=attempt.span.traceparent)
             self.counters.attempts += 1
             backend = self._backends[upstream.copy.kind]
-            place = self._fleet.enter(upstream.copy, resolution.adapter)
+            place = self._fleet.acquire(upstream.copy, resolution.adapter)
             answer = Answer(upstream, backend.model_name(upstream), attempt, place, watch)
             try:
                 await answer.begin(backend)

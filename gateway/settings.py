@@ -11,8 +11,8 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from contracts.addresses import Networks
-from gateway.bodies import BODY_BYTES, BODY_SECONDS
-from gateway.drain import DRAIN_SECONDS
+from gateway.api.bodies import BODY_BYTES, BODY_SECONDS
+from gateway.lifecycle.drain import DRAIN_SECONDS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")

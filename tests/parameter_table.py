@@ -11,8 +11,8 @@ from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
 
-from gateway import openai_schema
-from gateway.responses import request as responses
+from gateway.api import schema as openai_schema
+from gateway.api.responses import request as responses
 from worker_engine.openai import embeddings
 from worker_engine.openai import schema as worker
 

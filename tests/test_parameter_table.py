@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway import openai_schema
+from gateway.api import schema as openai_schema
 from gateway.errors import BadRequest, UnknownParameter
 from tests.parameter_table import GATEWAY, PATH, openai_parameters, render
 from worker_engine.errors import InvalidRequest

@@ -125,7 +125,7 @@ class _Run:
                 return True
             self._refused(deployment, error)
         except ControlPlaneError as error:
-            self._refused(deployment, ProvisioningError(str(error), passing=True))
+            self._refused(deployment, ProvisioningError(str(error), transient=True))
         return False
 
     def _keep(self, deployment: Deployment, desired: Desired, provisioner: Provisioner) -> bool:
@@ -195,7 +195,7 @@ class _Run:
                 try:
                     step = next(steps, None)
                 except ProvisioningError as error:
-                    if not error.passing:
+                    if not error.transient:
                         raise
                     return count, error
                 if step is None:
@@ -255,11 +255,11 @@ class _Run:
         logger.warning("deployment %s: %s", deployment.name, error)
         if str(error) != deployment.reason:
             step_add(deployment, "call", "", str(error), Outcome.FAILED)
-        wait = timedelta(seconds=backoff(failures, wait=least)) if error.passing else RETRY
-        if error.passing and deployment.placements.exclude(leaves_at=None).exists():
+        wait = timedelta(seconds=backoff(failures, wait=least)) if error.transient else RETRY
+        if error.transient and deployment.placements.exclude(leaves_at=None).exists():
             wait = min(wait, drain_time())
         status = Status.REMOVING if not deployment.is_wanted else deployment.status
-        if deployment.is_wanted and not error.passing:
+        if deployment.is_wanted and not error.transient:
             status = Status.DEGRADED if deployment.copies.exists() else Status.FAILED
         elif deployment.is_wanted and deployment.status == Status.PENDING:
             status = Status.WORKING
@@ -267,7 +267,7 @@ class _Run:
             # A call that is refused once passes by itself; a quota, or credentials, do not.
             status = Status.DEGRADED
         now = timezone.now()
-        retry_at = deployment.retry_at if error.passing else _retry_at(deployment, now)
+        retry_at = deployment.retry_at if error.transient else _retry_at(deployment, now)
         times = _times(deployment, now + wait, retry_at)
         self.lease.write(status=status, reason=str(error), failures=failures, **times)
 

@@ -16,8 +16,8 @@ RUN python requirements.py controlplane > /tmp/requirements.txt \
 COPY deploy/docker/health.py deploy/docker/bucket.py deploy/docker/
 # Of the other planes only the HTTP server: an import of anything else fails here, not in production.
 COPY contracts contracts
-COPY gateway/__init__.py gateway/timeouts.py gateway/
-COPY gateway/http_server gateway/http_server
+COPY gateway/__init__.py gateway/
+COPY gateway/http gateway/http
 COPY manage.py ./
 COPY templates templates
 COPY static static

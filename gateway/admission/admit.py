@@ -19,11 +19,11 @@ from gateway.admission import clock
 from gateway.admission.account import Account
 from gateway.admission.broker import Broker
 from gateway.admission.budget import BudgetAccount
-from gateway.admission.concurrency import PlacesAccount
+from gateway.admission.concurrency import ConcurrencyAccount
 from gateway.admission.plan import Plan, Ticket, refuse
 from gateway.admission.window import WindowAccount
-from gateway.openai_schema import EMBEDDINGS, Call
-from gateway.prompts import BYTES_A_TOKEN, num_prompts
+from gateway.api.prompts import BYTES_A_TOKEN, num_prompts
+from gateway.api.schema import EMBEDDINGS, Call
 from gateway.routing import Caller
 
 DEFAULT_COMPLETION_TOKENS: Final = 4096
@@ -95,7 +95,7 @@ class Admission:
         if plan.has(tokens, nano, now):
             return plan.take(tokens, nano, now)
         plan.refuse_known(tokens, nano, now)
-        held: list[PlacesAccount] = []
+        held: list[ConcurrencyAccount] = []
         try:
             deadline = now + self._queue_seconds
             for places in plan.places:
@@ -110,7 +110,7 @@ class Admission:
         ticket.waited = at - now
         return ticket
 
-    async def _take_place(self, places: PlacesAccount, priority: int, deadline: float) -> None:
+    async def _take_place(self, places: ConcurrencyAccount, priority: int, deadline: float) -> None:
         if places.has(clock.now()):
             places.take()
             return
@@ -141,7 +141,7 @@ class Admission:
 
     def _add(self, plan: Plan, scope: str, limit: Limit) -> None:
         if limit.kind == "concurrency":
-            plan.places.append(self._account(PlacesAccount(self._broker, scope, limit)))
+            plan.places.append(self._account(ConcurrencyAccount(self._broker, scope, limit)))
         elif limit.kind in ("budget", "prepaid"):
             budget = self._account(BudgetAccount(self._broker, scope, limit, dt.datetime.now(dt.UTC)))
             plan.budgets.append(budget)

@@ -29,7 +29,7 @@ _AHEAD_BEATS: Final = 4
 _NEVER: Final = 1 << 62
 
 
-class PlacesAccount:
+class ConcurrencyAccount:
     """One `concurrency` limit of one scope.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.admission.window import WindowAccount
-from gateway.http import Header
+from gateway.http.asgi import Header
 
 BUDGET_ALERT: Final[Header] = (b"x-graftwork-budget", b"alert")
 """On answers to whoever has spent more than a budget's alert level."""

@@ -11,11 +11,11 @@ from contracts.limits import RateRoute
 from gateway.admission import clock
 from gateway.admission.account import Refused
 from gateway.admission.budget import BudgetAccount
-from gateway.admission.concurrency import PlacesAccount
+from gateway.admission.concurrency import ConcurrencyAccount
 from gateway.admission.headers import BUDGET_ALERT, window_headers
 from gateway.admission.window import WindowAccount
 from gateway.errors import GatewayError, LimitsUnavailable, QuotaExceeded, RateLimited, TokensLimited
-from gateway.http import Header
+from gateway.http.asgi import Header
 
 _Claim = tuple[WindowAccount | BudgetAccount, int, asyncio.Future[Any]]
 """What is asked of an account, and how much."""
@@ -33,7 +33,7 @@ class Plan:
     weight: float = 1.0
     requests: list[WindowAccount] = field(default_factory=list)
     tokens: list[WindowAccount] = field(default_factory=list)
-    places: list[PlacesAccount] = field(default_factory=list)
+    places: list[ConcurrencyAccount] = field(default_factory=list)
     budgets: list[BudgetAccount] = field(default_factory=list)
     ends_at: float = math.inf
 
@@ -179,7 +179,7 @@ class Ticket:
 
 
 def refuse(
-    account: WindowAccount | PlacesAccount | BudgetAccount, need: int, refused: Refused
+    account: WindowAccount | ConcurrencyAccount | BudgetAccount, need: int, refused: Refused
 ) -> GatewayError:
     """The error that tells of a refusal."""
     error = _refusal(account, need, refused)
@@ -188,7 +188,7 @@ def refuse(
 
 
 def _refusal(
-    account: WindowAccount | PlacesAccount | BudgetAccount, need: int, refused: Refused
+    account: WindowAccount | ConcurrencyAccount | BudgetAccount, need: int, refused: Refused
 ) -> GatewayError:
     scope, limit = _scope(account.scope), account.limit
     if refused.unknown:
@@ -205,7 +205,7 @@ def _refusal(
             "cost. Send a lower max_tokens, raise the budget, or wait for the next period.",
             after=refused.after,
         )
-    if isinstance(account, PlacesAccount):
+    if isinstance(account, ConcurrencyAccount):
         return RateLimited(
             f"{scope} has {limit.amount} requests under way, which is its limit, and none ended in time. "
             "Retry later or send fewer at once.",

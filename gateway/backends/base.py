@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contracts.base_routes import CopyRoute
-from gateway.openai_schema import Call
+from gateway.api.schema import Call
 from gateway.routing import Resolution
 
 

@@ -10,10 +10,6 @@ from typing import Any, Final
 import orjson
 
 from contracts.base_routes import SageMakerTarget, adapter_component
-from gateway.aws.bearer_token import BearerTokens
-from gateway.aws.credentials import CredentialSource
-from gateway.aws.event_stream import EventStreamError, EventStreamParser, Message
-from gateway.aws.sigv4 import Credentials, Signer
 from gateway.backends.base import BackendRequest, BackendStream
 from gateway.backends.lmi import LineTranslator, whole_answer
 from gateway.backends.sagemaker_errors import CAPACITY_SECONDS, SageMakerRefusal
@@ -30,7 +26,11 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from gateway.waiting_room import WaitingRoom
+from gateway.http.aws.bearer_token import BearerTokens
+from gateway.http.aws.credentials import CredentialSource, NoCredentials
+from gateway.http.aws.event_stream import EventStreamError, EventStreamParser, Message
+from gateway.http.aws.sigv4 import Credentials, Signer
+from gateway.routing.waiting_room import WaitingRoom
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class SageMakerBackend:
         if isinstance(answer, Refusal) and (refusal := _of_sagemaker(answer, target)) is not None:
             if refusal.expired:
                 self._credentials.expired()
-            if refusal.expired or refusal.passing:
+            if refusal.expired or refusal.transient:
                 logger.warning("request %s: sent again after %s", request.request_id, refusal.code)
                 return await self._send(request, target, data)
         return answer
@@ -154,7 +154,10 @@ class SageMakerBackend:
         self, request: BackendRequest, target: SageMakerTarget, data: bytes
     ) -> BackendStream | Refusal:
         call, component = request.call, _component(request, target)
-        credentials = await self._credentials.current()
+        try:
+            credentials = await self._credentials.current()
+        except NoCredentials as error:
+            raise UpstreamUnreachable("No copy of this model answers at this moment; retry later.") from error
         url = (request.copy.url or runtime_url(target.region)) + f"/endpoints/{target.endpoint}"
         headers = {"content-type": "application/json"}
         if target.api == "openai":

@@ -81,7 +81,7 @@ class SageMakerRefusal:
         return cls(refusal.status, code, str(message), detail)
 
     @property
-    def passing(self) -> bool:
+    def transient(self) -> bool:
         """A fault of AWS's own before anything ran: worth one more try at once."""
         return self.code in _AGAIN
 
@@ -93,7 +93,7 @@ class SageMakerRefusal:
     @property
     def later(self) -> bool:
         """It says nothing of the request or the copy, and may be over in a moment."""
-        return self.passing or self.code in _AWAY or self.code.startswith(("ModelNotReady", "Throttling"))
+        return self.transient or self.code in _AWAY or self.code.startswith(("ModelNotReady", "Throttling"))
 
     @property
     def expired(self) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import orjson
 
-from gateway import http_client
 from gateway.backends.base import BackendRequest
 from gateway.backends.context_length import CODE, in_openai_words
 from gateway.errors import (
@@ -23,6 +22,7 @@ from gateway.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from gateway.http import client as http_client
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from gateway.backends.base import BackendRequest
-from gateway.waiting_room import POLL_SECONDS, WaitingRoom
+from gateway.routing.waiting_room import POLL_SECONDS, WaitingRoom
 
 AGAIN_SECONDS: Final = 2.0
 """Between two calls of a copy that sleeps, about: gateways must not call in step."""

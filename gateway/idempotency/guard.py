@@ -11,19 +11,19 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from gateway.bodies import Bodies
+from gateway.api.bodies import Bodies
 from gateway.errors import (
     BadRequest,
     IdempotencyConflict,
     IdempotencyInProgress,
     IdempotencyUnavailable,
 )
-from gateway.http import Header, Message, Receive, Scope, Send, header, respond
+from gateway.http.asgi import Header, Message, Receive, Scope, Send, header, respond
 from gateway.idempotency.seal import MAX_ANSWER_BYTES, StoredAnswer, Unreadable
 from gateway.idempotency.store import LEASE_SECONDS, AnswerStore, Claim, State
-from gateway.observability import Seen
-from gateway.route_feed import RouteFeed
-from gateway.routing import Door
+from gateway.observability import RequestTrace
+from gateway.routing import Authorizer
+from gateway.routing.route_feed import RouteFeed
 
 logger = logging.getLogger(__name__)
 
@@ -40,19 +40,21 @@ _KEPT_HEADERS: Final = frozenset(
     }
 )
 
-Serve = Callable[[Scope, Receive, Send, Seen, list[Header]], Awaitable[bool]]
+Serve = Callable[[Scope, Receive, Send, RequestTrace, list[Header]], Awaitable[bool]]
 """Answers a request; True when the answer was whole."""
 
 
 class Idempotency:
     """Around what answers requests. Without Redis such a request is refused: billed twice is worse."""
 
-    def __init__(self, feed: RouteFeed, door: Door, bodies: Bodies, store: AnswerStore, serve: Serve) -> None:
-        self._feed, self._door, self._bodies, self._store = feed, door, bodies, store
+    def __init__(
+        self, feed: RouteFeed, authorizer: Authorizer, bodies: Bodies, store: AnswerStore, serve: Serve
+    ) -> None:
+        self._feed, self._authorizer, self._bodies, self._store = feed, authorizer, bodies, store
         self._serve = serve
 
     async def serve(
-        self, scope: Scope, receive: Receive, send: Send, seen: Seen, headers: list[Header]
+        self, scope: Scope, receive: Receive, send: Send, trace: RequestTrace, headers: list[Header]
     ) -> None:
         """Answers one request that has the header.
 
@@ -68,12 +70,12 @@ class Idempotency:
             raise BadRequest(
                 "Idempotency-Key must be 1 to 255 visible ASCII characters.", param="Idempotency-Key"
             )
-        caller = self._door.enter(self._feed.current(), scope)
-        seen.tenant, seen.key_id = caller.tenant, caller.key_id
-        seen.waits()
+        caller = self._authorizer.authorize(self._feed.current(), scope)
+        trace.tenant, trace.key_id = caller.tenant, caller.key_id
+        trace.pause()
         body = await self._bodies.read(scope, receive)
-        seen.back()
-        claim = self._store.name(caller.key_id, scope["path"], key, seen.request_id)
+        trace.resume()
+        claim = self._store.name(caller.key_id, scope["path"], key, trace.request_id)
         if (answer := await self._claim(claim, body)) is not None:
             await respond(send, 200, answer.body, [*answer.headers, _REPLAYED, *headers])
             return
@@ -82,7 +84,7 @@ class Idempotency:
         whole = False
         try:
             again = _replay(body, receive)
-            whole = await self._serve(scope, again, recorder.send, seen, headers)
+            whole = await self._serve(scope, again, recorder.send, trace, headers)
         finally:
             renewal.cancel()
             await self._end(claim, recorder, whole)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gateway.http import Header
+from gateway.http.asgi import Header
 
 MAX_ANSWER_BYTES: Final = 4 << 20
 """Larger answers are not kept."""

@@ -4,6 +4,6 @@
 """
 
 from gateway.observability.observer import Observer
-from gateway.observability.seen import Seen
+from gateway.observability.request_trace import RequestTrace
 
-__all__ = ["Observer", "Seen"]
+__all__ = ["Observer", "RequestTrace"]

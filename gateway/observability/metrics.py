@@ -12,7 +12,7 @@ from gateway.observability import families as f
 from gateway.observability.adapters import AdapterFigures
 from gateway.observability.cells import FILE, CellFile
 from gateway.observability.figures import Counter, Gauges, Histogram, Mirror, label_text
-from gateway.observability.seen import Seen
+from gateway.observability.request_trace import RequestTrace
 
 _MODELS: Final = 256
 """Base models with series of their own: operators name them, and may have named many."""
@@ -71,34 +71,34 @@ class Metrics:
             figures = self._models[base] = ModelFigures(self._file, self._label(base))
         return figures
 
-    def request(self, seen: Seen, seconds: float) -> None:
+    def request(self, trace: RequestTrace, seconds: float) -> None:
         """A request has ended."""
-        base = self._label(seen.base)
-        key = (seen.endpoint, base, seen.status, seen.outcome)
+        base = self._label(trace.base)
+        key = (trace.endpoint, base, trace.status, trace.outcome)
         counter = self._requests.get(key)
         if counter is None:
             labels = {"endpoint": key[0], "model": base, "status": str(key[2]), "outcome": key[3]}
             counter = self._requests[key] = Counter(self._file, f.REQUESTS, **labels)
         counter.add()
-        if seen.code:
-            self._count(f.ERRORS, "code", seen.code)
-        if seen.limit:
-            self._count(f.REFUSED, "limit", seen.limit)
-        if seen.queued is None:
+        if trace.code:
+            self._count(f.ERRORS, "code", trace.code)
+        if trace.limit:
+            self._count(f.REFUSED, "limit", trace.limit)
+        if trace.queued is None:
             # It was refused before admission: its times would say nothing of requests that are served.
             return
-        timings = self._timings.get((seen.endpoint, base))
+        timings = self._timings.get((trace.endpoint, base))
         if timings is None:
-            labels = {"endpoint": seen.endpoint, "model": base}
-            timings = self._timings[seen.endpoint, base] = (
+            labels = {"endpoint": trace.endpoint, "model": base}
+            timings = self._timings[trace.endpoint, base] = (
                 Histogram(self._file, f.DURATION, **labels),
                 Histogram(self._file, f.OVERHEAD, **labels),
                 Histogram(self._file, f.QUEUE, **labels),
             )
         duration, overhead, queue = timings
         duration.observe(seconds)
-        overhead.observe(seen.own)
-        queue.observe(seen.queued)
+        overhead.observe(trace.own)
+        queue.observe(trace.queued)
 
     def attempt(self, event: UsageEvent) -> None:
         """An attempt has ended."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from contracts.usage_event import UsageEvent
 from gateway.errors import GatewayError, UpstreamRefused
-from gateway.http import Scope, header
+from gateway.http.asgi import Scope, header
 from gateway.observability import spans
 from gateway.observability.access_log import log_request
 from gateway.observability.metrics import Metrics, State
-from gateway.observability.seen import Seen
+from gateway.observability.request_trace import RequestTrace
 
 if TYPE_CHECKING:
     from contracts.tracing import Span, Tracing
@@ -35,55 +35,57 @@ class Observer:
         self._tracing = tracing
         self._access_log = access_log
 
-    def begin(self, scope: Scope, request_id: str) -> Seen:
+    def begin(self, scope: Scope, request_id: str) -> RequestTrace:
         """A request has arrived; `end` must follow."""
         path = scope["path"]
         if path not in self._endpoints:
             path = _MODELS if path.startswith(_MODELS) else "other"
-        seen = Seen(request_id, path)
+        trace = RequestTrace(request_id, path)
         self.metrics.in_flight += 1
         if self._tracing is not None:
-            seen.span = spans.begin(self._tracing, seen, header(scope, b"traceparent"))
-        return seen
+            trace.span = spans.begin(self._tracing, trace, header(scope, b"traceparent"))
+        return trace
 
-    def failed(self, seen: Seen, error: GatewayError, status: int) -> None:
+    def failed(self, trace: RequestTrace, error: GatewayError, status: int) -> None:
         """The request is answered by an error, or its stream ends with one."""
-        seen.status, seen.outcome = status, "error"
+        trace.status, trace.outcome = status, "error"
         # A backend's own codes are without number: they stay with the client and the usage event.
-        seen.code = "upstream_refused" if isinstance(error, UpstreamRefused) else error.code
-        seen.limit = error.limit
+        trace.code = "upstream_refused" if isinstance(error, UpstreamRefused) else error.code
+        trace.limit = error.limit
 
-    def crashed(self, seen: Seen) -> None:
-        seen.status, seen.outcome, seen.code = 500, "error", "internal_error"
+    def crashed(self, trace: RequestTrace) -> None:
+        trace.status, trace.outcome, trace.code = 500, "error", "internal_error"
 
-    def cut(self, seen: Seen) -> None:
+    def cut(self, trace: RequestTrace) -> None:
         """The gateway ends, and the request with it."""
-        seen.status, seen.outcome, seen.code = 503, "error", "shutdown"
+        trace.status, trace.outcome, trace.code = 503, "error", "shutdown"
 
-    def gone(self, seen: Seen) -> None:
+    def gone(self, trace: RequestTrace) -> None:
         """The client left."""
-        seen.status, seen.outcome = GONE, "cancelled"
+        trace.status, trace.outcome = GONE, "cancelled"
 
-    def end(self, seen: Seen) -> None:
-        seconds = seen.end()
+    def end(self, trace: RequestTrace) -> None:
+        seconds = trace.end()
         self.metrics.in_flight -= 1
-        self.metrics.request(seen, seconds)
-        if seen.span is not None:
-            spans.end(seen)
+        self.metrics.request(trace, seconds)
+        if trace.span is not None:
+            spans.end(trace)
         if self._access_log:
-            log_request(seen, seconds)
+            log_request(trace, seconds)
 
-    def attempt_begins(self, seen: Seen, base: str, copy: str, kind: str, number: int) -> Span | None:
+    def attempt_begins(
+        self, trace: RequestTrace, base: str, copy: str, kind: str, number: int
+    ) -> Span | None:
         """A copy is about to be called; `attempt` must follow."""
-        seen.attempts, seen.copy = number, copy
-        if seen.span is None:
+        trace.attempts, trace.copy = number, copy
+        if trace.span is None:
             return None
-        return spans.attempt(seen, base=base, copy=copy, kind=kind, number=number)
+        return spans.attempt(trace, base=base, copy=copy, kind=kind, number=number)
 
-    def attempt(self, seen: Seen, event: UsageEvent, span: Span | None) -> None:
+    def attempt(self, trace: RequestTrace, event: UsageEvent, span: Span | None) -> None:
         """An attempt has ended, with what it used."""
-        seen.base, seen.adapter, seen.ttft_ms = event.base_model, event.adapter, event.ttft_ms
-        seen.prompt, seen.cached, seen.completion = (
+        trace.base, trace.adapter, trace.ttft_ms = event.base_model, event.adapter, event.ttft_ms
+        trace.prompt, trace.cached, trace.completion = (
             event.prompt_tokens, event.cached_tokens, event.completion_tokens
         )  # fmt: skip
         self.metrics.attempt(event)

@@ -5,54 +5,54 @@ from __future__ import annotations
 from contracts import genai
 from contracts.tracing import Span, Tracing
 from contracts.usage_event import UsageEvent
-from gateway.observability.seen import Seen
+from gateway.observability.request_trace import RequestTrace
 
 
-def begin(tracing: Tracing, seen: Seen, traceparent: bytes) -> Span:
+def begin(tracing: Tracing, trace: RequestTrace, traceparent: bytes) -> Span:
     """The span of a request, within the client's own where it sends one."""
     attributes = {
-        "http.request.method": "GET" if seen.endpoint == "/v1/models" else "POST",
-        "http.route": seen.endpoint,
-        "graftwork.request_id": seen.request_id,
+        "http.request.method": "GET" if trace.endpoint == "/v1/models" else "POST",
+        "http.route": trace.endpoint,
+        "graftwork.request_id": trace.request_id,
     }
     parent = tracing.remote(traceparent.decode("latin-1"))
-    name = f"{attributes['http.request.method']} {seen.endpoint}"
-    return tracing.span(name, "server", attributes, parent=parent, started_ns=seen.started_ns)
+    name = f"{attributes['http.request.method']} {trace.endpoint}"
+    return tracing.span(name, "server", attributes, parent=parent, started_ns=trace.started_ns)
 
 
-def end(seen: Seen) -> None:
+def end(trace: RequestTrace) -> None:
     """Ends the request's span with what is known of it."""
-    span = seen.span
+    span = trace.span
     if span is None:
         return
     span.set(
         {
-            "http.response.status_code": seen.status,
-            "graftwork.outcome": seen.outcome,
-            "graftwork.tenant": seen.tenant,
-            "graftwork.key_id": seen.key_id,
-            "graftwork.own_seconds": round(seen.own, 6),
+            "http.response.status_code": trace.status,
+            "graftwork.outcome": trace.outcome,
+            "graftwork.tenant": trace.tenant,
+            "graftwork.key_id": trace.key_id,
+            "graftwork.own_seconds": round(trace.own, 6),
         }
     )
-    if seen.queued is not None:
-        span.set({"graftwork.queue_seconds": round(seen.queued, 6)})
-    if seen.code:
-        span.set(genai.failure(seen.code))
+    if trace.queued is not None:
+        span.set({"graftwork.queue_seconds": round(trace.queued, 6)})
+    if trace.code:
+        span.set(genai.failure(trace.code))
     # By the conventions for HTTP a server's span is an error only when the server is at fault.
-    span.end(failed=seen.outcome == "error" and (seen.status >= 500 or seen.status == 200))
+    span.end(failed=trace.outcome == "error" and (trace.status >= 500 or trace.status == 200))
 
 
-def attempt(seen: Seen, *, base: str, copy: str, kind: str, number: int) -> Span | None:
+def attempt(trace: RequestTrace, *, base: str, copy: str, kind: str, number: int) -> Span | None:
     """The span of a call of a copy."""
-    if seen.span is None:
+    if trace.span is None:
         return None
     attributes = {
-        **genai.request(seen.endpoint, base),
+        **genai.request(trace.endpoint, base),
         "graftwork.copy": copy,
         "graftwork.backend": kind,
         "graftwork.attempt": number,
     }
-    return seen.span.child(genai.span_name(seen.endpoint, base), "client", attributes)
+    return trace.span.child(genai.span_name(trace.endpoint, base), "client", attributes)
 
 
 def end_attempt(span: Span, event: UsageEvent) -> None:

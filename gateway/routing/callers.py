@@ -13,7 +13,7 @@ from contracts.addresses import Networks, client_address
 from contracts.keys import KEY_PREFIX, KeyRoute, KeyScope
 from contracts.route_table import RouteTable
 from gateway.errors import AddressNotAllowed, EndpointNotAllowed, InvalidApiKey, TenantSuspended
-from gateway.http import Scope, bearer, header_values
+from gateway.http.asgi import Scope, bearer, header_values
 
 _NOBODY: Final = KeyRoute(tenant="", secret_sha256="0" * 64)
 _API: Final = "/v1/"
@@ -33,7 +33,7 @@ class Caller:
     models: frozenset[str] | None = None
 
 
-class Door:
+class Authorizer:
     """Lets callers in: by their key, and by what their key is held to.
 
     Args:
@@ -43,7 +43,7 @@ class Door:
     def __init__(self, proxies: Networks) -> None:
         self._proxies = proxies
 
-    def enter(self, table: RouteTable, scope: Scope) -> Caller:
+    def authorize(self, table: RouteTable, scope: Scope) -> Caller:
         """The caller of a request.
 
         Raises:

@@ -86,7 +86,7 @@ class Copy:
             return self.in_flight
         return max(self.in_flight, self.report.pending + self.in_flight - self.report.own)
 
-    def rest(self, seconds: float) -> None:
+    def cool_down(self, seconds: float) -> None:
         """Takes no new request for so long, at most MAX_REST."""
         self.rests_until = max(self.rests_until, self._clock() + min(seconds, MAX_REST))
 
@@ -120,11 +120,11 @@ class Place:
         self._copy.breaker.fail(probe=self._probe)
         self._told, self._probe = True, False
 
-    def rest(self, seconds: float) -> None:
+    def cool_down(self, seconds: float) -> None:
         """The copy asked to be left alone for so long."""
-        self._copy.rest(seconds)
+        self._copy.cool_down(seconds)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         if not self._told:
             self._copy.breaker.release(probe=self._probe)
         self._copy.in_flight -= 1
@@ -161,7 +161,7 @@ class Fleet:
         for key in gone:
             del self._copies[key]
 
-    def enter(self, copy: CopyRoute, adapter: AdapterRef | None) -> Place:
+    def acquire(self, copy: CopyRoute, adapter: AdapterRef | None) -> Place:
         """Takes a place at the copy that `choose` gave."""
         return Place(self.copy(copy.id), self._adapters, "" if adapter is None else adapter.name)
 

@@ -14,9 +14,9 @@ import aiohttp
 
 from contracts.base_routes import CopyRoute
 from gateway.errors import RoutesUnavailable
-from gateway.route_feed import RouteFeed
 from gateway.routing.fleet import Fleet, Report
 from gateway.routing.load_reports import of_vllm, of_worker
+from gateway.routing.route_feed import RouteFeed
 
 logger = logging.getLogger(__name__)
 

@@ -33,6 +33,12 @@ BREACHES = [
         "worker_engine.breach -> gateway.settings",
     ),
     ("contracts/breach.py", "import orjson", "contracts", "contracts.breach -> orjson"),
+    (
+        "gateway/http/breach.py",
+        "import gateway.errors",
+        "gateway-rooms",
+        "gateway.http.breach -> gateway.errors",
+    ),
     ("gateway/breach.py", "import torch", "gateway", "gateway.breach -> torch"),
     ("gateway/breach.py", "from django.db import models", "gateway", "gateway.breach -> django"),
     ("gateway/breach.py", "import worker_engine.engine", "planes", "gateway.breach -> worker_engine.engine"),
@@ -58,9 +64,9 @@ BREACHES = [
     ("demo/breach.py", "import benchmarks.figure", "planes", "demo.breach -> benchmarks.figure"),
     (
         "sagemaker_local/breach.py",
-        "import gateway.aws.sigv4",
+        "import gateway.http.aws.sigv4",
         "sagemaker_local",
-        "sagemaker_local.breach -> gateway.aws.sigv4",
+        "sagemaker_local.breach -> gateway.http.aws.sigv4",
     ),
     (
         "controlplane/tenants/breach.py",

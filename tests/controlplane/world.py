@@ -47,7 +47,7 @@ from controlplane.tenants.services import (
 )
 from controlplane.uploads.services import upload_create
 from controlplane.webhooks.services import endpoint_create, endpoint_test
-from gateway.prompt_log import Record, seal
+from gateway.usage.prompt_log import Record, seal
 from tests.controlplane.billing.parties import parties_state
 from tests.controlplane.conftest import write_checkpoint
 from tests.controlplane.optimization_routes import optimization_values

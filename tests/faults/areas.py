@@ -26,8 +26,8 @@ class Area:
 
 AREAS: Final = (
     Area("gateway admission", ("gateway/admission/*.py",)),
-    Area("usage log", ("gateway/wal*.py",)),
-    Area("gateway metering", ("gateway/metering.py", "contracts/usage_event.py")),
+    Area("usage log", ("gateway/usage/wal*.py",)),
+    Area("gateway metering", ("gateway/usage/metering.py", "contracts/usage_event.py")),
     Area("control plane metering", ("controlplane/metering/**/*.py",)),
     Area("billing", ("controlplane/billing/**/*.py",)),
     Area(
@@ -69,18 +69,27 @@ TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ),
     ),
     (
-        "gateway/wal",
+        "gateway/usage/wal",
         (
-            *(f"tests/gateway/test_{name}.py" for name in ("wal", "wal_alone", "wal_faults", "metering")),
-            "tests/gateway/test_shipper.py",
+            *(
+                f"tests/gateway/usage/test_{name}.py"
+                for name in ("wal", "wal_alone", "wal_faults", "metering")
+            ),
+            "tests/gateway/usage/test_shipper.py",
         ),
     ),
-    ("contracts/usage_event", ("tests/contracts/test_route_table.py", "tests/gateway/test_metering.py")),
     (
-        "gateway/metering",
+        "contracts/usage_event",
+        ("tests/contracts/test_route_table.py", "tests/gateway/usage/test_metering.py"),
+    ),
+    (
+        "gateway/usage/metering",
         (
-            *(f"tests/gateway/test_{name}.py" for name in ("metering", "sse", "app", "faults")),
-            "tests/gateway/test_usage_exact.py",
+            *(
+                f"tests/gateway/{name}.py"
+                for name in ("usage/test_metering", "api/test_sse", "test_app", "test_faults")
+            ),
+            "tests/gateway/usage/test_usage_exact.py",
         ),
     ),
     (

@@ -26,7 +26,7 @@ class Fault:
 FAULTS: Final = (
     Fault(
         name="usage off by one",
-        file="gateway/metering.py",
+        file="gateway/usage/metering.py",
         old="prompt, completion = usage.prompt_tokens, usage.completion_tokens",
         new="prompt, completion = usage.prompt_tokens, usage.completion_tokens + 1",
         tests=("tests/gateway/test_app.py::test_an_answer_and_its_usage",),

@@ -77,7 +77,7 @@ def test_text_that_python_refuses_is_no_mutant() -> None:
 
 
 def test_a_sample_depends_on_its_seed_alone() -> None:
-    areas = [Area("log", ("gateway/wal_slots.py",)), Area("pool", ("worker_engine/memory_pool.py",))]
+    areas = [Area("log", ("gateway/usage/wal_slots.py",)), Area("pool", ("worker_engine/memory_pool.py",))]
     drawn = sample(ROOT, seed=5, count=7, areas=areas)
     assert drawn[:4] == sample(ROOT, seed=5, count=4, areas=areas)
     assert [area for area, _ in drawn] == [*areas, *areas, *areas, areas[0]]

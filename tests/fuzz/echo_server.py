@@ -6,9 +6,9 @@ import sys
 
 import uvloop
 
-from gateway.http_server import Limits, Server, bind
-from gateway.http_server.exchange import Message, Receive, Send
-from tests.gateway.http_server.conftest import living, read_body
+from gateway.http.server import Limits, Server, bind
+from gateway.http.server.exchange import Message, Receive, Send
+from tests.gateway.http.server.conftest import living, read_body
 
 
 async def tell(scope: Message, receive: Receive, send: Send) -> None:

@@ -19,7 +19,7 @@ from tests.fuzz.drawing import spliced
 from tests.fuzz.http_servers import HttpServer, all_servers
 from tests.fuzz.target import Target
 from tests.gateway.conftest import ACME
-from tests.gateway.http_server.conftest import Answers
+from tests.gateway.http.server.conftest import Answers
 
 _ANSWER_SECONDS: Final = 20.0
 """A server that neither answers nor closes by then hangs."""

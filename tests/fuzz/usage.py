@@ -16,21 +16,21 @@ from contracts.prompt_progress import PROMPT_PROGRESS
 from contracts.usage_event import UsageEvent
 from gateway.admission.plan import Plan
 from gateway.answer import Answer
+from gateway.api.dialect import ApiDialect
+from gateway.api.responses import RESPONSES, ResponsesDialect
+from gateway.api.schema import CHAT, COMPLETIONS, EMBEDDINGS, Call, parse
+from gateway.api.usage import MAX_REPORTED
 from gateway.backends.base import BackendRequest
 from gateway.completions import Completions
-from gateway.drain import Drain
 from gateway.errors import GatewayError
-from gateway.forms import Form
-from gateway.http import Message
-from gateway.metering import Meter, Request
-from gateway.observability import Observer, Seen
+from gateway.http.asgi import Message
+from gateway.lifecycle.drain import Drain
+from gateway.observability import Observer, RequestTrace
 from gateway.observability.metrics import Metrics
-from gateway.openai_schema import CHAT, COMPLETIONS, EMBEDDINGS, Call, parse
-from gateway.responses import RESPONSES, ResponsesForm
 from gateway.routing import Caller, resolve
 from gateway.routing.fleet import Fleet
-from gateway.usage import MAX_REPORTED
-from gateway.wal_records import CLOSED
+from gateway.usage.metering import Meter, Request
+from gateway.usage.wal_records import CLOSED
 from tests.fuzz.drawing import changed_json, json_value, spliced
 from tests.fuzz.target import Target, demand
 from tests.gateway.conftest import route_table
@@ -138,7 +138,7 @@ class UsageCases:
         )
         return outcome if outcome != "served" else "estimated" if event.estimated else "reported"
 
-    async def _outcome(self, answer: Answer, form: Form, pieces: Sequence[bytes]) -> str:
+    async def _outcome(self, answer: Answer, form: ApiDialect, pieces: Sequence[bytes]) -> str:
         sent: list[Message] = []
 
         async def send(message: Message) -> None:
@@ -161,16 +161,16 @@ class UsageCases:
         resolution = resolve(self._table, "acme", "base", "someone")
         ticket = Plan(5, None).take(0, 0, 0.0)
         caller = Caller("k1", "acme", "p1")
-        return Request("r1", caller, call, resolution, time.perf_counter(), 1, ticket, Seen("r1", ""))
+        return Request("r1", caller, call, resolution, time.perf_counter(), 1, ticket, RequestTrace("r1", ""))
 
     def _answer(self, request: Request) -> Answer:
         copy = request.resolution.copies[0]
         attempt = self._meter.start(request, copy, 1)
         sent = BackendRequest(request.call, request.resolution, copy, "r1", "aa", "acme")
-        return Answer(sent, "base", attempt, self._fleet.enter(copy, None), cast(Any, _NeverGone()))
+        return Answer(sent, "base", attempt, self._fleet.acquire(copy, None), cast(Any, _NeverGone()))
 
 
-def _form(draw: Random, path: str) -> Form:
+def _form(draw: Random, path: str) -> ApiDialect:
     stream = path != EMBEDDINGS and draw.random() < 0.5
     body: dict[str, Any] = {"model": "bot", **_BODIES[path]}
     if stream:
@@ -178,8 +178,8 @@ def _form(draw: Random, path: str) -> Form:
         if path != RESPONSES and draw.random() < 0.5:
             body["stream_options"] = {"include_usage": True, "continuous_usage_stats": draw.random() < 0.5}
     if path == RESPONSES:
-        return ResponsesForm.read(orjson.dumps(body), "r1")
-    return Form(parse(path, orjson.dumps(body)))
+        return ResponsesDialect.read(orjson.dumps(body), "r1")
+    return ApiDialect(parse(path, orjson.dumps(body)))
 
 
 def _usages(draw: Random) -> tuple[list[Any], Counts | str | None]:

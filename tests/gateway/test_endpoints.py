@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from gateway.bodies import BODY_BYTES
+from gateway.api.bodies import BODY_BYTES
 from gateway.completions import PATHS
 from tests.gateway.conftest import ACME, GatewayProcess
 

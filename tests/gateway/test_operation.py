@@ -22,9 +22,9 @@ from contracts.usage_event import UsageEvent
 from demo.valkey import server_command
 from gateway.app import Gateway
 from gateway.settings import Settings
-from gateway.wal import Wal
-from gateway.wal_records import CLOSED
-from gateway.wal_slots import Slot
+from gateway.usage.wal import Wal
+from gateway.usage.wal_records import CLOSED
+from gateway.usage.wal_slots import Slot
 from tests.conftest import free_port, stop
 from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.test_app import ask, post

@@ -50,11 +50,11 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     # CVE-2026-34756, CVE-2026-116180, CVE-2025-29770, CVE-2025-62164
     "parameters pass an allow-list with bounds": (
-        "gateway/test_openai_schema.py::test_an_unknown_parameter_is_named",
-        "gateway/test_openai_schema.py::test_a_value_out_of_bounds_names_its_parameter",
-        "gateway/test_openai_schema.py::test_what_passes_can_be_sent_on",
-        "gateway/test_openai_schema.py::test_prompts_times_choices_are_bounded",
-        "gateway/responses/test_request.py::test_what_is_not_served_is_refused_by_name",
+        "gateway/api/test_schema.py::test_an_unknown_parameter_is_named",
+        "gateway/api/test_schema.py::test_a_value_out_of_bounds_names_its_parameter",
+        "gateway/api/test_schema.py::test_what_passes_can_be_sent_on",
+        "gateway/api/test_schema.py::test_prompts_times_choices_are_bounded",
+        "gateway/api/responses/test_request.py::test_what_is_not_served_is_refused_by_name",
         "worker_engine/test_structured_output.py::test_a_bomb_is_refused_in_bounded_time",
     ),
     # CVE-2024-6587
@@ -123,7 +123,7 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
         f"{HERE}::test_logs_hold_no_secret_and_no_prompt",
         "controlplane/test_environment.py::test_secrets_stay_out_of_texts",
         "controlplane/test_admin.py::test_details_show_no_secret",
-        "gateway/aws/test_sigv4.py::test_secrets_stay_out_of_reprs",
+        "gateway/http/aws/test_sigv4.py::test_secrets_stay_out_of_reprs",
     ),
     # litellm#14457, litellm#33736, litellm#17364, litellm#37992
     "what came before a hang-up is billed and the backend stopped; a zero is a zero": (
@@ -158,7 +158,7 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
     # litellm#38610
     "an error after HTTP 200 ends the stream with an error event and is recorded as one": (
         "gateway/test_app.py::test_a_failure_after_200",
-        "gateway/responses/test_http.py::test_a_stream_that_breaks_ends_with_a_failed_response",
+        "gateway/api/responses/test_http.py::test_a_stream_that_breaks_ends_with_a_failed_response",
         "gateway/backends/test_sagemaker_walk.py::"
         "test_a_fault_within_a_stream_ends_it_with_an_error_and_bills_what_came",
     ),

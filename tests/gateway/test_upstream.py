@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from contracts.base_routes import CopyRoute
+from gateway.api.schema import parse
 from gateway.backends.base import BackendRequest
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.errors import GatewayError, UpstreamBroken, UpstreamBusy, UpstreamFailed, UpstreamTimeout, render
-from gateway.openai_schema import parse
 from gateway.routing import resolve
 from tests.gateway import virtual_time
 from tests.gateway.conftest import route_table

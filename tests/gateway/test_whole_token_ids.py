@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.test_whole_answer import CITY, worker
-from tests.gateway.test_whole_answer import test_it_is_what_the_worker_answers_whole as demand_the_same
+from tests.gateway.api.test_whole_answer import CITY, worker
+from tests.gateway.api.test_whole_answer import test_it_is_what_the_worker_answers_whole as demand_the_same
 from tests.worker_process import Worker
 
 __all__ = ["worker"]

@@ -217,8 +217,8 @@ class _Keeper:
             error = self._silence(copy) or self._load(rule, ref, copy)
             if error is not None:
                 rule.reason = _sentence(copy, error)
-                soon = soon or error.passing
-                failed = failed if error.passing else f"{ref.name}: {error}"
+                soon = soon or error.transient
+                failed = failed if error.transient else f"{ref.name}: {error}"
         if not rule.reason and len(rule.on) < rule.copies:
             rule.reason = f"it is on {len(rule.on)} copies, and wanted on {rule.copies}: there are no more"
         return soon, failed
@@ -245,7 +245,7 @@ class _Keeper:
                 if not self.kept[self._key(rule, copy)]:
                     self._residency(copy).unpin(ref)
             except ProvisioningError as error:
-                soon, rule.reason = soon or error.passing, _sentence(copy, error)
+                soon, rule.reason = soon or error.transient, _sentence(copy, error)
                 continue
             rule.ready.remove(copy)
         return soon
@@ -267,7 +267,7 @@ class _Keeper:
             elif datetime.fromisoformat(at) > now or self.is_late:
                 soon = True
             elif silent := self._silence(copy):
-                soon, rule.reason = soon or silent.passing, _sentence(copy, silent)
+                soon, rule.reason = soon or silent.transient, _sentence(copy, silent)
             elif self.kept[self._key(rule, copy)]:
                 del rule.leaving[copy]
                 step_add(self.deployment, "evict_adapter", ref.name, f"{copy} keeps it under another name")
@@ -284,12 +284,12 @@ class _Keeper:
             gone = self._residency(copy).evict(ref)
         except ProvisioningError as error:
             rule.reason = _sentence(copy, error)
-            if not error.passing:
+            if not error.transient:
                 # Such as a pin of somebody else's, by name: that stays.
                 del rule.leaving[copy]
                 failed = DeploymentStep.Outcome.FAILED
                 step_add(self.deployment, "evict_adapter", ref.name, str(error), failed)
-            return error.passing
+            return error.transient
         rule.ready = [other for other in rule.ready if other != copy]
         if not gone:
             rule.reason = f"leaves {copy} with its last requests"

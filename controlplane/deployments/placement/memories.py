@@ -32,7 +32,7 @@ def memories_read(
     asked = {copy.pk: pool.submit(_read, copy, disk) for copy in order}
     done = wait(asked.values(), timeout=seconds).done
     pool.shutdown(wait=False, cancel_futures=True)
-    late = ProvisioningError(f"does not answer within {seconds:g} s", passing=True, code="away")
+    late = ProvisioningError(f"does not answer within {seconds:g} s", transient=True, code="away")
     return {copy.pk: asked[copy.pk].result() if asked[copy.pk] in done else late for copy in copies}
 
 

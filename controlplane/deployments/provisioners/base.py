@@ -284,18 +284,18 @@ class ProvisioningError(ControlPlaneError):
     """A target refused, or did not answer; the text says what to do.
 
     Attributes:
-        passing: the same call may succeed by itself later.
+        transient: the same call may succeed by itself later.
         wait: seconds until then, if the target says so.
         code: what the target called it.
     """
 
-    def __init__(self, message: str, *, passing: bool = False, wait: float = 0.0, code: str = "") -> None:
+    def __init__(self, message: str, *, transient: bool = False, wait: float = 0.0, code: str = "") -> None:
         super().__init__(message)
-        self.passing, self.wait, self.code = passing, wait, code
+        self.transient, self.wait, self.code = transient, wait, code
 
 
 class ThrottledError(ProvisioningError):
     """Too many calls: the target asks for patience."""
 
     def __init__(self, message: str, *, wait: float = 0.0, code: str = "") -> None:
-        super().__init__(message, passing=True, wait=wait, code=code)
+        super().__init__(message, transient=True, wait=wait, code=code)

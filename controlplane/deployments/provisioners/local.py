@@ -96,7 +96,7 @@ class LocalProvisioner:
         if target.host != (here := socket.gethostname()):
             raise ProvisioningError(
                 f"this is {here}, and the target is {target.host}: run a Celery worker there",
-                passing=True, wait=15.0, code="other_host",
+                transient=True, wait=15.0, code="other_host",
             )  # fmt: skip
         return cls(target, desired, root=VAR)
 

@@ -223,7 +223,7 @@ class OpenAIHttpProvisioner:
         try:
             answer = self._http.post(url, json=body)
         except httpx.HTTPError as error:
-            raise ProvisioningError(f"{url} does not answer: {error}", passing=True, code="away") from error
+            raise ProvisioningError(f"{url} does not answer: {error}", transient=True, code="away") from error
         if answer.status_code in (429, 503):
             text = answer.headers.get("retry-after", "")
             wait = float(text) if text.isdecimal() and len(text) < 5 else 0.0

@@ -58,7 +58,7 @@ def rollout_told(*, deployment: Deployment) -> str:
 
 def rollout_refused(*, deployment: Deployment, error: ProvisioningError, renew: Callable[[], None]) -> bool:
     """Takes back what the target refuses for good; whether it did."""
-    if error.passing:
+    if error.transient:
         return False
     with transaction.atomic():
         renew()

@@ -120,9 +120,9 @@ class Look(ABC, Generic[RowT]):
         elif asked_at is not None and timezone.now() - asked_at > GIVE_UP:
             text = f"cancelled, and {self._told.get('name', 'the job')} may run on in the account: {error}"
             self._end(Status.CANCELLED, text, "sagemaker")
-        elif error.passing or self._told.get("status"):
+        elif error.transient or self._told.get("status"):
             # What SageMaker works on is not over because it cannot be seen.
-            self._trouble(str(error), max(error.wait, LOOK_S if error.passing else _TROUBLE_S))
+            self._trouble(str(error), max(error.wait, LOOK_S if error.transient else _TROUBLE_S))
         else:
             self._end(Status.FAILED, str(error), "sagemaker")
 

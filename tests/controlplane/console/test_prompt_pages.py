@@ -12,7 +12,7 @@ from controlplane.audit.models import AuditRecord
 from controlplane.prompt_log.models import KeptPrompt, PromptLog
 from controlplane.tenants.models import Membership
 from controlplane.tenants.roles import Role
-from gateway.prompt_log import Record, seal
+from gateway.usage.prompt_log import Record, seal
 from tests.controlplane.console.conftest import HOSTILE, Team
 from tests.controlplane.metering.event_log import logged
 

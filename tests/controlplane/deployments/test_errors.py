@@ -39,7 +39,7 @@ def refused(account: Account, code: str, message: str, status: int = 400) -> Pro
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "advice", "passing"),
+    ("code", "message", "advice", "transient"),
     [
         ("ThrottlingException", "Rate exceeded", "asks for fewer calls", True),
         ("TooManyRequestsException", "", "asks for fewer calls", True),
@@ -85,16 +85,16 @@ def refused(account: Account, code: str, message: str, status: int = 400) -> Pro
         ("SomethingNew", "what else", "what it says tells what to change", False),
     ],
 )
-def test_refusals(account: Account, code: str, message: str, advice: str, passing: bool) -> None:
+def test_refusals(account: Account, code: str, message: str, advice: str, transient: bool) -> None:
     error = refused(account, code, message)
     assert advice in str(error)
     assert f"describe_endpoint gw-x: {code}: {message}" in str(error), "nothing is hidden"
-    assert error.passing is passing
+    assert error.transient is transient
     assert isinstance(error, ThrottledError) == ("fewer calls" in advice)
 
 
 @pytest.mark.parametrize(
-    ("error", "advice", "passing"),
+    ("error", "advice", "transient"),
     [
         (NoCredentialsError(), "finds no AWS credentials", False),
         (EndpointConnectionError(endpoint_url="https://x"), "does not answer", True),
@@ -103,10 +103,10 @@ def test_refusals(account: Account, code: str, message: str, advice: str, passin
         (ParamValidationError(report="x"), "a form that SageMaker does not take", False),
     ],
 )
-def test_what_comes_from_this_side(error: Exception, advice: str, passing: bool) -> None:
+def test_what_comes_from_this_side(error: Exception, advice: str, transient: bool) -> None:
     told = provisioning_error(error, operation="create_model", about="gw-x")
     assert advice in str(told)
-    assert told.passing is passing
+    assert told.transient is transient
 
 
 @pytest.mark.parametrize(

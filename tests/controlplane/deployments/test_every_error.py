@@ -58,18 +58,18 @@ def world(
 
 
 @pytest.mark.parametrize(
-    ("provoke", "sentence", "passing"),
+    ("provoke", "sentence", "transient"),
     CASES,
     ids=[f"{number}-{case[1][:40]}" for number, case in enumerate(CASES)],
 )
 def test_a_provoked_error(
-    world: World, provoke: Callable[[World], None], sentence: str, passing: bool
+    world: World, provoke: Callable[[World], None], sentence: str, transient: bool
 ) -> None:
     with pytest.raises(ProvisioningError) as caught:
         provoke(world)
     assert str(caught.value).startswith(sentence)
     assert re.search(r" \((\w+) .+: .+: .+\)$", str(caught.value), re.S), "what AWS said follows"
-    assert caught.value.passing is passing
+    assert caught.value.transient is transient
     assert isinstance(caught.value, ThrottledError) == (sentence == advice.THROTTLED)
 
 

@@ -135,19 +135,19 @@ def test_what_no_patience_helps_fails_at_once_and_is_tried_again_when_told(deplo
     assert deployments_sweep() == 1
 
 
-@pytest.mark.parametrize("passing", [True, False])
+@pytest.mark.parametrize("transient", [True, False])
 def test_what_serves_is_degraded_when_its_target_goes_on_refusing(
-    deployment: Deployment, base_model: BaseModel, passing: bool
+    deployment: Deployment, base_model: BaseModel, transient: bool
 ) -> None:
     places_serve(deployment=deployment, places=[Place("openai_http", "http://127.0.0.1:2")])
     Deployment.objects.update(status=Deployment.Status.SERVING)
-    target = Failing(ProvisioningError("The credentials have expired: renew them.", passing=passing))
+    target = Failing(ProvisioningError("The credentials have expired: renew them.", transient=transient))
     told = []
     for _ in range(3):
         deployment_reconcile(deployment_id=deployment.pk, make=target)
         deployment.refresh_from_db()
         told.append(deployment.status)
-    assert told == (["serving", "serving", "degraded"] if passing else ["degraded"] * 3)
+    assert told == (["serving", "serving", "degraded"] if transient else ["degraded"] * 3)
     assert deployment.reason == "The credentials have expired: renew them."
     assert deployment.copies.exists(), "what serves goes on"
 

@@ -25,7 +25,7 @@ from controlplane.prompt_log.services import (
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create, tenant_resume, tenant_suspend
-from gateway.prompt_log import Record, seal
+from gateway.usage.prompt_log import Record, seal
 
 pytestmark = pytest.mark.django_db
 NOW_MS = int(timezone.now().timestamp() * 1000)

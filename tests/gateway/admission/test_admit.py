@@ -16,8 +16,8 @@ from contracts.limits import Limit, LimitsRoute
 from contracts.route_table import RouteTable
 from gateway.admission import Plan, Ticket, reservation
 from gateway.admission.headers import duration
+from gateway.api.schema import parse
 from gateway.errors import QuotaExceeded, RateLimited, TokensLimited, render
-from gateway.openai_schema import parse
 from gateway.routing import Caller
 from tests.gateway.admission.conftest import Gate, Valkey, gate
 

@@ -11,7 +11,7 @@ import redis
 
 from contracts.limits import Limit
 from gateway.admission import Broker, clock, line
-from gateway.admission.concurrency import PlacesAccount
+from gateway.admission.concurrency import ConcurrencyAccount
 from tests.gateway.admission.conftest import Gate, Valkey, gate, until
 from tests.gateway.admission.test_outage import two, until_told
 
@@ -19,7 +19,7 @@ LIMIT = 40
 PLACES = {"kind": "concurrency", "amount": LIMIT}
 
 
-def places(running: Gate) -> PlacesAccount:
+def places(running: Gate) -> ConcurrencyAccount:
     [account] = running.plan.places
     return account
 
@@ -104,16 +104,16 @@ async def one_at_a_time(running: Gate) -> None:
             ticket.settle()
 
 
-def account() -> tuple[PlacesAccount, Broker]:
+def account() -> tuple[ConcurrencyAccount, Broker]:
     """One that Redis has granted ten places, of which none is in use."""
     broker = Broker(line("redis://127.0.0.1:1/0"), "slot")
     broker.away, broker.gateways, broker.dead_at = False, 1, math.inf
-    fresh = PlacesAccount(broker, "tenant:acme", Limit("concurrency", LIMIT))
+    fresh = ConcurrencyAccount(broker, "tenant:acme", Limit("concurrency", LIMIT))
     fresh.answered([10, 30], 0.0)
     return fresh, broker
 
 
-def kept(account: PlacesAccount) -> int:
+def kept(account: ConcurrencyAccount) -> int:
     """What the next statement keeps beside what is in use."""
     keep = account.operation()[3]
     assert isinstance(keep, int)

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.api.sse import EventStream, UsageView
+from gateway.api.usage import Usage
 from gateway.backends.error_event import stream_error
 from gateway.backends.lmi import LineTranslator
 from gateway.errors import BadRequest, UpstreamBroken, UpstreamFailed, UpstreamTimeout
-from gateway.sse import EventStream, UsageView
-from gateway.usage import Usage
 from tests.gateway.backends.conftest import sse
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
 from tests.gateway.test_app import ask, post

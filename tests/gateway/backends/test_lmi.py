@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.api.sse import EventStream, UsageView, event_data
+from gateway.api.usage import Usage
 from gateway.backends.lmi import MAX_LINE_BYTES, LineTranslator, whole_answer
 from gateway.errors import UpstreamFailed
-from gateway.sse import EventStream, UsageView, event_data
-from gateway.usage import Usage
 from tests.gateway.backends.conftest import sse
 
 TEXTS = st.lists(st.text(max_size=12), min_size=1, max_size=8)

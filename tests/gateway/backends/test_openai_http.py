@@ -17,13 +17,13 @@ from aiohttp import web
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import CopyRoute
 from contracts.route_table import AdapterRoute
+from gateway.api.schema import parse
+from gateway.api.sse import event_data
 from gateway.backends.base import BackendRequest
 from gateway.backends.openai_http import OpenAIHttpBackend
 from gateway.backends.upstream import Upstream
 from gateway.errors import UpstreamFailed, UpstreamRefused
-from gateway.openai_schema import parse
 from gateway.routing import resolve
-from gateway.sse import event_data
 from tests.gateway.conftest import route_table
 from tests.worker_engine.tiny_adapter import adapter_ref
 from tests.worker_process import TOKEN, Worker, run_worker

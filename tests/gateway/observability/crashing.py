@@ -12,7 +12,7 @@ from typing import Any
 
 import gateway.__main__ as program
 from gateway import completions
-from gateway.metering import Attempt
+from gateway.usage.metering import Attempt
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.logs import choose_format
+from gateway.observability.logs import choose_format
 from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, route_table
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
@@ -31,7 +31,7 @@ def test_every_line_is_an_object_and_a_request_is_one(
     own_gateway.stop()
     lines = [json.loads(line) for line in own_gateway.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-    assert "gateway.http_server.server" in {line["logger"] for line in lines}
+    assert "gateway.http.server.server" in {line["logger"] for line in lines}
     [line] = [line for line in lines if line.get("request_id") == request_id]
     assert (line["tenant"], line["key_id"], line["model"]) == ("acme", "k1", "base")
     assert (line["endpoint"], line["status"], line["outcome"]) == ("/v1/chat/completions", 200, "ok")
@@ -52,7 +52,7 @@ def test_text_for_people_and_no_access_log_by_default(
     request_id = post(own_gateway, BODY).headers["x-request-id"]
     own_gateway.stop()
     log = own_gateway.log.read_text()
-    assert "INFO gateway.route_feed: routes: snapshot of version 1" in log
+    assert "INFO gateway.routing.route_feed: routes: snapshot of version 1" in log
     assert request_id not in log
 
 

@@ -20,7 +20,7 @@ from gateway.errors import (
     TenantSuspended,
     render,
 )
-from gateway.routing import Caller, Door, authenticate, callable_models, fallbacks, resolve
+from gateway.routing import Authorizer, Caller, authenticate, callable_models, fallbacks, resolve
 from tests.gateway.conftest import ACME, route_table
 
 TABLE = route_table("http://a")
@@ -45,7 +45,7 @@ def enter(
     sent = [(b"authorization", f"Bearer {ACME}".encode())]
     sent += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope: dict[str, Any] = {"path": path, "headers": sent, "client": (peer, 1) if peer else None}
-    return Door(Networks(proxies.split())).enter(table, scope)
+    return Authorizer(Networks(proxies.split())).authorize(table, scope)
 
 
 def test_a_key_without_a_scope_opens_all() -> None:

@@ -63,7 +63,7 @@ class Simulation:
             fleet = self.random.choice(self.fleets)
             copy = fleet.choose(self.copies, adapter, lambda prefix=prefix: prefix)  # type: ignore[misc]
             assert copy is not None
-            place = fleet.enter(copy, adapter)
+            place = fleet.acquire(copy, adapter)
             self.loads[copy.id] += 1
             ends = at + self.random.expovariate(1 / self.seconds_each)
             heapq.heappush(self._ends, (ends, next(self._numbers), place, copy.id))
@@ -74,7 +74,7 @@ class Simulation:
     def _end_until(self, at: float) -> None:
         while self._ends and self._ends[0][0] <= at:
             self.now, _, place, copy_id = heapq.heappop(self._ends)
-            place.leave()
+            place.release()
             self.loads[copy_id] -= 1
         self.now = at
 
@@ -203,13 +203,13 @@ def test_the_load_is_what_a_copy_said_and_what_has_changed_since() -> None:
     fleet = Fleet(clock=lambda: now)
     [route] = copies_of(1)
     copy = fleet.copy(route.id)
-    first = fleet.enter(route, None)
+    first = fleet.acquire(route, None)
     copy.report = Report(pending=7, adapters=frozenset(), at=now, own=1)
     assert copy.load == 7
-    second = fleet.enter(route, ADAPTERS[0])
+    second = fleet.acquire(route, ADAPTERS[0])
     assert copy.load == 8
-    first.leave()
-    second.leave()
+    first.release()
+    second.release()
     assert copy.load == 6
     now += 60
     assert copy.load == 0
@@ -220,39 +220,39 @@ def test_who_drains_rests_or_is_open_is_left_out() -> None:
     fleet = Fleet(clock=lambda: now)
     copies = copies_of(3)
     fleet.copy("copy-0").draining = True
-    resting = fleet.enter(copies[1], None)
-    resting.rest(7.2)
-    resting.leave()
+    resting = fleet.acquire(copies[1], None)
+    resting.cool_down(7.2)
+    resting.release()
     for _ in range(20):
         assert fleet.choose(copies, None, bytes) == copies[2]
     assert fleet.choose(copies, None, bytes, {"copy-2"}) is None
     for _ in range(5):
-        place = fleet.enter(copies[2], None)
+        place = fleet.acquire(copies[2], None)
         place.failed()
-        place.leave()
+        place.release()
     assert fleet.choose(copies, None, bytes) is None
     assert fleet.wait(copies) == 1
     assert fleet.wait(copies[1:2]) == 8
     now = 7.3
-    busy = fleet.enter(copies[1], None)
+    busy = fleet.acquire(copies[1], None)
     assert fleet.choose(copies, None, bytes) == copies[2]
-    probe = fleet.enter(copies[2], None)
+    probe = fleet.acquire(copies[2], None)
     assert fleet.choose(copies, None, bytes) == copies[1]
     assert fleet.choose(copies[2:], None, bytes) is None
-    probe.leave()
+    probe.release()
     assert fleet.choose(copies, None, bytes) == copies[2]
-    busy.leave()
+    busy.release()
 
 
 def test_copies_that_are_gone_are_forgotten_once_idle() -> None:
     fleet = Fleet()
     copies = copies_of(3)
-    place = fleet.enter(copies[0], None)
+    place = fleet.acquire(copies[0], None)
     fleet.copy("copy-1")
     fleet.copy("copy-2")
     fleet.keep({"copy-2"})
     assert set(fleet.known()) == {"copy-0", "copy-2"}
-    place.leave()
+    place.release()
     fleet.keep({"copy-2"})
     assert set(fleet.known()) == {"copy-2"}
 
@@ -287,11 +287,11 @@ def test_placed_adapters_go_to_their_homes_and_not_to_copies_that_they_leave() -
     placed = AdapterHomes((other.id,), (usual.id,))
     assert fleet.choose(copies, adapter, bytes, (), placed) == other, "before the one that holds it"
     assert fleet.choose(copies, adapter, bytes, (), AdapterHomes((), (usual.id,))) != usual
-    places = [fleet.enter(other, adapter) for _ in range(ALWAYS)]
+    places = [fleet.acquire(other, adapter) for _ in range(ALWAYS)]
     spilled = fleet.choose(copies, adapter, bytes, (), placed)
     assert spilled not in (None, other, usual), "a home that is full sends on, and not to where it leaves"
     for place in places:
-        place.leave()
+        place.release()
     tried = {copy.id for copy in copies if copy != usual}
     assert fleet.choose(copies, adapter, bytes, tried, placed) == usual, "rather there than nowhere"
     gone = AdapterHomes(("copy-that-went",), ())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from gateway.bodies import BODY_BYTES
+from gateway.api.bodies import BODY_BYTES
 from gateway.completions import INLINE_BYTES
 from tests.gateway.conftest import ACME, GatewayProcess
 from tests.gateway.security.conftest import CHAT, connect, exchange, read_all, serves

@@ -58,7 +58,7 @@ class Memory:
 
 
 class Residency(Protocol):
-    """One copy's. Every method but `close` raises ProvisioningError, passing when the copy is away."""
+    """One copy's. Every method but `close` raises ProvisioningError, transient when the copy is away."""
 
     def memory(self) -> Memory:
         """What is there now."""
@@ -92,19 +92,19 @@ class CopyClient:
     def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = LOOK_SECONDS
     ) -> httpx.Response:
-        """Raises ProvisioningError: passing, when it does not answer or has no room at this moment."""
+        """Raises ProvisioningError: transient, when it does not answer or has no room at this moment."""
         try:
             limits = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
             answer = self._http.request(method, self.url + path, json=body, timeout=limits)
         except httpx.HTTPError as error:
             raise ProvisioningError(
-                f"{self.url} does not answer: {error}", passing=True, code="away"
+                f"{self.url} does not answer: {error}", transient=True, code="away"
             ) from error
         if answer.is_success:
             return answer
         text = f"{self.url} refuses {method} {path} ({answer.status_code}): {_reason(answer)}"
-        passing = answer.status_code in (408, 429) or answer.status_code >= 500
-        raise ProvisioningError(text, passing=passing, code=str(answer.status_code))
+        transient = answer.status_code in (408, 429) or answer.status_code >= 500
+        raise ProvisioningError(text, transient=transient, code=str(answer.status_code))
 
     def close(self) -> None:
         self._http.close()

@@ -61,7 +61,7 @@ class WorkerResidency:
             return bool(answer.json()["gone"])
         except (ValueError, KeyError, TypeError) as error:
             # Passing: the next look tells whether it has gone.
-            raise ProvisioningError(self._strange, passing=True) from error
+            raise ProvisioningError(self._strange, transient=True) from error
 
     @property
     def _strange(self) -> str:

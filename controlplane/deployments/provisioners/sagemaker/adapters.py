@@ -120,7 +120,7 @@ class Adapters:
                 Specification=specification, Tags=self._names.adapter_tags(ref.name),
             )  # fmt: skip
         except ProvisioningError as error:
-            if error.passing:
+            if error.transient:
                 raise
             self._refused[name] = str(error)
         return Step(

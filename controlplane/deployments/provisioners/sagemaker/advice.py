@@ -35,12 +35,12 @@ THROTTLED: Final = "AWS asks for fewer calls; it is tried again."
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`code` and `message` are patterns; "" fits all. `passing`: the same call may succeed later."""
+    """`code` and `message` are patterns; "" fits all. `transient`: the same call may succeed later."""
 
     code: str
     message: str
     advice: str
-    passing: bool = False
+    transient: bool = False
     wait: float = 0.0
 
 

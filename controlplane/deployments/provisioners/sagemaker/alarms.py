@@ -59,7 +59,7 @@ class Alarms:
         """Before an update: all of its alarms are there, and none has gone off already.
 
         Raises:
-            ProvisioningError: one of the operator's is missing, or (passing) has gone off.
+            ProvisioningError: one of the operator's is missing, or (transient) has gone off.
         """
         self._check([item["AlarmName"] for item in turn.config["AutoRollbackConfiguration"]["Alarms"]])
         if self.verdict not in there:
@@ -101,7 +101,7 @@ class Alarms:
             raise ProvisioningError(
                 f"alarm {ringing[0]} has gone off already, so SageMaker would take the update back at once: "
                 "the rollout waits until it is OK",
-                passing=True, wait=15.0, code="alarm",
+                transient=True, wait=15.0, code="alarm",
             )  # fmt: skip
 
     def _states(self, **which: Any) -> dict[str, str]:

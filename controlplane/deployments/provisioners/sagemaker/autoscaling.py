@@ -148,7 +148,7 @@ class Autoscaling:
             ProvisioningError: it could not be looked at: what is there would be left behind.
         """
         if seen.refused:
-            raise ProvisioningError(seen.refused, passing=True)
+            raise ProvisioningError(seen.refused, transient=True)
         if seen.target is not None:
             self._away("deregister_scalable_target")
             yield Step("deregister_scalable_target", self._id, cause)

@@ -44,11 +44,15 @@ def provisioning_error(error: Exception, *, operation: str, about: str) -> Provi
         return ThrottledError(THROTTLED + where, code=code)
     for kinds, row in UNSENT:
         if isinstance(error, kinds):
-            return ProvisioningError(row.advice + where, passing=row.passing, wait=row.wait, code=row.code)
+            return ProvisioningError(
+                row.advice + where, transient=row.transient, wait=row.wait, code=row.code
+            )
     if isinstance(error, ClientError):
         for row in REFUSALS:
             if re.search(row.code, code) and re.search(row.message, message, re.I | re.S):
-                return ProvisioningError(row.advice + where, passing=row.passing, wait=row.wait, code=code)
+                return ProvisioningError(
+                    row.advice + where, transient=row.transient, wait=row.wait, code=code
+                )
     return ProvisioningError(UNKNOWN + where, code=code)
 
 

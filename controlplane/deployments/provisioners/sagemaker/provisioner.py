@@ -160,7 +160,7 @@ class SageMakerProvisioner:
                 raise ProvisioningError(
                     f"the digests of base model {self._desired.base_model}'s files are not taken yet; "
                     "if that failed, have them read again on its page",
-                    passing=True,
+                    transient=True,
                     wait=5.0,
                     code="no_digest",
                 )

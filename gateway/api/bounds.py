@@ -1,0 +1,120 @@
+"""What a parameter's value may be: each check says what was expected when a value is not that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from gateway.api.prompts import check_prompts
+
+Check = Callable[[Any], str | None]
+"""Takes a value; says what was expected when the value is not that."""
+
+MAX_MESSAGES: Final = 4096
+MAX_STOPS: Final = 16
+MAX_SCHEMA_BYTES: Final = 64 << 10
+MAX_BIASES: Final = 1024
+MAX_PAIRS: Final = 16
+MAX_DEPTH: Final = 200
+_ENCODER_DEPTH: Final = 254
+"""orjson refuses to encode what is nested deeper."""
+_STREAM_OPTIONS: Final = {"include_usage", "continuous_usage_stats", "include_obfuscation"}
+
+
+def integer(low: int, high: int) -> Check:
+    def check(value: Any) -> str | None:
+        right = type(value) is int and low <= value <= high
+        return None if right else f"an integer from {low} to {high}"
+
+    return check
+
+
+def number(low: float, high: float) -> Check:
+    def check(value: Any) -> str | None:
+        right = type(value) in (int, float) and low <= value <= high
+        return None if right else f"a number from {low:g} to {high:g}"
+
+    return check
+
+
+def text(value: Any) -> str | None:
+    return None if isinstance(value, str) else "a string"
+
+
+def boolean(value: Any) -> str | None:
+    return None if type(value) is bool else "true or false"
+
+
+def stop(value: Any) -> str | None:
+    stops = [value] if isinstance(value, str) else value
+    right = isinstance(stops, list) and len(stops) <= MAX_STOPS
+    right = right and all(isinstance(text, str) and 0 < len(text) <= 1024 for text in stops)
+    return None if right else f"a string or at most {MAX_STOPS} strings of 1 to 1024 characters"
+
+
+def messages(value: Any) -> str | None:
+    right = isinstance(value, list) and 0 < len(value) <= MAX_MESSAGES
+    right = right and all(isinstance(item, dict) and isinstance(item.get("role"), str) for item in value)
+    if right and not all(isinstance(part, str) for item in value for part in item.values()):
+        right = encodes(value)
+    return None if right else f"1 to {MAX_MESSAGES} objects, each with a role"
+
+
+def prompts(most: int) -> Check:
+    return lambda value: check_prompts(value, most)
+
+
+def one_of(*values: str) -> Check:
+    return lambda value: None if value in values else " or ".join(values)
+
+
+def stream_options(value: Any) -> str | None:
+    known = isinstance(value, dict) and value.keys() <= _STREAM_OPTIONS
+    known = known and all(type(item) is bool for item in value.values())
+    return None if known else "an object of include_usage and continuous_usage_stats, true or false"
+
+
+def schema(value: Any) -> str | None:
+    right = isinstance(value, dict | list | str) and encodes(value, MAX_SCHEMA_BYTES)
+    return (
+        None if right else f"JSON of at most {MAX_SCHEMA_BYTES} bytes, nested at most {MAX_DEPTH} levels deep"
+    )
+
+
+def encodes(value: Any, most: int = 1 << 30) -> bool:
+    """Whether a value can be sent on: the decoder takes deeper nesting than the encoder.
+
+    Room is left for the levels that a request to a backend, and a response that repeats it, put around it.
+    """
+    levels = _ENCODER_DEPTH - MAX_DEPTH
+    for _ in range(levels):
+        value = [value]
+    try:
+        return len(orjson.dumps(value)) - 2 * levels <= most
+    except orjson.JSONEncodeError:
+        return False
+
+
+def list_of(kind: type, most: int) -> Check:
+    def check(value: Any) -> str | None:
+        right = isinstance(value, list) and len(value) <= most and all(type(item) is kind for item in value)
+        return None if right else f"a list of at most {most} values of type {kind.__name__}"
+
+    return check
+
+
+def logit_bias(value: Any) -> str | None:
+    right = isinstance(value, dict) and len(value) <= MAX_BIASES
+    right = right and all(type(bias) in (int, float) and -100 <= bias <= 100 for bias in value.values())
+    return None if right else f"an object of at most {MAX_BIASES} biases from -100 to 100"
+
+
+def metadata(value: Any) -> str | None:
+    """OpenAI's bounds: 16 pairs, keys of 64 characters, values of 512."""
+    right = isinstance(value, dict) and len(value) <= MAX_PAIRS
+    right = right and all(
+        len(key) <= 64 and type(text) is str and len(text) <= 512 for key, text in value.items()
+    )
+    return None if right else f"an object of at most {MAX_PAIRS} strings of 512 characters, its keys of 64"

@@ -1,0 +1,83 @@
+"""What a request reads: one text, one list of token ids, or a list of either; and about how many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from gateway.api.image_tokens import image_tokens
+
+MAX_PROMPTS: Final = 256
+"""Prompts of one completion request."""
+MAX_SEQUENCES: Final = 256
+"""Prompts times choices of one completion request."""
+MAX_INPUTS: Final = 2048
+"""Inputs of one embeddings request, as OpenAI takes them."""
+MAX_TOKENS: Final = 1 << 20
+BYTES_A_TOKEN: Final = 4
+"""For estimates, before or without a backend's count."""
+MESSAGE_TOKENS: Final = 4
+"""What a chat template puts around a message."""
+
+
+def check_prompts(value: Any, most: int) -> str | None:
+    """Says what was expected when `value` is not one prompt or a list of at most `most`, all of one kind."""
+    prompts = prompts_of(value)
+    right = 0 < len(prompts) <= most and value != ""
+    if right and all(type(prompt) is str for prompt in prompts):
+        return None
+    if right and all(_are_ids(prompt) for prompt in prompts):
+        return None
+    return f"a string, a list of token ids, or a list of 1 to {most} of either"
+
+
+def prompts_of(value: Any) -> list[Any]:
+    """The prompts as a list; a list of numbers is one prompt."""
+    if isinstance(value, list) and not (value and type(value[0]) is int):
+        return value
+    return [value]
+
+
+def _are_ids(value: Any) -> bool:
+    right = type(value) is list and 0 < len(value) <= MAX_TOKENS
+    return right and set(map(type, value)) == {int} and min(value) >= 0
+
+
+def num_prompts(parameters: Mapping[str, Any]) -> int:
+    """How many prompts a checked request has; a chat has one."""
+    return len(prompts_of(parameters.get("prompt") or parameters.get("input")))
+
+
+def estimate_tokens(parameters: Mapping[str, Any]) -> int:
+    """Prompt tokens of a checked request: ids are counted, of text four bytes are taken for a token."""
+    prompts = parameters.get("prompt") or parameters.get("input")
+    if prompts is None:
+        tools = parameters.get("tools")
+        return (len(orjson.dumps(tools)) // BYTES_A_TOKEN if tools else 0) + sum(
+            map(_message_tokens, parameters.get("messages") or ())
+        )
+    return sum(
+        len(prompt) if type(prompt) is list else len(prompt.encode(errors="replace")) // BYTES_A_TOKEN + 1
+        for prompt in prompts_of(prompts)
+    )
+
+
+def _message_tokens(message: Mapping[str, Any]) -> int:
+    content, calls = message.get("content"), message.get("tool_calls")
+    tokens = MESSAGE_TOKENS + (len(orjson.dumps(calls)) // BYTES_A_TOKEN if calls else 0)
+    if isinstance(content, str):
+        return tokens + len(content.encode(errors="replace")) // BYTES_A_TOKEN
+    return tokens + sum(map(_part_tokens, content if isinstance(content, list) else ()))
+
+
+def _part_tokens(part: object) -> int:
+    """Tokens of a text or an image; of any other kind those of its JSON."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict) and kind == "image_url" and isinstance(part.get("image_url"), dict):
+        return image_tokens(part["image_url"])
+    text = part.get("text") if isinstance(part, dict) and kind == "text" else None
+    return (
+        len(text.encode(errors="replace") if isinstance(text, str) else orjson.dumps(part)) // BYTES_A_TOKEN
+    )

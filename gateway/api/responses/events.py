@@ -1,0 +1,147 @@
+"""A chat's chunks as a response's events, in the order in which OpenAI sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.api.responses.response import Response, call_item, encode, message_item, text_part
+
+
+class ResponseEvents:
+    """Follows one stream. One item is open at a time: text, or a function call.
+
+    Events wait until `drain` takes them: so a chunk that turns out malformed half-way loses none.
+    """
+
+    def __init__(self, response: Response) -> None:
+        self._response = response
+        self._number = 0
+        self._waiting: list[bytes] = []
+        self._item: dict[str, Any] | None = None
+        self._call: int | None = None
+        self._pending_logprobs: list[Any] = []
+        """Log probabilities of tokens whose text has not come; a call's tokens have none."""
+        self._reason: str | None = None
+
+    def drain(self) -> bytes:
+        """The events since this was last asked."""
+        events = b"".join(self._waiting)
+        self._waiting.clear()
+        return events
+
+    def begin(self) -> None:
+        """Opens the stream; again it does nothing."""
+        if not self._number:
+            self._state("response.created")
+            self._state("response.in_progress")
+
+    def chunk(self, value: Mapping[str, Any]) -> None:
+        """What one chunk adds. Raises ValueError when it is none of a chat's."""
+        try:
+            self._response.take_usage(value.get("usage"))
+            for choice in (value.get("choices") or [])[:1]:
+                self._choice(choice)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError("The backend sent an event that is no chunk of a chat.") from error
+
+    def end(self) -> None:
+        """Ends a stream that is whole."""
+        if not self._response.output and self._item is None:
+            # A model that had nothing to say said an empty text.
+            self._open_text()
+        if self._pending_logprobs and self._item is not None and self._item["type"] == "message":
+            self._text("")
+        self._response.finish(self._reason)
+        self._close()
+        self._state(f"response.{self._response.status}")
+
+    def fail(self, message: str) -> None:
+        """Ends a stream that broke; what was said stays in the response."""
+        self.begin()
+        if self._item is not None:
+            self._item["status"] = "incomplete"
+        self._response.fail(message)
+        try:
+            self._state("response.failed")
+        except orjson.JSONEncodeError:
+            # The output holds a value that is nested deeper than orjson writes.
+            self._response.output.clear()
+            self._state("response.failed")
+
+    def _choice(self, choice: Mapping[str, Any]) -> None:
+        delta = choice.get("delta") or {}
+        text, logprobs = delta.get("content"), (choice.get("logprobs") or {}).get("content") or []
+        self._pending_logprobs += logprobs
+        if text:
+            self._text(text)
+        for call in delta.get("tool_calls") or []:
+            self._function(call)
+        self._reason = choice.get("finish_reason") or self._reason
+
+    def _text(self, text: str) -> None:
+        """Adds text, and the log probabilities of its tokens: some may have come before it."""
+        if self._item is None or self._item["type"] != "message":
+            self._close()
+            self._open_text()
+        assert self._item is not None
+        part, logprobs, self._pending_logprobs = self._item["content"][0], self._pending_logprobs, []
+        part["text"] += text
+        part["logprobs"] += logprobs
+        self._event("response.output_text.delta", content_index=0, delta=text, logprobs=logprobs)
+
+    def _open_text(self) -> None:
+        self._item = message_item()
+        self._response.output.append(self._item)
+        self._item_event("response.output_item.added")
+        self._item["content"].append(text_part())
+        self._event("response.content_part.added", content_index=0, part=text_part())
+
+    def _function(self, call: Mapping[str, Any]) -> None:
+        function, index = call.get("function") or {}, call.get("index", 0)
+        self._pending_logprobs = []
+        if self._item is None or self._item["type"] != "function_call" or index != self._call:
+            # Only a call's first piece is named: going back to one that has ended is not understood.
+            fresh = call_item(call.get("id"), function["name"])
+            self._close()
+            self._item, self._call = fresh, index
+            self._response.output.append(fresh)
+            self._item_event("response.output_item.added")
+        assert self._item is not None
+        if piece := function.get("arguments"):
+            self._item["arguments"] += piece
+            self._event("response.function_call_arguments.delta", delta=piece)
+
+    def _close(self) -> None:
+        """Ends the open item, if there is one."""
+        if (item := self._item) is None:
+            return
+        item["status"] = "incomplete" if self._response.status == "incomplete" else "completed"
+        if item["type"] == "message":
+            part = item["content"][0]
+            told = {"text": part["text"], "logprobs": part["logprobs"]}
+            self._event("response.output_text.done", content_index=0, **told)
+            self._event("response.content_part.done", content_index=0, part=part)
+        else:
+            told = {"name": item["name"], "arguments": item["arguments"]}
+            self._event("response.function_call_arguments.done", **told)
+        self._item_event("response.output_item.done")
+        self._item = None
+
+    def _event(self, kind: str, **told: Any) -> None:
+        """An event about the open item."""
+        assert self._item is not None
+        place = {"item_id": self._item["id"], "output_index": len(self._response.output) - 1}
+        self._send(kind, place | told)
+
+    def _item_event(self, kind: str) -> None:
+        self._send(kind, {"output_index": len(self._response.output) - 1, "item": self._item})
+
+    def _state(self, kind: str) -> None:
+        self._send(kind, {"response": self._response.to_dict()})
+
+    def _send(self, kind: str, told: Mapping[str, Any]) -> None:
+        self._waiting.append(encode({"type": kind, "sequence_number": self._number, **told}))
+        self._number += 1

@@ -1,0 +1,127 @@
+"""Input items of a response as a chat's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.api.bounds import MAX_MESSAGES
+from gateway.errors import BadRequest
+
+_ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+_TEXTS: Final = frozenset({"input_text", "output_text", "text"})
+_ECHOED: Final = frozenset({"id", "status", "phase", "caller", "namespace", "async", "created_by"})
+"""Fields that items of earlier answers carry when a client sends them back; chats have none like them."""
+_MESSAGE: Final = _ECHOED | {"type", "role", "content"}
+_CALL: Final = _ECHOED | {"type", "call_id", "name", "arguments", "parsed_arguments"}
+_OUTPUT: Final = _ECHOED | {"type", "call_id", "output", "name"}
+
+Message = dict[str, Any]
+
+
+def read_input(value: str | list[Any], instructions: str | None) -> list[Message]:
+    """The messages that an `input` means, behind the instructions.
+
+    Calls that follow each other, or the assistant's own text, are one message: so chat templates want them.
+
+    Raises:
+        BadRequest: naming the item at fault.
+    """
+    messages: list[Message] = []
+    if instructions:
+        messages.append({"role": "system", "content": instructions})
+    if isinstance(value, str):
+        return [*messages, {"role": "user", "content": value}]
+    if not 0 < len(value) <= MAX_MESSAGES:
+        raise BadRequest(f"input must be a string or 1 to {MAX_MESSAGES} items.", param="input")
+    for index, item in enumerate(value):
+        _add(messages, item, f"input[{index}]")
+    if not messages:
+        raise BadRequest("input must hold a message, not reasoning alone.", param="input")
+    return messages
+
+
+def _add(messages: list[Message], item: object, where: str) -> None:
+    if not isinstance(item, dict):
+        raise BadRequest(f"{where} must be an object.", param=where)
+    kind = item.get("type", "message")
+    if kind == "message":
+        messages.append(_message(item, where))
+    elif kind == "function_call":
+        call = _call(item, where)
+        if messages and messages[-1]["role"] == "assistant":
+            messages[-1].setdefault("tool_calls", []).append(call)
+        else:
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    elif kind == "function_call_output":
+        messages.append(_output(item, where))
+    elif kind == "reasoning":
+        return  # another model's: chats have no place for it
+    elif kind == "item_reference":
+        raise BadRequest(
+            f"{where}: item_reference is not served, since responses are not stored. Send the item itself.",
+            param=where,
+        )
+    else:
+        served = "message, function_call, function_call_output or reasoning"
+        raise BadRequest(f"{where}.type must be {served}.", param=f"{where}.type")
+
+
+def _message(item: Mapping[str, Any], where: str) -> Message:
+    _refuse_others(item, _MESSAGE, where)
+    role = item.get("role")
+    if role not in _ROLES:
+        raise BadRequest(f"{where}.role must be {' or '.join(sorted(_ROLES))}.", param=f"{where}.role")
+    content = item.get("content")
+    if role == "assistant" and content == []:
+        # An answer that ended before its first token.
+        content = ""
+    return {"role": role, "content": _text(content, f"{where}.content")}
+
+
+def _call(item: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    _refuse_others(item, _CALL, where)
+    function = {"name": _string(item, "name", where), "arguments": ""}
+    if item.get("arguments") is not None:
+        function["arguments"] = _string(item, "arguments", where)
+    return {"id": _string(item, "call_id", where), "type": "function", "function": function}
+
+
+def _output(item: Mapping[str, Any], where: str) -> Message:
+    _refuse_others(item, _OUTPUT, where)
+    content = _text(item.get("output"), f"{where}.output")
+    return {"role": "tool", "tool_call_id": _string(item, "call_id", where), "content": content}
+
+
+def _text(content: object, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        raise BadRequest(f"{where} must be a string or a list of text parts.", param=where)
+    texts: list[str] = []
+    for index, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        text = part.get("text") if isinstance(part, dict) and kind in _TEXTS else None
+        if isinstance(part, dict) and kind == "refusal":
+            text = part.get("refusal")
+        if not isinstance(text, str):
+            name = f"{where}[{index}]"
+            raise BadRequest(
+                f'{name} must be {{"type": "input_text", "text": "..."}}: only text is read.', param=name
+            )
+        texts.append(text)
+    return "".join(texts)
+
+
+def _string(item: Mapping[str, Any], name: str, where: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str) or (not value and name != "arguments"):
+        raise BadRequest(f"{where}.{name} must be a non-empty string.", param=f"{where}.{name}")
+    return value
+
+
+def _refuse_others(item: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    for name, value in item.items():
+        if name not in known and value is not None:
+            shown = f"{where}.{name[:64]}"
+            raise BadRequest(f"{shown} is not served. Remove it.", param=shown)

@@ -1,0 +1,96 @@
+"""A response as it grows: its items, what it cost, and how it ended."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from gateway.api.usage import read_usage, token_count
+
+_INCOMPLETE: Final[Mapping[str, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class Response:
+    """OpenAI's response object.
+
+    Attributes:
+        output: its items so far.
+        status: in_progress, completed, incomplete or failed.
+    """
+
+    def __init__(self, request_id: str, model: str, echo: Mapping[str, Any]) -> None:
+        self.id = f"resp_{request_id.replace('-', '')}"
+        self.output: list[dict[str, Any]] = []
+        self.status = "in_progress"
+        self._model, self._echo = model, echo
+        self._created = int(time.time())
+        self._reason: str | None = None
+        self._error: Mapping[str, str] | None = None
+        self._usage: Mapping[str, Any] | None = None
+
+    def take_usage(self, usage: object) -> None:
+        """Takes over a chat's `usage`, in this API's words."""
+        if not isinstance(usage, dict):
+            return
+        if (counts := read_usage(usage)) is None:
+            return
+        prompt, cached, completion = counts
+        details = usage.get("completion_tokens_details")
+        reasoning = token_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
+        self._usage = {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+            "output_tokens": completion,
+            "output_tokens_details": {"reasoning_tokens": min(completion, reasoning or 0)},
+            "total_tokens": prompt + completion,
+        }
+
+    def finish(self, reason: object) -> None:
+        """Ends it by a choice's `finish_reason`, which some backends do not write as a text."""
+        self._reason = _INCOMPLETE.get(reason) if isinstance(reason, str) else None
+        self.status = "incomplete" if self._reason else "completed"
+
+    def fail(self, message: str) -> None:
+        self.status, self._error = "failed", {"code": "server_error", "message": message}
+
+    def to_dict(self) -> dict[str, Any]:
+        ended = self.status == "completed"
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self._created,
+            "completed_at": int(time.time()) if ended else None,
+            "status": self.status,
+            "error": self._error,
+            "incomplete_details": {"reason": self._reason} if self._reason else None,
+            "model": self._model,
+            "output": self.output,
+            "usage": self._usage,
+            **self._echo,
+        }
+
+
+def message_item() -> dict[str, Any]:
+    """An assistant's message without a text yet."""
+    item = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "status": "in_progress"}
+    return {**item, "role": "assistant", "content": []}
+
+
+def text_part() -> dict[str, Any]:
+    return {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+
+
+def call_item(call_id: str | None, name: str) -> dict[str, Any]:
+    """A function call without arguments yet."""
+    number = uuid.uuid4().hex
+    item = {"id": f"fc_{number}", "type": "function_call", "status": "in_progress"}
+    return {**item, "call_id": call_id or f"call_{number[:24]}", "name": name, "arguments": ""}
+
+
+def encode(event: Mapping[str, Any]) -> bytes:
+    """A server-sent event under its own name."""
+    return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), orjson.dumps(event))

@@ -1,0 +1,270 @@
+"""Which request parameters the API takes, and within what bounds.
+
+An allow-list: what is not named here is refused by name, so nothing that a backend happens to
+understand (a cache salt, an adapter, a template, a URL) can be reached from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from gateway.api.bounds import (
+    Check,
+    boolean,
+    integer,
+    list_of,
+    logit_bias,
+    messages,
+    number,
+    one_of,
+    prompts,
+    schema,
+    stop,
+    stream_options,
+)
+from gateway.api.prompts import (
+    MAX_INPUTS,
+    MAX_PROMPTS,
+    MAX_SEQUENCES,
+    MAX_TOKENS,
+    estimate_tokens,
+    num_prompts,
+)
+from gateway.api.sse import UsageView
+from gateway.errors import BadRequest, MissingParameter, UnknownParameter
+
+MAX_CHOICES: Final = 128
+MAX_PARTS: Final = 200_000
+"""Lists, objects and strings of a body: each costs a hundred times the byte or two that it is sent as."""
+
+_COMMON: Final[Mapping[str, Check]] = {
+    "stream": boolean,
+    "stream_options": stream_options,
+    "max_tokens": integer(1, MAX_TOKENS),
+    "temperature": number(0, 2),
+    "top_p": number(0, 1),
+    "n": integer(1, MAX_CHOICES),
+    "stop": stop,
+    "seed": integer(-(1 << 63), (1 << 63) - 1),
+    "presence_penalty": number(-2, 2),
+    "frequency_penalty": number(-2, 2),
+    "repetition_penalty": number(0.01, 10),
+    "top_k": integer(-1, 1 << 20),
+    "min_p": number(0, 1),
+    "min_tokens": integer(0, MAX_TOKENS),
+    "ignore_eos": boolean,
+    "logit_bias": logit_bias,
+    "stop_token_ids": list_of(int, 64),
+    "bad_words": list_of(str, 64),
+    "include_stop_str_in_output": boolean,
+    "skip_special_tokens": boolean,
+    "structured_outputs": schema,
+    "guided_json": schema,
+    "guided_regex": schema,
+    "guided_choice": schema,
+    "guided_grammar": schema,
+    "response_format": schema,
+    "prompt_logprobs": integer(0, 20),
+    "allowed_token_ids": list_of(int, 1 << 16),
+    "return_token_ids": boolean,
+    "truncate_prompt_tokens": integer(-1, MAX_TOKENS),
+}
+CHAT: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
+PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
+    CHAT: {
+        **_COMMON,
+        "messages": messages,
+        "max_completion_tokens": integer(1, MAX_TOKENS),
+        "logprobs": boolean,
+        "top_logprobs": integer(0, 20),
+        "tools": schema,
+        "tool_choice": schema,
+        "parallel_tool_calls": boolean,
+        "add_generation_prompt": boolean,
+        "continue_final_message": boolean,
+    },
+    COMPLETIONS: {
+        **_COMMON,
+        "max_tokens": integer(0, MAX_TOKENS),
+        "prompt": prompts(MAX_PROMPTS),
+        "echo": boolean,
+        "suffix": schema,
+        "best_of": integer(1, 1),
+        "logprobs": integer(0, 20),
+    },
+    EMBEDDINGS: {
+        "input": prompts(MAX_INPUTS),
+        "encoding_format": one_of("float", "base64"),
+        "dimensions": integer(1, 1 << 16),
+        "truncate_prompt_tokens": integer(-1, MAX_TOKENS),
+    },
+}
+IGNORED: Final = frozenset(
+    {
+        "user", "metadata", "store", "service_tier", "safety_identifier",
+        "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+    }
+)  # fmt: skip
+"""OpenAI's parameters without a meaning here that clients send by habit; they are not passed on."""
+_OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
+Dropped = Callable[[str], Collection[str]]
+"""Returns the parameters to remove from a request, by the model that the request names."""
+_REQUIRED: Final = {CHAT: "messages", COMPLETIONS: "prompt", EMBEDDINGS: "input"}
+
+
+@dataclass(slots=True)
+class Call:
+    """A checked request.
+
+    Attributes:
+        path: where it goes to at the backend: CHAT, COMPLETIONS or EMBEDDINGS.
+        stream: whether the client wants events.
+        parameters: what to pass on; without model, stream and stream_options, which the gateway sets.
+        view: which usage a streaming client sees.
+        user: whom the caller asks for, as far as it says so; not passed on.
+    """
+
+    path: str
+    model: str
+    stream: bool
+    view: UsageView
+    parameters: dict[str, Any]
+    user: str = ""
+    _prompt_estimate: int | None = None
+
+    @property
+    def prompt_estimate(self) -> int:
+        """Its prompt tokens as `estimate_tokens` has them, computed once."""
+        if self._prompt_estimate is None:
+            self._prompt_estimate = estimate_tokens(self.parameters)
+        return self._prompt_estimate
+
+    @property
+    def streams(self) -> bool:
+        """True when the backend is asked for events.
+
+        That includes answers that the client wants whole, so that usage is known when the client hangs up.
+        Requests for log probabilities of the prompt are the exception: vLLM refuses to stream them.
+        """
+        return self.stream or (self.path != EMBEDDINGS and "prompt_logprobs" not in self.parameters)
+
+
+def drop_nothing(model: str) -> Collection[str]:
+    """Return no parameters: every one is checked."""
+    return ()
+
+
+def parse(path: str, body: bytes, dropped: Dropped = drop_nothing) -> Call:
+    """Checks a request body for `path`, without the parameters that `dropped` names for its model.
+
+    Raises:
+        BadRequest: not a JSON object, or a malformed parameter, named in the message.
+        MissingParameter: the model, or what it shall read, is not there.
+        UnknownParameter: a parameter that is not on the list.
+    """
+    model, value = parse_object(body, dropped)
+    parameters = check_parameters(PARAMETERS[path], _REQUIRED[path], value)
+    _refuse_conflicts(path, parameters)
+    stream = bool(parameters.pop("stream", False))
+    options = parameters.pop("stream_options", None)
+    if options is not None and not stream:
+        raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
+    return Call(path, model, stream, _view(options or {}), parameters, user_of(value))
+
+
+def parse_object(body: bytes, dropped: Dropped) -> tuple[str, dict[str, Any]]:
+    """The model's name and the parameters that are not dropped. Raises BadRequest, MissingParameter."""
+    if len(body) > MAX_PARTS and _too_many_parts(body):
+        raise BadRequest(
+            f"The body holds more than {MAX_PARTS} lists, objects and strings. Send less of them."
+        )
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"The body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadRequest("The body must be a JSON object.")
+    model = value.pop("model", None)
+    if model is None:
+        raise MissingParameter("model is required.", param="model")
+    if not isinstance(model, str) or not model:
+        raise BadRequest("model must be a non-empty string.", param="model")
+    for name in dropped(model):
+        value.pop(name, None)
+    return model, value
+
+
+def user_of(value: Mapping[str, Any]) -> str:
+    """Whom the caller asks for, as far as it says so."""
+    user = value.get("user") or value.get("safety_identifier")
+    return user if isinstance(user, str) else ""
+
+
+def check_parameters(checks: Mapping[str, Check], required: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that are not null, each within its bounds.
+
+    Raises:
+        BadRequest: one is not.
+        MissingParameter: `required` is missing.
+        UnknownParameter: one is not on the list.
+    """
+    parameters: dict[str, Any] = {}
+    for name, item in value.items():
+        if item is None:
+            continue  # the default: clients send null for what they know and do not use
+        check = checks.get(name)
+        if check is None:
+            if name not in IGNORED:
+                raise _unknown(name)
+        elif (expected := check(item)) is not None:
+            raise BadRequest(f"{name} must be {expected}.", param=name)
+        else:
+            parameters[name] = item
+    if required not in parameters:
+        raise MissingParameter(f"{required} is required.", param=required)
+    return parameters
+
+
+def _refuse_conflicts(path: str, parameters: Mapping[str, Any]) -> None:
+    if path != COMPLETIONS:
+        return
+    if parameters.get("max_tokens") == 0 and not parameters.get("echo"):
+        raise BadRequest("max_tokens may be 0 only with echo: true.", param="max_tokens")
+    sequences = num_prompts(parameters) * parameters.get("n", 1)
+    if sequences > MAX_SEQUENCES:
+        raise BadRequest(
+            f"The prompts times n must be at most {MAX_SEQUENCES}. Send fewer prompts in a request.",
+            param="prompt",
+        )
+
+
+def _too_many_parts(body: bytes) -> bool:
+    """Whether JSON holds more than MAX_PARTS lists, objects and strings, in a few passes over its bytes."""
+    if body.count(b"[") + body.count(b"{") + body.count(b'"') <= MAX_PARTS:
+        return False
+    # A text may be full of brackets, and of quotation marks, which are escaped in it.
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    quotes = bare.count(b'"')
+    if quotes > 2 * MAX_PARTS:
+        return True
+    opened = sum(piece.count(b"[") + piece.count(b"{") for piece in bare.split(b'"')[::2])
+    return opened + quotes // 2 > MAX_PARTS
+
+
+def _unknown(name: str) -> UnknownParameter:
+    shown = name[:64]
+    if name in _OURS:
+        return UnknownParameter(f"{shown} is set by the gateway and cannot be sent.", param=shown)
+    return UnknownParameter(f"Unknown parameter: {shown!r}. Remove it from the request.", param=shown)
+
+
+def _view(options: Mapping[str, bool]) -> UsageView:
+    if options.get("continuous_usage_stats") and options.get("include_usage"):
+        return UsageView.CONTINUOUS
+    return UsageView.FINAL if options.get("include_usage") else UsageView.HIDDEN

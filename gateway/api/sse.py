@@ -1,0 +1,277 @@
+"""Server-sent events as bytes: passes a backend's stream on, reads usage, cuts what was not asked for.
+
+Nothing is decoded save the newest `usage` object of what has arrived. In JSON a quotation mark inside
+a string is escaped, so the bytes `"usage":` or `"model":"x"` can only be a key: that makes searching
+the bytes as right as parsing them.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from contracts.prompt_progress import PROMPT_PROGRESS
+from gateway.api.usage import Usage, text_bytes
+
+MAX_EVENT_BYTES: Final = 4 << 20
+"""A single event larger than this is taken for a broken backend."""
+
+_USAGE: Final = rb'"usage"\s*:\s*'
+_OBJECT: Final = rb"\{[^{}\n]*+(?:\{[^{}\n]*+\}[^{}\n]*+)*+\}"
+_USAGE_OBJECT: Final = re.compile(_USAGE + rb"(" + _OBJECT + rb")")
+_USAGE_KEY: Final = re.compile(_USAGE)
+# Two spellings, each with a literal head that the regex engine can search for: 2.5 times as fast as one
+# pattern with optional white space.
+# A usage object with one inner object comes first: sets of one byte are scanned 2.5 times as fast. It is
+# as exact, since the three braces before the line's end close the inner object, usage and the event.
+_LAST_KEYS: Final = tuple(
+    (head, re.compile(head + rb"(?:\{[^}]*\{[^}]*+\}[^}]*+\}|null|" + _OBJECT + rb")\}(?=\r?\n)"))
+    for head in (b',"usage":', b', "usage": ')
+)
+_NO_CHOICES: Final = (b'"choices":[]', b'"choices": []')
+_DONE: Final = re.compile(rb"(?:\A|\n)data: ?\[DONE\]")
+_DATA: Final = re.compile(rb"^data: ?(.*?)\r?$", re.MULTILINE)
+_EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
+
+
+class UsageView(enum.Enum):
+    """Which usage the client asked to see."""
+
+    HIDDEN = "hidden"
+    FINAL = "final"
+    CONTINUOUS = "continuous"
+
+
+class EventStream:
+    """Follows one stream of a backend.
+
+    Attributes:
+        usage: what has been reported so far.
+        events: events with data that passed before any usage was reported.
+        text_bytes: bytes of what the model wrote by then, for an estimate when no usage is reported.
+        done: True once `[DONE]` has passed.
+        failed: True once the backend has told of an error; its event is not passed on.
+        error: what it told.
+        last_usage: the newest `usage` object, as the backend wrote it; None before the first.
+    """
+
+    def __init__(self, usage: Usage, view: UsageView, renamed: tuple[str, str] | None = None) -> None:
+        """`renamed` is (name that the backend gives the model, name that the client shall see)."""
+        self.usage = usage
+        self.events = 0
+        self.text_bytes = 0
+        self.done = False
+        self.failed = False
+        self.error: object = None
+        self._view = view
+        self._rest = b""
+        self._newest = b""
+        self.last_usage: dict[str, Any] | None = None
+        self._ended_with_usage = False
+        self._names = None if renamed is None or renamed[0] == renamed[1] else _names(*renamed)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What to send on for the bytes `chunk`: whole events only; the rest waits for its end.
+
+        Raises:
+            ValueError: an event exceeds MAX_EVENT_BYTES, or is nested deeper than JSON can be written.
+        """
+        if self._rest:
+            chunk = self._rest + chunk
+            self._rest = b""
+        if not chunk.endswith(b"\n\n"):
+            end = max(chunk.rfind(b"\n\n") + 2, chunk.rfind(b"\n\r\n") + 3)
+            if end < 3:
+                end = 0
+            chunk, self._rest = chunk[:end], chunk[end:]
+            if len(self._rest) > MAX_EVENT_BYTES:
+                raise ValueError(f"a server-sent event exceeds {MAX_EVENT_BYTES} bytes")
+        try:
+            return self._pass(chunk) if chunk else b""
+        except orjson.JSONEncodeError as error:
+            raise ValueError("a server-sent event is nested too deeply") from error
+
+    def _pass(self, block: bytes) -> bytes:
+        if block.startswith(PROMPT_PROGRESS):
+            block = self._read_progress(block)
+        done = block.rfind(b"[DONE]")
+        # What ends a stream stands at its end: a short search there first.
+        if done >= 0 and (match := _DONE.search(block, max(0, done - 8)) or _DONE.search(block)):
+            self.done = True
+            end = _EVENT_END.search(block, match.end())
+            block = block[: end.end() if end else len(block)]
+        # `rfind`, also where mostly nothing is found: CPython searches up to five times as fast from behind.
+        if block.rfind(b'"error"') >= 0:
+            block = self._read_error(block)
+        at = block.rfind(b'"usage"')
+        if at >= 0:
+            self._read_usage(block, at)
+            block = self._cut(block)
+        if not self.usage.reported:
+            self.events += block.count(b"data:")
+            self.text_bytes += text_bytes(block)
+        if self._names is not None:
+            block = self._names.rename(block)
+        if self._view is UsageView.FINAL and not self._ended_with_usage:
+            if self.done and self.usage.reported:
+                block = self._add_usage(block)
+            self._newest = block
+        return block
+
+    def _read_usage(self, block: bytes, at: int) -> None:
+        match = _USAGE_OBJECT.match(block, at)
+        if match is None:
+            # The newest is null, or the end of a text: look at them all.
+            match = max(_USAGE_OBJECT.finditer(block), key=re.Match.start, default=None)
+        if match is not None:
+            try:
+                self.last_usage = orjson.loads(match[1])
+            except orjson.JSONDecodeError:
+                return
+            self.usage.take(self.last_usage or {})
+
+    def _read_progress(self, block: bytes) -> bytes:
+        """`block` without the worker's comments on how much of the prompt it has read."""
+        while block.startswith(PROMPT_PROGRESS):
+            comment, _, block = block.partition(b"\n\n")
+            counts = orjson.loads(comment.removeprefix(PROMPT_PROGRESS))
+            if isinstance(counts, dict):
+                self.usage.take(counts)
+        return block
+
+    def _add_usage(self, block: bytes) -> bytes:
+        """Inserts OpenAI's final usage chunk when the backend sent usage together with the last choice."""
+        heads = [data for data in event_data(self._newest) + event_data(block) if data.startswith(b"{")]
+        head = orjson.loads(heads[-1]) if heads else {}
+        usage = self.usage
+        counts = {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        }
+        event = orjson.dumps({**head, "choices": [], "usage": {**(self.last_usage or {}), **counts}})
+        at = block.rfind(b"data:", 0, block.rfind(b"[DONE]"))
+        return block[:at] + b"data: " + event + b"\n\n" + block[at:]
+
+    def _cut(self, block: bytes) -> bytes:
+        if self._view is UsageView.CONTINUOUS:
+            return block
+        final = block.rfind(_NO_CHOICES[0])
+        if final < 0:
+            final = block.rfind(_NO_CHOICES[1])
+        if final < 0:
+            return self._cut_each(block)
+        start = _event_start(block, final)
+        end = _EVENT_END.search(block, final)
+        stop = end.end() if end else len(block)
+        if _USAGE_OBJECT.search(block, start, stop) is None:
+            return self._cut_each(block)
+        # OpenAI's final chunk has no choices and the whole usage: it is kept only for those who asked.
+        self._ended_with_usage = True
+        kept = block[start:stop] if self._view is UsageView.FINAL else b""
+        return self._cut_each(block[:start]) + kept + self._cut_each(block[stop:])
+
+    def _cut_each(self, block: bytes) -> bytes:
+        final = self._view is UsageView.FINAL
+        for head, pattern in _LAST_KEYS:
+            if head in block:
+                block = pattern.sub(b',"usage":null}' if final else b"}", block)
+                if not final and block.rfind(b'"usage"') < 0:
+                    return block
+        if not final and _USAGE_KEY.search(block):
+            # Some servers do not write usage as the last key.
+            return _DATA.sub(_without_usage, block)
+        return block
+
+    def _read_error(self, block: bytes) -> bytes:
+        for match in _DATA.finditer(block):
+            if b'"error"' not in match[1]:
+                continue
+            try:
+                error = told_error(orjson.loads(match[1]))
+            except orjson.JSONDecodeError:
+                continue
+            if error is not None:
+                self.failed, self.error = True, error
+                return block[: _event_start(block, match.start())]
+        return block
+
+
+def _event_start(block: bytes, at: int) -> int:
+    """Where the event begins that byte `at` belongs to."""
+    start = max(0, block.rfind(b"\n\n", 0, at))
+    # In a stream without it the other form is looked for in this event alone.
+    other = block.rfind(b"\n\r\n", start, at)
+    if other >= 0:
+        return other + 3
+    return start + 2 if start else 0
+
+
+def _without_usage(match: re.Match[bytes]) -> bytes:
+    if not _USAGE_KEY.search(match[1]):
+        return match[0]
+    try:
+        value = orjson.loads(match[1])
+    except orjson.JSONDecodeError:
+        return match[0]
+    if not isinstance(value, dict):
+        return match[0]
+    value.pop("usage", None)
+    return b"data: " + orjson.dumps(value) + (b"\r" if match[0].endswith(b"\r") else b"")
+
+
+class _Names:
+    """Puts the client's name of a model in the place of the backend's, in every spelling of the key."""
+
+    __slots__ = ("_name", "_rare", "_shown", "_usual")
+
+    def __init__(self, old: str, new: str) -> None:
+        self._name, self._shown = orjson.dumps(old), b'"model":' + orjson.dumps(new)
+        self._usual = (b'"model":' + self._name, b'"model": ' + self._name)
+        self._rare = re.compile(rb'"model"\s*:\s*' + re.escape(self._name))
+
+    def rename(self, block: bytes) -> bytes:
+        # All of them: something between, such as a proxy, may write some events of a stream anew.
+        for spelled in self._usual:
+            pieces = block.split(spelled)
+            if len(pieces) > 1:
+                # Half again as fast as `replace`, which counts first.
+                block = self._shown.join(pieces)
+            if self._name not in block:
+                return block
+        return self._rare.sub(lambda _: self._shown, block)
+
+
+_names: Final = functools.lru_cache(maxsize=4096)(_Names)
+
+
+def event_data(block: bytes) -> list[bytes]:
+    """The `data` of each event in a block of whole events."""
+    # A regular expression takes five times as long.
+    return [line[5:].strip() for line in block.split(b"\n") if line.startswith(b"data:")]
+
+
+def told_error(value: object) -> object:
+    """The error object in a backend's JSON, in OpenAI's form or vLLM's older one; None when there is none."""
+    if not isinstance(value, dict):
+        return None
+    return value if value.get("object") == "error" else value.get("error")
+
+
+def find_usage(body: bytes) -> Mapping[str, Any] | None:
+    """The `usage` object of a whole answer, found by its bytes; None when there is none."""
+    match = _USAGE_OBJECT.match(body, max(0, body.rfind(b'"usage"')))
+    try:
+        return orjson.loads(match[1]) if match else None
+    except orjson.JSONDecodeError:
+        return None
+
+
+def rename_model(body: bytes, renamed: tuple[str, str] | None) -> bytes:
+    """`body` with the backend's model name replaced by the client's, for responses that do not stream."""
+    return body if renamed is None or renamed[0] == renamed[1] else _names(*renamed).rename(body)

@@ -1,0 +1,96 @@
+"""Tokens of an answer: as its backend reports them, or counted from its text where it reports none.
+
+| a backend's `usage` | is billed as |
+|---|---|
+| whole numbers, also spelled `11.0` or `"11"`; `input_tokens` and `output_tokens` | what it says |
+| `completion_tokens` missing, `total_tokens` there | their difference |
+| a count missing, null, negative, broken or beyond MAX_REPORTED; no prompt tokens | not at all |
+
+What is not taken is estimated from the text, and the usage event says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from gateway.api.prompts import BYTES_A_TOKEN, MAX_SEQUENCES, MAX_TOKENS
+
+MAX_REPORTED: Final = MAX_SEQUENCES * MAX_TOKENS
+"""Tokens: no request that is taken can use more."""
+_TEXT: Final = re.compile(
+    rb'"(?:content|text|arguments|name|refusal|reasoning_content|reasoning)"\s*:\s*"((?:[^"\\]++|\\.)*+)"'
+)
+"""What a model writes, in whole answers and in events alike: a quotation mark within a text is escaped."""
+
+
+class Usage:
+    """Tokens that the backend has reported so far. `reported` turns true with the first report."""
+
+    __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens", "reported")
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self.reported = False
+
+    def clear(self) -> None:
+        """As if nothing had been reported."""
+        self.__init__()  # type: ignore[misc]
+
+    def take(self, usage: Mapping[str, Any]) -> None:
+        """Takes over a `usage` object if its counts are valid; counts never fall."""
+        counts = read_usage(usage)
+        if counts is None:
+            return
+        prompt, cached, completion = counts
+        self.prompt_tokens = max(self.prompt_tokens, prompt)
+        self.completion_tokens = max(self.completion_tokens, completion)
+        self.cached_tokens = min(self.prompt_tokens, max(self.cached_tokens, cached))
+        self.reported = True
+
+
+def read_usage(usage: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """(prompt tokens, cached ones among them, completion tokens); None when a count is missing or invalid."""
+    prompt = token_count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    given = usage.get("completion_tokens", usage.get("output_tokens"))
+    details = usage.get("prompt_tokens_details", usage.get("input_tokens_details"))
+    cached = token_count((details.get("cached_tokens") if isinstance(details, dict) else None) or 0)
+    if given is None and prompt is not None:
+        # Of embeddings there are none, and some servers name the sum alone.
+        total = token_count(usage.get("total_tokens"))
+        given = None if total is None else total - prompt
+    completion = token_count(given)
+    if not prompt or cached is None or completion is None:
+        return None
+    return prompt, min(prompt, cached), completion
+
+
+def token_count(value: object) -> int | None:
+    """A number of tokens as servers spell it; None for anything else."""
+    if isinstance(value, str):
+        value = int(value) if len(value) < 12 and value.isascii() and value.isdecimal() else None
+    elif isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= MAX_REPORTED else None
+
+
+def text_bytes(answer: bytes) -> int:
+    """Bytes, in UTF-8, of all that a model wrote: of the JSON of a whole answer, or of a stream's events."""
+    return sum(len(_unescaped(text)) if b"\\" in text else len(text) for text in _TEXT.findall(answer))
+
+
+def _unescaped(text: bytes) -> bytes:
+    try:
+        return str(orjson.loads(b'"%b"' % text)).encode()
+    except orjson.JSONDecodeError:
+        return text  # a character cut in two
+
+
+def estimate_completion(answer_bytes: int) -> int:
+    """Tokens of an answer whose text has so many bytes."""
+    return -(-answer_bytes // BYTES_A_TOKEN)

@@ -1,0 +1,236 @@
+"""What a request used: one Attempt per call of a backend, one UsageEvent when it ends.
+
+`Attempt.finish` is synchronous: on a client's hang-up any `await` would raise CancelledError, and the
+event would be lost with it.
+
+What a kill can cost: a stream's first bytes are shown once a record of it is durable, so a stream that was
+seen is billed; its progress is recorded every PROGRESS_SECONDS; and while such a record is late by
+LATE_SECONDS, nothing more is shown. So at most the last second of a stream is seen and not billed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from contracts.base_routes import CopyRoute
+from contracts.usage_event import UsageEvent, UsageStatus, uuid7
+from gateway.admission import Ticket
+from gateway.api.schema import Call
+from gateway.api.sse import EventStream
+from gateway.api.usage import Usage, estimate_completion
+from gateway.errors import UsageLogUnavailable
+from gateway.observability import Observer, RequestTrace
+from gateway.observability.figures import Histogram
+from gateway.routing import Caller, Resolution
+from gateway.usage.wal import Wal
+from gateway.usage.wal_records import CLOSED, PROGRESS
+
+if TYPE_CHECKING:
+    from contracts.tracing import Span
+
+PROGRESS_SECONDS: Final = 0.5
+LATE_SECONDS: Final = 0.4
+_CODE_CHARACTERS: Final = 100
+_NOT_CODE: Final = re.compile(r"[^\x20-\x7e]")
+
+
+@dataclass(slots=True)
+class Request:
+    """What usage records of a request before a backend is chosen."""
+
+    id: str
+    caller: Caller
+    call: Call
+    resolution: Resolution
+    started: float
+    """`time.perf_counter()` at arrival."""
+    started_at: int
+    """Unix milliseconds."""
+    ticket: Ticket
+    """Learns what each attempt used."""
+    trace: RequestTrace
+
+
+class Attempt:
+    """One call of one copy, from its start to `finish`."""
+
+    __slots__ = (
+        "_copy",
+        "_event_id",
+        "_itl",
+        "_last",
+        "_meter",
+        "_number",
+        "_recorded",
+        "_tokens",
+        "_ttft",
+        "estimate",
+        "on_record",
+        "request",
+        "span",
+        "usage",
+    )
+
+    def __init__(
+        self, meter: Meter, request: Request, copy: CopyRoute, number: int, itl: Histogram, span: Span | None
+    ) -> None:
+        self.usage = Usage()
+        self.span = span
+        self.estimate: tuple[int, int] | None = None
+        """(prompt tokens, completion tokens) to bill when the backend reports nothing."""
+        self.on_record = False
+        """Whether a durable record tells of it."""
+        self._meter = meter
+        self.request = request
+        self._copy = copy
+        self._number = number
+        self._event_id = uuid7()
+        self._ttft: float | None = None
+        self._recorded = 0
+        self._itl, self._tokens, self._last = itl, 0, 0.0
+
+    def follow(self, events: EventStream, now: float) -> None:
+        """Takes over what a stream had told at `now`, by `time.perf_counter`."""
+        usage = self.usage
+        if not usage.reported:
+            self.estimate = (self.request.call.prompt_estimate, estimate_completion(events.text_bytes))
+            self.has(events.events, now)
+        elif usage.completion_tokens:
+            self.has(usage.completion_tokens, now)
+
+    def forget(self) -> None:
+        """Drops the usage: the client received nothing, through no fault of its own."""
+        self.usage.clear()
+        self.estimate = None
+
+    def has(self, tokens: int, now: float) -> None:
+        """The answer has grown to so many tokens at `now`, by `time.perf_counter`; it may be by none."""
+        if self._ttft is None:
+            self._ttft = round((now - self.request.started) * 1000, 3)
+        elif (fresh := tokens - self._tokens) > 0:
+            self._itl.observe((now - self._last) / fresh, fresh)
+        else:
+            return
+        self._tokens, self._last = tokens, now
+
+    def finish(self, status: UsageStatus, error_code: str = "") -> None:
+        """Records the usage event; it is durable once `Wal.commit` resolves."""
+        self._meter.close(self, self.event(status, error_code))
+
+    def event(self, status: UsageStatus, error_code: str = "") -> UsageEvent:
+        request, usage, resolution = self.request, self.usage, self.request.resolution
+        prompt, completion = usage.prompt_tokens, usage.completion_tokens
+        estimated = not usage.reported and self.estimate is not None
+        if estimated and self.estimate is not None:
+            prompt, completion = self.estimate
+        return UsageEvent(
+            event_id=self._event_id,
+            tenant=request.caller.tenant,
+            project=request.caller.project,
+            key_id=request.caller.key_id,
+            request_id=request.id,
+            attempt=self._number,
+            requested_model=request.call.model,
+            alias=resolution.alias,
+            arm=resolution.arm,
+            adapter=resolution.engine_name,
+            base_model=resolution.base,
+            backend=self._copy.kind,
+            endpoint=self._copy.id,
+            status=status,
+            # A backend's own word, which must not make the event unreadable.
+            error_code=_NOT_CODE.sub("?", error_code[:_CODE_CHARACTERS]),
+            prompt_tokens=prompt,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=completion,
+            estimated=estimated,
+            ttft_ms=self._ttft,
+            duration_ms=round((time.perf_counter() - request.started) * 1000, 3),
+            started_at=request.started_at,
+            gateway_id=self._meter.gateway_id,
+        )
+
+    def progressed(self) -> bool:
+        """True when tokens have come since this was last asked."""
+        tokens = self.usage.completion_tokens + (self.estimate[1] if self.estimate else 0)
+        changed, self._recorded = tokens != self._recorded, tokens
+        return changed
+
+
+class Meter:
+    """Writes attempts to the write-ahead log: progress while they are open, the event when they close."""
+
+    def __init__(self, wal: Wal, gateway_id: str, observer: Observer) -> None:
+        self.gateway_id = gateway_id
+        self._observer = observer
+        self._wal = wal
+        self._open: set[Attempt] = set()
+        self._on_time = asyncio.Event()
+        self._on_time.set()
+
+    def start(self, request: Request, copy: CopyRoute, number: int) -> Attempt:
+        """Raises UsageLogUnavailable when usage could not be recorded."""
+        if reason := self._wal.admits():
+            raise UsageLogUnavailable(
+                f"No new work is taken: {reason}. Free disk space on the gateway, retry."
+            )
+        base, observer = request.resolution.base, self._observer
+        span = observer.attempt_begins(request.trace, base, copy.id, copy.kind, number)
+        attempt = Attempt(self, request, copy, number, observer.metrics.model(base).itl, span)
+        self._open.add(attempt)
+        return attempt
+
+    def close(self, attempt: Attempt, event: UsageEvent) -> None:
+        if attempt in self._open:
+            self._open.remove(attempt)
+            self._wal.append(CLOSED, orjson.dumps(vars(event)))
+            attempt.request.ticket.count(event.prompt_tokens, event.cached_tokens, event.completion_tokens)
+            self._observer.attempt(attempt.request.trace, event, attempt.span)
+
+    def durable(self) -> asyncio.Future[None]:
+        """Resolves once every event recorded so far survives a power cut."""
+        return self._wal.commit(alone=not self._open)
+
+    async def before_showing(self, attempt: Attempt) -> None:
+        """Returns when a client may see more of an open stream; at once, but for a stream's first bytes."""
+        if not attempt.on_record:
+            attempt.progressed()
+            self._record(attempt)
+            await self._wal.commit(alone=len(self._open) == 1)
+            attempt.on_record = True
+        if not self._on_time.is_set():
+            await self._on_time.wait()
+
+    async def run(self) -> None:
+        """Records the progress of open streams twice a second."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            following = clock() + PROGRESS_SECONDS
+            await self.record_progress()
+            await asyncio.sleep(following - clock())
+
+    async def record_progress(self) -> None:
+        segment = self._wal.segment
+        # A fresh segment first gets every open stream, so that older segments can be deleted.
+        entire = segment != self._wal.checkpoint
+        for attempt in self._open:
+            # Attempts whose client has received nothing are not recorded, so that a crash does not bill them.
+            if attempt.on_record and (attempt.progressed() or entire):
+                self._record(attempt)
+        recorded = self._wal.commit()
+        await asyncio.wait({recorded}, timeout=LATE_SECONDS)
+        self._on_time.clear()
+        try:
+            await recorded
+        finally:
+            self._on_time.set()
+        self._wal.checkpoint = segment
+
+    def _record(self, attempt: Attempt) -> None:
+        self._wal.append(PROGRESS, orjson.dumps(vars(attempt.event("interrupted", "gateway_died"))))

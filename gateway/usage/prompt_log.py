@@ -1,0 +1,182 @@
+"""What tenants that opted in have kept of their requests: prompt and answer, sealed for the tenant.
+
+The route table names a tenant's public key while it keeps prompts; without one nothing here is called. What
+is recorded waits in memory for a moment, is sealed (X25519, HKDF-SHA256, AES-256-GCM) and put on a bounded
+Redis stream. The gateway can seal and not open: the private key is the control plane's, and destroyed when
+the tenant opts out. A request never waits for this: what cannot be shipped in time is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+import time
+import zlib
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from contracts.prompt_log import PROMPT_FORM, PROMPT_INFO, PROMPT_STREAM
+from gateway.http.asgi import Message, Send
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 256 << 10
+"""Kept of a request, and of an answer; what is longer is cut, and says so."""
+_QUEUE_BYTES: Final = 32 << 20
+_STREAM_LENGTH: Final = 20_000
+"""Entries that wait for the control plane at most, roughly; the oldest give way."""
+_STREAM_BYTES: Final = 64 << 20
+"""Of Redis's memory, beyond which nothing is added: usage events and limits need the rest."""
+_SAMPLES: Final = 50
+_BATCH: Final = 100
+_IDLE_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Record:
+    """One request under way. `answer` gathers what its client is sent."""
+
+    key: str
+    tenant: str
+    request_id: str
+    path: str
+    request: bytes
+    cut: bool
+    at_ms: int
+    answer: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+    def through(self, send: Send) -> Send:
+        """`send`, with what passes written down."""
+
+        async def recorded(message: Message) -> None:
+            if body := message.get("body"):
+                self._take(body)
+            await send(message)
+
+        return recorded
+
+    def _take(self, body: bytes) -> None:
+        room = MOST_BYTES - self.size
+        if room > 0:
+            self.answer.append(body[:room])
+        self.cut = self.cut or len(body) > room
+        self.size += min(len(body), room)
+
+
+class PromptLog:
+    """Ships records; `run` it as a task."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._waiting: deque[Record] = deque()
+        self._bytes = 0
+        self.num_dropped = 0
+
+    def begin(self, key: str, tenant: str, request_id: str, path: str, body: bytes) -> Record:
+        """A record of a request of `tenant`, whose prompts are sealed for `key`."""
+        now = time.time_ns() // 1_000_000
+        return Record(key, tenant, request_id, path, body[:MOST_BYTES], len(body) > MOST_BYTES, now)
+
+    def end(self, record: Record) -> None:
+        """The request is over, however it ended: what there is of it is kept."""
+        size = len(record.request) + record.size
+        if self._bytes + size > _QUEUE_BYTES:
+            self.num_dropped += 1
+            return
+        self._bytes += size
+        self._waiting.append(record)
+
+    async def run(self) -> None:
+        """Ships for ever. While Redis is away records wait as long as there is room for them."""
+        away = False
+        while True:
+            try:
+                await self.ship()
+                away = False
+            except (RedisError, OSError) as error:
+                if not away:
+                    logger.warning("prompt log: Redis is away, kept prompts wait in memory: %s", error)
+                away = True
+            await asyncio.sleep(_RETRY_SECONDS if away else _IDLE_SECONDS)
+
+    async def ship(self) -> None:
+        """Ships all that waits. Raises RedisError; what is not shipped waits on."""
+        while self._waiting:
+            batch = [self._waiting[at] for at in range(min(_BATCH, len(self._waiting)))]
+            if (await self._redis.memory_usage(PROMPT_STREAM, samples=_SAMPLES) or 0) < _STREAM_BYTES:
+                await self._add(batch)
+            else:
+                self.num_dropped += len(batch)
+            for record in batch:
+                self._waiting.popleft()
+                self._bytes -= len(record.request) + record.size
+        if self.num_dropped:
+            logger.warning("prompt log: %d prompts dropped, there was no room", self.num_dropped)
+            self.num_dropped = 0
+
+    async def _add(self, batch: list[Record]) -> None:
+        # Some 0.2 ms each, which no request should wait for.
+        sealed = await asyncio.to_thread(_seal_all, batch)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for record, text in zip(batch, sealed, strict=True):
+                if text is not None:
+                    pipe.xadd(
+                        PROMPT_STREAM,
+                        {
+                            "tenant": record.tenant,
+                            "request": record.request_id,
+                            "at": record.at_ms,
+                            "sealed": text,
+                        },
+                        maxlen=_STREAM_LENGTH,
+                        approximate=True,
+                    )
+            await pipe.execute()
+
+
+def _seal_all(batch: list[Record]) -> list[bytes | None]:
+    return [_sealed(record) for record in batch]
+
+
+def _sealed(record: Record) -> bytes | None:
+    """None where the key is none that anything can be sealed for."""
+    try:
+        return seal(record)
+    except ValueError as error:
+        logger.error("prompt log: nothing is kept of tenant %s, its key is none: %s", record.tenant, error)
+        return None
+
+
+def seal(record: Record) -> bytes:
+    """The form, a print of the tenant's key, a key of this record's own, a nonce, and what is sealed.
+
+    Raises ValueError where the tenant's key is malformed.
+    """
+    public = base64.urlsafe_b64decode(record.key)
+    own = X25519PrivateKey.generate()
+    ours = own.public_key().public_bytes_raw()
+    shared = own.exchange(X25519PublicKey.from_public_bytes(public))
+    secret = HKDF(SHA256(), 32, salt=ours + public, info=PROMPT_INFO).derive(shared)
+    told = {
+        "path": record.path,
+        "request": record.request.decode(errors="replace"),
+        "answer": b"".join(record.answer).decode(errors="replace"),
+        "cut": record.cut,
+    }
+    nonce = os.urandom(12)
+    place = f"{record.tenant}/{record.request_id}".encode()
+    text = AESGCM(secret).encrypt(nonce, zlib.compress(orjson.dumps(told), 1), place)
+    return b"".join((PROMPT_FORM, public[:8], ours, nonce, text))
