@@ -111,7 +111,7 @@ def run() -> Iterator[Figure]:
     """Yields each phase's median by kind of start, the whole beside its goals, and a second copy's memory."""
     with tempfile.TemporaryDirectory(prefix="graftwork-start-") as folder:
         caches = Path(folder) / "caches"
-        plain = {"GRAFTWORK_WORKER_CACHE_DIR": str(caches), "GRAFTWORK_WORKER_TEMPLATE": ""}
+        plain = {"GRAFTWORK_WORKER_CACHE_DIR": str(caches), "GRAFTWORK_WORKER_ZYGOTE": ""}
         _fill(plain)
         starts = _rounds(Path(folder), plain)
         yield from _phases(starts)
@@ -129,7 +129,7 @@ def _fill(variables: Mapping[str, str]) -> None:
 @contextlib.contextmanager
 def _template(path: Path, variables: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     """Yields the variables that make a worker a fork of it."""
-    command = [sys.executable, "-m", "worker_engine.template", str(path), "--model", str(MODEL)]
+    command = [sys.executable, "-m", "worker_engine.zygote", str(path), "--model", str(MODEL)]
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | dict(variables), stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + _PATIENCE
@@ -137,7 +137,7 @@ def _template(path: Path, variables: Mapping[str, str]) -> Iterator[Mapping[str,
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("the template did not start")
             time.sleep(0.05)
-        yield dict(variables) | {"GRAFTWORK_WORKER_TEMPLATE": str(path)}
+        yield dict(variables) | {"GRAFTWORK_WORKER_ZYGOTE": str(path)}
     finally:
         process.terminate()
         process.wait(60)

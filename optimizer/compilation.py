@@ -2,7 +2,7 @@
 
 Both are looked up by what they were made of, so that neither can be used for anything else: compiled loops by
 their source, flags and compiler (`kernels.native.build`), packed weights by the content of the checkpoint's
-files and the layout (`worker_engine.packed_weights`).
+files and the layout (`worker_engine.checkpoint.packed_weights`).
 """
 
 from __future__ import annotations

@@ -213,10 +213,10 @@ def tiny_adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that the product starts from this process's environment are forked from the fork server."""
+    """Workers that the product starts from this process's environment are forked from the zygote."""
     # tests.worker_process imports this module.
     from tests.worker_process import worker_environment
-    from worker_engine.template.handover import VARIABLE
+    from worker_engine.zygote.handover import VARIABLE
 
     environment = worker_environment()
     for name in set(os.environ) - set(environment):
@@ -228,7 +228,7 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cold_worker_start(forked_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are processes of their own, so that a test can stop one with a signal or measure it."""
-    from worker_engine.template.handover import VARIABLE
+    from worker_engine.zygote.handover import VARIABLE
 
     monkeypatch.delenv(VARIABLE)
 

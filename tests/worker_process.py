@@ -1,4 +1,4 @@
-"""Run worker processes, forked from one fork server per test process, and call them over HTTP."""
+"""Run worker processes, forked from one zygote per test process, and call them over HTTP."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import openai
 
 from tests.conftest import ROOT, free_port, stop
 from tests.waiting import eventually
-from worker_engine.template.handover import VARIABLE
-from worker_engine.template.order import READ_AT_LOAD
+from worker_engine.zygote.handover import VARIABLE
+from worker_engine.zygote.order import READ_AT_LOAD
 
 TOKEN = "fleet-secret"
 
@@ -52,7 +52,7 @@ class Worker:
         return False
 
     def start_kind(self) -> str:
-        """Return "template" for a fork of the fork server, "fresh" for a process of its own."""
+        """Return "template" for a fork of the zygote, "fresh" for a process of its own."""
         return str(self.call("/health")[1]["startup"]["kind"])
 
     def complete(self, **body: object) -> tuple[int, Any]:
@@ -68,36 +68,36 @@ class Worker:
         return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key=TOKEN, max_retries=0)
 
 
-class WorkerTemplate:
-    """The fork server of a test process (`python -m worker_engine.template`), started on first need."""
+class WorkerZygote:
+    """The zygote of a test process (`python -m worker_engine.zygote`), started on first need."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path()
 
     def socket(self) -> Path:
-        """Return the socket on which the fork server takes orders; the first call starts the server."""
+        """Return the socket on which the zygote takes orders; the first call starts the server."""
         if self._process is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="worker-template-"))
+            self._folder = Path(tempfile.mkdtemp(prefix="worker-zygote-"))
             self._process = self._start()
             atexit.register(self.stop)
             eventually(lambda: self._path.exists() or self._process_ended())
             if self._process_ended():
-                raise RuntimeError(f"the fork server did not start: {(self._folder / 'log').read_text()}")
+                raise RuntimeError(f"the zygote did not start: {(self._folder / 'log').read_text()}")
         return self._path
 
     def stop(self) -> None:
-        """End the fork server, if it runs."""
+        """End the zygote, if it runs."""
         if self._process is not None:
             stop(self._process)
             self._process = None
             shutil.rmtree(self._folder)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # The tether ends the fork server with this process, even when this process is killed.
+        # The tether ends the zygote with this process, even when this process is killed.
         command = [
             sys.executable, "-m", "sagemaker_local.copies.tether", str(os.getpid()),
-            sys.executable, "-m", "worker_engine.template", str(self._path),
+            sys.executable, "-m", "worker_engine.zygote", str(self._path),
         ]  # fmt: skip
         with (self._folder / "log").open("wb") as log:
             return subprocess.Popen(command, cwd=ROOT, env=_environment(), stdout=log, stderr=log)
@@ -110,7 +110,7 @@ class WorkerTemplate:
         return self._process is None or self._process.poll() is not None
 
 
-TEMPLATE = WorkerTemplate()
+ZYGOTE = WorkerZygote()
 INHERITED = ("GRAFTWORK_WORKER_CACHE_DIR", "GRAFTWORK_WORKER_NATIVE", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables of READ_AT_LOAD that reach tests' workers: those that the local provisioner passes on too."""
 
@@ -127,20 +127,20 @@ def _environment() -> dict[str, str]:
 
 
 def worker_environment(*, from_cold: bool = False) -> dict[str, str]:
-    """Return the environment with which a process starts its worker from the fork server.
+    """Return the environment with which a process starts its worker from the zygote.
 
     Args:
-        from_cold: leave the fork server out, so that the worker imports everything itself.
+        from_cold: leave the zygote out, so that the worker imports everything itself.
     """
-    return _environment() | ({} if from_cold else {VARIABLE: str(TEMPLATE.socket())})
+    return _environment() | ({} if from_cold else {VARIABLE: str(ZYGOTE.socket())})
 
 
 def assert_forked(folder: Path) -> None:
-    """Fail if a worker that has its log under `folder` had to start without the fork server."""
+    """Fail if a worker that has its log under `folder` had to start without the zygote."""
     for path in folder.rglob("*log*"):
         if path.is_file():
             text = path.read_text(errors="replace")
-            assert "starts without the template process" not in text, f"{path}: {text}"
+            assert "starts without the zygote" not in text, f"{path}: {text}"
 
 
 @contextlib.contextmanager
@@ -159,7 +159,7 @@ def run_worker(
     Args:
         program: what Python runs in place of the module `worker_engine`; always from cold.
         variables: added to the environment; one that libraries read at load needs `from_cold`.
-        from_cold: start a process of its own in place of a fork of the session's fork server.
+        from_cold: start a process of its own in place of a fork of the session's zygote.
     """
     from_cold = from_cold or program != ("-m", "worker_engine")
     port = free_port()

@@ -1,4 +1,4 @@
-"""What the worker is told. What the checkpoint says is `worker_engine.model_config`."""
+"""What the worker is told. What the checkpoint says is `worker_engine.checkpoint.model_config`."""
 
 from __future__ import annotations
 

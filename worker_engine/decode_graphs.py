@@ -17,10 +17,10 @@ import torch
 from kernels.capture import Captures
 from kernels.lora import Segments
 from kernels.lora.graph import MAX_RANK, CapturedLora, GraphLora, GraphTables, LinearShape
+from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.config import PAGE_SIZE
 from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.layers.linear import LayerLora, LinearLora
-from worker_engine.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.models.decoder import Batch, Decoder
 
 log = logging.getLogger(__name__)

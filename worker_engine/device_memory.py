@@ -10,8 +10,8 @@ from typing import Final
 import torch
 
 from kernels.lora.graph import GraphTables
+from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.errors import ConfigError
-from worker_engine.model_config import PACKED_MODULES, ModelConfig
 
 SPARE_BYTES: Final = 512 << 20
 """Workspaces of libraries, and what the allocator rounds up; a guess that nothing has measured."""

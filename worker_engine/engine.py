@@ -16,12 +16,13 @@ from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.adapters.memory import AdapterMemory
 from worker_engine.adapters.paged_batch import PagedAdapterBatch
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
 from worker_engine.decode_graphs import DecodeGraphs
+from worker_engine.draft import Draft
 from worker_engine.latencies import Latencies
 from worker_engine.launched import Launched
 from worker_engine.memory_pool import MemoryPool
-from worker_engine.model_config import ModelConfig
 from worker_engine.model_runner import ModelRunner
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.readers.base import Findings, Reader
@@ -32,10 +33,9 @@ from worker_engine.sampling.row import Drawn, SamplingRow
 from worker_engine.scheduler import Chunk, MustDrain, Scheduler
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.build import build_speculator
-from worker_engine.speculation.draft import Draft
 from worker_engine.speculation.speculator import Speculator
-from worker_engine.structured_output import GrammarCompiler, MaskBatch
-from worker_engine.tokenizer import ChatTokenizer, Detokenizer
+from worker_engine.text.structured_output import GrammarCompiler, MaskBatch
+from worker_engine.text.tokenizer import ChatTokenizer, Detokenizer
 
 NON_FINITE: Final = "the model gave non-finite logits; the weights of the base or of its adapter may overflow"
 

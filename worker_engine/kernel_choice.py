@@ -11,10 +11,10 @@ import torch
 
 from kernels import selection
 from kernels.self_check import ModelShapes, verify
+from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
+from worker_engine.checkpoint.quantization_config import Scheme
 from worker_engine.config import PAGE_SIZE
-from worker_engine.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.models import FAMILIES
-from worker_engine.quantization_config import Scheme
 
 log = logging.getLogger(__name__)
 

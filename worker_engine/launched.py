@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
+from worker_engine.draft import Draft
 from worker_engine.model_runner import Unread
 from worker_engine.sampler import SampledRows
 from worker_engine.scheduler import Chunk
 from worker_engine.sequence import Sequence
-from worker_engine.speculation.draft import Draft
 
 
 @dataclass(frozen=True, slots=True)

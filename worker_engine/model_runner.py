@@ -19,6 +19,7 @@ from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.adapters.device_tier import DeviceTier, lends_pages
 from worker_engine.adapters.merged import Merged, MergePolicy
 from worker_engine.adapters.paged_batch import PagedAdapterBatch
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import PAGE_SIZE, EngineConfig, step_tokens
 from worker_engine.decode_graphs import DecodeGraphs, DecodeStep, buckets
 from worker_engine.device_memory import beside_pool, demand_room, free_bytes
@@ -27,7 +28,6 @@ from worker_engine.kernel_choice import TRITON, choose_kernels
 from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.layers.linear import LayerLora
 from worker_engine.layers.tops import Tops
-from worker_engine.model_config import ModelConfig
 from worker_engine.models import load_model
 from worker_engine.models.decoder import Batch
 from worker_engine.readers.base import Reader

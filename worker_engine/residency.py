@@ -14,10 +14,10 @@ from contracts.adapters.reference import AdapterRef
 from contracts.errors import ContractError
 from worker_engine.adapters.pool import BY_PLACEMENT
 from worker_engine.errors import InvalidRequest
+from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.parameters import Flag, Parameter, Told, object_schema
-from worker_engine.routes import SERVICE, Route
 
 _PIN: Final = Flag(default=True)
 _BODY: Final[dict[str, Parameter]] = {"adapter": Told({"type": "object"}), "pin": _PIN}

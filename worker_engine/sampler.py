@@ -21,7 +21,7 @@ from worker_engine.sampling.truncation import (
     truncate,
     truncates,
 )
-from worker_engine.structured_output import MaskBatch
+from worker_engine.text.structured_output import MaskBatch
 
 
 @dataclass(frozen=True, slots=True)

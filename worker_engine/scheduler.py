@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.memory import AHEAD, AdapterMemory
 from worker_engine.config import PAGE_SIZE
+from worker_engine.draft import Draft
 from worker_engine.fairness import Account, Accounts
 from worker_engine.memory_pool import MemoryPool, pages_for
 from worker_engine.pending_pages import PendingPages
 from worker_engine.prefix_cache import PrefixCache
 from worker_engine.sequence import Sequence
-from worker_engine.speculation.draft import Draft
 from worker_engine.waiting_queue import WaitingQueue, rank
 
 MAX_BYPASSED = 16

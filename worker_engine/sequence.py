@@ -13,7 +13,7 @@ from worker_engine.prefix_cache import HashChain
 from worker_engine.protocol import FinishReason, GenerateRequest
 from worker_engine.readers.base import Reader
 from worker_engine.sampling.row import SamplingRow
-from worker_engine.tokenizer import Detokenizer
+from worker_engine.text.tokenizer import Detokenizer
 
 
 @dataclass(eq=False, slots=True)

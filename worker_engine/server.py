@@ -12,8 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from contracts.tracing import Tracing
-from worker_engine import health, metrics, openapi, residency
-from worker_engine.connection import SERVER, error_response, reason
+from worker_engine import health, metrics, residency
 from worker_engine.errors import (
     BodyTimedOut,
     BodyTooLarge,
@@ -24,11 +23,13 @@ from worker_engine.errors import (
     RouteNotFound,
     Unauthorized,
 )
+from worker_engine.http import openapi
+from worker_engine.http.connection import SERVER, error_response, reason
+from worker_engine.http.routes import SERVICE, Handler, Route
 from worker_engine.machine import package_version
 from worker_engine.openai import embeddings, generation, models, tokens
 from worker_engine.openai.parameters import object_schema
 from worker_engine.openai.schema import CHAT, COMPLETION
-from worker_engine.routes import SERVICE, Handler, Route
 from worker_engine.sagemaker import adapters, invocations
 from worker_engine.service import Service
 from worker_engine.spans import traced

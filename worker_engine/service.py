@@ -24,6 +24,7 @@ from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.pool import AdapterPool
 from worker_engine.adapters.registry import AdapterRegistry
+from worker_engine.checkpoint.pooling_config import read_pooling
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.engine_thread import EngineThread
@@ -37,11 +38,10 @@ from worker_engine.errors import (
 )
 from worker_engine.model_runner import choose_device, choose_dtype
 from worker_engine.models import load_config
-from worker_engine.pooling_config import read_pooling
 from worker_engine.protocol import FinishReason, GenerateRequest, TokenDelta
 from worker_engine.queue_limits import QueueLimits
 from worker_engine.startup import Startup, boot_clock
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 log = logging.getLogger(__name__)
 

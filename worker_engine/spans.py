@@ -12,8 +12,8 @@ from aiohttp.typedefs import Middleware
 
 from contracts import genai
 from contracts.tracing import Span, Tracing
+from worker_engine.http.routes import Handler
 from worker_engine.protocol import TokenDelta
-from worker_engine.routes import Handler
 
 Deltas = AsyncGenerator[tuple[int, TokenDelta], None]
 

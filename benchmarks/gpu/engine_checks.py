@@ -21,8 +21,8 @@ from benchmarks.gpu.task import Bench, Row, Task
 from benchmarks.gpu.verdict import failed
 from kernels.capture import Reruns
 from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.engine import Engine
-from worker_engine.model_config import ModelConfig
 from worker_engine.protocol import GenerateRequest, SamplingParams, TokenLogprobs
 
 RANKS: Final = (4, 32, 8, 16)

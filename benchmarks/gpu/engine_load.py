@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.gpu.task import Row
 from worker_engine.adapters.adapter import Adapter
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.engine import Engine
-from worker_engine.model_config import ModelConfig
 from worker_engine.protocol import GenerateRequest, SamplingParams
 
 

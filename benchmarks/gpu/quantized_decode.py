@@ -13,8 +13,8 @@ from benchmarks.gpu.quantized_rows import FORMS, QUICK_FORMS, Form
 from benchmarks.gpu.random_model import StepBytes, build_engine
 from benchmarks.gpu.task import Bench, Row
 from kernels.capture import Reruns
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.engine import Engine
-from worker_engine.model_config import ModelConfig
 
 WHOLE: Final = "bf16"
 """In a form's place: weights that are not quantized."""

@@ -23,13 +23,13 @@ from kernels.quantization import QuantizedWeight, multiplies
 from kernels.quantization.quantize import to_e4m3
 from kernels.quantization.weight import Coding
 from worker_engine.adapters.adapter import Adapter
+from worker_engine.checkpoint.model_config import LORA_MODULES, ModelConfig
+from worker_engine.checkpoint.packed_weights import PackedWeights
+from worker_engine.checkpoint.quantization_config import Quantization, Scheme
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
-from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.models import load_config
-from worker_engine.packed_weights import PackedWeights
-from worker_engine.quantization_config import Quantization, Scheme
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 LLAMA_8B: Final = {
     "vocab_size": 128256,
@@ -58,7 +58,7 @@ ATTENTION: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
 class RandomCheckpoint:
-    """Stands in for `worker_engine.checkpoint.Checkpoint`: every name has a tensor of the wanted shape."""
+    """Stands in for `checkpoint.folder.Checkpoint`: every name has a tensor of the wanted shape."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ def start_saving(model: Path, *, rounds: int = ROUNDS) -> Iterator[Figure]:
     empty, filled = list[Start](), list[Start]()
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="graftwork-compile-") as cache:
-            variables = {"GRAFTWORK_WORKER_CACHE_DIR": cache, "GRAFTWORK_WORKER_TEMPLATE": ""}
+            variables = {"GRAFTWORK_WORKER_CACHE_DIR": cache, "GRAFTWORK_WORKER_ZYGOTE": ""}
             empty.append(once(variables, model))
             filled.append(once(variables, model))
     each = "; ".join(

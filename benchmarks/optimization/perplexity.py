@@ -15,7 +15,7 @@ from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.model_runner import choose_dtype
 from worker_engine.models import load_config, load_model
 from worker_engine.models.decoder import Batch
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 LENGTH: Final = 512
 _CPU: Final = torch.device("cpu")

@@ -20,7 +20,7 @@ from benchmarks.figure import Figure, compared
 from benchmarks.optimization.perplexity import perplexity
 from optimizer.quantization import Scheme, quantize
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.quantization_config import OWN_SECTION
+from worker_engine.checkpoint.quantization_config import OWN_SECTION
 
 TEXTS: Final = Path(__file__).resolve().parents[1] / "texts"
 SIZE_GOALS: Final = {8: 0.55, 4: 0.30}

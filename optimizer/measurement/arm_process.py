@@ -58,7 +58,7 @@ class ArmProcess:
             JobError: worker_failed, with the end of its log.
         """
         environment = {
-            **{name: value for name, value in os.environ.items() if name != "GRAFTWORK_WORKER_TEMPLATE"},
+            **{name: value for name, value in os.environ.items() if name != "GRAFTWORK_WORKER_ZYGOTE"},
             **self.arm.environment,
             "GRAFTWORK_FLEET_TOKEN": self.token,
         }

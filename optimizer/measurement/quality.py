@@ -27,7 +27,7 @@ from optimizer.measurement.statistics import (
     least_rounds,
 )
 from optimizer.prompt_lines import BUNDLED_PROMPTS, PromptLine, read_lines
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 LEAST_PAIRS: Final = 8
 """Texts or prompts under which nothing is judged; more where the family is so large that they could show

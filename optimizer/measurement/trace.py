@@ -8,7 +8,7 @@ from typing import Final
 
 from contracts.recipes.progress import Code, JobError
 from contracts.recipes.trace_rows import TracedRequest, read_rows
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 _DATA: Final = Path(__file__).parent / "data"
 LENGTHS: Final = _DATA / "conversation_lengths.csv"

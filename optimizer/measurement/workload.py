@@ -16,7 +16,7 @@ from optimizer.measurement.level import Level
 from optimizer.measurement.streams import Ask
 from optimizer.measurement.trace import read_trace, words
 from optimizer.prompt_lines import PromptLine, read_lines
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 LONGEST_ROUND: Final = 900.0
 """Seconds over which a round's arrivals may come, for one arm."""

@@ -9,15 +9,15 @@ import torch
 
 from kernels import native
 from kernels.lora import Segments
-from worker_engine.checkpoint import Checkpoint
+from worker_engine.checkpoint.folder import Checkpoint
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import PAGE_SIZE
 from worker_engine.errors import OptimizationError
 from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.layers.rotary import Rotary
-from worker_engine.model_config import ModelConfig
 from worker_engine.models import FAMILIES
 from worker_engine.models.decoder import Batch, DecoderLayer
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 LENGTH: Final = 512
 """Tokens that attend to each other."""

@@ -20,14 +20,14 @@ from optimizer.quantization.layer import LayerQuantizer, Tensors
 from optimizer.quantization.moments import Moments, ObservedLinear
 from optimizer.quantization.scheme import Scheme
 from optimizer.quantization.work import WorkFolder, digest_of
-from worker_engine.checkpoint import Checkpoint
-from worker_engine.config_fields import Fields
+from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.folder import Checkpoint
+from worker_engine.checkpoint.model_config import MODULE_PATHS, ModelConfig
+from worker_engine.checkpoint.quantization_config import OWN_SECTION, Quantization, read_quantization
 from worker_engine.errors import CheckpointError, OptimizationError
-from worker_engine.model_config import MODULE_PATHS, ModelConfig
 from worker_engine.models import FAMILIES, load_config
 from worker_engine.models.decoder import LayerWeights
-from worker_engine.quantization_config import OWN_SECTION, Quantization, read_quantization
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and the fraction that is done; what it raises ends the run."""

@@ -15,7 +15,7 @@ from optimizer.quantization import awq
 from optimizer.quantization.compensation import compensated
 from optimizer.quantization.moments import Moments
 from optimizer.quantization.scheme import Scheme
-from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
+from worker_engine.checkpoint.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 
 Tensors = dict[str, torch.Tensor]
 """By name without the layer's prefix."""

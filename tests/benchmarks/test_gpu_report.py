@@ -37,7 +37,7 @@ from benchmarks.gpu.task import Bench, Ceilings, Row
 from kernels.quantization import linear as quantized_linear
 from tests.benchmarks import broken_part
 from tests.kernels.made_up_op import MadeUp, Turns
-from worker_engine.model_config import ModelConfig
+from worker_engine.checkpoint.model_config import ModelConfig
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from worker_engine.openai.body import parse_object
 from worker_engine.openai.constraints import parse_constraint
 from worker_engine.openai.fields import Fields
 from worker_engine.protocol import Grammar
-from worker_engine.structured_output import GrammarCompiler, MaskBatch
+from worker_engine.text.structured_output import GrammarCompiler, MaskBatch
 
 _VOCAB: Final = 257
 _EOS: Final = 256

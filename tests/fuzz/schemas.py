@@ -24,8 +24,8 @@ from worker_engine.openai.fields import Fields
 from worker_engine.openai.prepare import _checked_functions
 from worker_engine.openai.tools import parse_tools
 from worker_engine.protocol import Grammar, GrammarKind
-from worker_engine.tool_calls.base import lark
-from worker_engine.tool_calls.forms import MISTRAL
+from worker_engine.text.tool_calls.base import lark
+from worker_engine.text.tool_calls.forms import MISTRAL
 
 _NAMES: Final = ("a", "b", "name", "é", "x y", '"', "", "$ref", "properties", "0")
 _PATTERNS: Final = ("^[a-c]+$", "[0-9]{2}", r"^\d{3}-\w$", "^(yes|no)$", "x", "^$", "^é")

@@ -15,7 +15,7 @@ from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.models import load_config
 from worker_engine.protocol import GenerateRequest, SamplingParams, TokenDelta
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 # One thread: tiny products gain nothing from two, and two that spin on a busy machine lose tenfold.
 torch.set_num_threads(1)

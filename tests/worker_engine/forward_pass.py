@@ -18,7 +18,7 @@ from kernels.lora import Segments
 from tests.worker_engine.tiny_adapter import adapter_ref, write_merged
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
-from worker_engine.checkpoint import Checkpoint
+from worker_engine.checkpoint.folder import Checkpoint
 from worker_engine.config import PAGE_SIZE
 from worker_engine.layers.attention import AttentionPlan, KVCache
 from worker_engine.models import FAMILIES, load_config

@@ -19,7 +19,7 @@ from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.models import load_config
 from worker_engine.protocol import TokenDelta
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 CPU = torch.device("cpu")
 

@@ -21,13 +21,14 @@ from torch.utils._pytree import tree_leaves
 
 from tests.worker_engine.conftest import request
 from tests.worker_engine.tiny_model import byte_tokenizer
-from worker_engine import sampler, structured_output
+from worker_engine import sampler
 from worker_engine.protocol import Grammar, GrammarKind
 from worker_engine.sampler import Sampler
 from worker_engine.sampling import edits, logprobs, truncation
 from worker_engine.sampling.row import SamplingRow
 from worker_engine.sequence import Sequence
-from worker_engine.structured_output import GrammarCompiler, GrammarState, MaskBatch
+from worker_engine.text import structured_output
+from worker_engine.text.structured_output import GrammarCompiler, GrammarState, MaskBatch
 
 DEVICE = torch.device("meta")
 WAIT = {"_local_scalar_dense", "nonzero", "masked_select", "item", "unique_dim", "_unique2"}

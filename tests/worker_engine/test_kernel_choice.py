@@ -12,9 +12,9 @@ import torch
 
 from kernels import selection
 from worker_engine import kernel_choice
+from worker_engine.checkpoint.quantization_config import Quantization, Scheme
 from worker_engine.kernel_choice import choose_kernels, shapes_of
 from worker_engine.models import load_config
-from worker_engine.quantization_config import Quantization, Scheme
 
 CUDA = torch.device("cuda")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from worker_engine.__main__ import parse_config
 from worker_engine.errors import ConfigError
+from worker_engine.program import parse_config
 
 FLAGS = ["--model", "m", "--served-model-name", "m"]
 

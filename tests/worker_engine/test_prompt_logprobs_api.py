@@ -14,7 +14,7 @@ from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.test_generation_api import events
 from tests.worker_engine.tiny_model import byte_tokenizer
 from tests.worker_process import Worker, run_worker
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 PROMPT = "the cät sat on the mat, and the dog, and the hat, and so on for more than a page or two. " * 3
 IDS = list(byte_tokenizer().encode(PROMPT).ids)

@@ -21,7 +21,7 @@ from worker_engine.sampling.random_stream import stream_key, uniform
 from worker_engine.sampling.row import SamplingRow
 from worker_engine.sampling.truncation import Draws, draw, largest_at, most_likely, to_weights, truncate
 from worker_engine.sequence import Sequence
-from worker_engine.structured_output import MaskBatch
+from worker_engine.text.structured_output import MaskBatch
 
 SAMPLER = Sampler(MaskBatch(1))
 

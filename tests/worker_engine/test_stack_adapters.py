@@ -19,8 +19,8 @@ from tests.worker_engine.test_quantized import plain, quantized
 from tests.worker_engine.test_stack import folder, one_by_one
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import AdapterBatch, HeldLayers
+from worker_engine.checkpoint.model_config import LORA_MODULES, ModelConfig
 from worker_engine.layers.attention import AttentionPlan, KVCache
-from worker_engine.model_config import LORA_MODULES, ModelConfig
 from worker_engine.models import load_config
 from worker_engine.models.decoder import Batch, Decoder
 

@@ -13,7 +13,7 @@ from tests.worker_engine.test_tool_calls_api import TOOLS
 from tests.worker_engine.tiny_model import write_tokenizer
 from tests.worker_process import Worker
 from worker_engine.errors import InvalidRequest
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 __all__ = ["worker"]
 TEMPLATE = (

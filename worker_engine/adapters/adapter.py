@@ -13,7 +13,7 @@ import torch
 from kernels.lora import LoraPair
 from kernels.lora.layout import Ints
 from kernels.lora.native_rows import addresses, in_place
-from worker_engine.model_config import LORA_MODULES, PACKED_MODULES
+from worker_engine.checkpoint.model_config import LORA_MODULES, PACKED_MODULES
 
 
 @dataclass(frozen=True, slots=True)

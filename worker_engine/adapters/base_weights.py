@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 
 from contracts.adapters.tensors import EMBEDDING, HEAD, Shape
-from worker_engine.checkpoint import Checkpoint
+from worker_engine.checkpoint.folder import Checkpoint
 from worker_engine.models import FAMILIES, load_config
 from worker_engine.models.head import rounded_head
 

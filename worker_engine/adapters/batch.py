@@ -17,10 +17,10 @@ from kernels.lora.layout import Layout
 from kernels.lora.native_stack import PlacedModule, StackLora
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.extras import Extras
+from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.layers.stack import StackedLayers
 from worker_engine.layers.tops import Tops
-from worker_engine.model_config import PACKED_MODULES, ModelConfig
 
 SLACK: Final = 2
 """Tables of more than this many times the adapters in use are written anew."""

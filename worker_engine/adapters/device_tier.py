@@ -14,8 +14,8 @@ from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter, OwnRows, gathered
 from worker_engine.adapters.copy_stream import Arrival, CopyStream, copies_to
 from worker_engine.adapters.page_layout import Ints, PageLayout
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.histogram import Histogram
-from worker_engine.model_config import ModelConfig
 
 
 def lends_pages(device: torch.device) -> bool:

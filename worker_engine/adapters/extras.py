@@ -11,9 +11,9 @@ import torch
 from contracts.adapters.tensors import EMBEDDING, HEAD
 from kernels.lora import LoraWeights, Owners, Segments, concatenate
 from worker_engine.adapters.adapter import Adapter
+from worker_engine.checkpoint.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.layers.tops import RowsOfTokens, Tops, own_norms, rows_of
-from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 
 LAST_NORM = "model.norm"
 

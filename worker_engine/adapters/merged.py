@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter
+from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.layers.linear import LoraLinear
-from worker_engine.model_config import PACKED_MODULES, ModelConfig
 
 Linears = Mapping[str, LoraLinear]
 """A decoder layer's linear layers, by name in `PACKED_MODULES`."""

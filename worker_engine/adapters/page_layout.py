@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from worker_engine.adapters.adapter import Adapter
+from worker_engine.checkpoint.model_config import LORA_MODULES, PACKED_MODULES, ModelConfig
 from worker_engine.errors import AdapterRefused
-from worker_engine.model_config import LORA_MODULES, PACKED_MODULES, ModelConfig
 
 Ints = npt.NDArray[np.int64]
 Ranks = tuple[tuple[int, ...], ...]

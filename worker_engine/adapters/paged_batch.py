@@ -17,9 +17,9 @@ from worker_engine.adapters.copy_stream import Arrival
 from worker_engine.adapters.device_tier import DeviceTier, Resident
 from worker_engine.adapters.extras import Extras
 from worker_engine.adapters.page_layout import SEGMENTS, Ints
+from worker_engine.checkpoint.model_config import LORA_MODULES, PACKED_MODULES, ModelConfig
 from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.layers.tops import Tops
-from worker_engine.model_config import LORA_MODULES, PACKED_MODULES, ModelConfig
 
 
 class ArrivingLayers(Sequence[LayerLora]):

@@ -12,9 +12,9 @@ import torch
 from kernels.attention import AttentionPlan, attend, native_attention
 from kernels.rotary import rotate_
 from kernels.transfer import to_device
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import PAGE_SIZE
 from worker_engine.layers.rotary import Angles
-from worker_engine.model_config import ModelConfig
 
 __all__ = ["Attention", "AttentionPlan", "KVCache"]
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al., 2021), its frequencies scaled as `worker_engine.rope_config` says."""
+"""Rotary position embedding (Su et al., 2021), with frequencies scaled by `checkpoint.rope_config`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from worker_engine.rope_config import LinearScaling, Llama3Scaling, Rope, YarnScaling
+from worker_engine.checkpoint.rope_config import LinearScaling, Llama3Scaling, Rope, YarnScaling
 
 Angles = tuple[torch.Tensor, torch.Tensor]
 """cos and signed sin of a step's rows, as `kernels.rotary` takes them."""

@@ -10,18 +10,18 @@ from typing import Final
 import torch
 
 from kernels import native
-from worker_engine.checkpoint import Checkpoint, weight_files
-from worker_engine.config_fields import Fields
+from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.folder import Checkpoint, weight_files
+from worker_engine.checkpoint.model_config import ModelConfig
+from worker_engine.checkpoint.packed_weights import content_name
+from worker_engine.checkpoint.quantization_config import read_quantization
 from worker_engine.errors import CheckpointError
-from worker_engine.model_config import ModelConfig
 from worker_engine.models.decoder import Decoder
 from worker_engine.models.gemma3 import Gemma3, Gemma3Multimodal
 from worker_engine.models.llama import Llama
 from worker_engine.models.mistral import Mistral
 from worker_engine.models.qwen2 import Qwen2
 from worker_engine.models.qwen3 import Qwen3
-from worker_engine.packed_weights import content_name
-from worker_engine.quantization_config import read_quantization
 
 __all__ = ["FAMILIES", "load_config", "load_model", "pack_weights"]
 

@@ -13,15 +13,15 @@ from kernels.activation import Kind, gated
 from kernels.lora import Segments
 from kernels.native.matrix import NativeMatrix
 from kernels.quantization import Matrix, QuantizedWeight, prepare
-from worker_engine.checkpoint import Checkpoint
-from worker_engine.config_fields import Fields
+from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.folder import Checkpoint
+from worker_engine.checkpoint.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
 from worker_engine.layers.linear import LayerLora, LoraLinear, PackedLinear
 from worker_engine.layers.norm import HeadNorm, OwnNorms, RMSNorm
 from worker_engine.layers.rotary import Angles, Rotary
 from worker_engine.layers.stack import NativeStack, StackPart
 from worker_engine.layers.tops import Tops
-from worker_engine.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
 from worker_engine.models.head import load_int8_head
 
 Linear = TypeVar("Linear", bound=PackedLinear)

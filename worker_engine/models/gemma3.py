@@ -7,14 +7,19 @@ from typing import Final
 
 import torch
 
-from worker_engine.config_fields import Fields
+from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.model_config import (
+    LayerAttention,
+    ModelConfig,
+    read_layer_types,
+    read_num_layers,
+)
+from worker_engine.checkpoint.rope_config import Rope, read_rope_section
 from worker_engine.layers.attention import KVCache
 from worker_engine.layers.linear import LayerLora
 from worker_engine.layers.rotary import Angles
 from worker_engine.layers.tops import Tops
-from worker_engine.model_config import LayerAttention, ModelConfig, read_layer_types, read_num_layers
 from worker_engine.models.decoder import Batch, Decoder, DecoderLayer, LayerWeights
-from worker_engine.rope_config import Rope, read_rope_section
 
 GLOBAL_THETA: Final = 1_000_000.0
 LOCAL_THETA: Final = 10_000.0

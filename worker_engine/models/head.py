@@ -9,7 +9,7 @@ import torch
 from kernels.native.matrix import NativeMatrix
 from kernels.quantization import QuantizedWeight, prepare
 from kernels.quantization.quantize import round_to_nearest
-from worker_engine.checkpoint import Checkpoint
+from worker_engine.checkpoint.folder import Checkpoint
 from worker_engine.layers.linear import PackedLinear
 
 _SLICE: Final = 8192

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from worker_engine.config_fields import Fields
-from worker_engine.model_config import LayerAttention, ModelConfig, read_num_layers
+from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.model_config import LayerAttention, ModelConfig, read_num_layers
+from worker_engine.checkpoint.rope_config import read_rope
 from worker_engine.models.decoder import Decoder
-from worker_engine.rope_config import read_rope
 
 
 class Mistral(Decoder):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from worker_engine.config_fields import Fields
-from worker_engine.model_config import ModelConfig
+from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.models.decoder import Decoder, DecoderLayer, LayerWeights
 from worker_engine.models.qwen2 import read_attention
 

@@ -11,9 +11,9 @@ from worker_engine.openai.logprobs import LogprobsWriter, PromptWriter
 from worker_engine.openai.render import DONE, Head, Renderer, event
 from worker_engine.openai.schema import CompletionRequest, Prompt
 from worker_engine.protocol import TokenDelta
-from worker_engine.tokenizer import ChatTokenizer
-from worker_engine.tool_calls.base import CallForm
-from worker_engine.tool_calls.parser import CallParser
+from worker_engine.text.tokenizer import ChatTokenizer
+from worker_engine.text.tool_calls.base import CallForm
+from worker_engine.text.tool_calls.parser import CallParser
 
 
 class Answer:

@@ -8,7 +8,7 @@ from typing import Any
 
 from worker_engine.openai.logprobs import LogprobsWriter, PromptWriter
 from worker_engine.protocol import FinishReason, TokenDelta
-from worker_engine.tool_calls.parser import CallDelta, CallParser, Parsed
+from worker_engine.text.tool_calls.parser import CallDelta, CallParser, Parsed
 
 
 @dataclass(frozen=True, slots=True)

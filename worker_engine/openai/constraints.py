@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import orjson
 
-from worker_engine.character_classes import schema_with_ascii_classes, with_ascii_classes
 from worker_engine.errors import InvalidRequest
-from worker_engine.openai.body import MAX_DEPTH, demand_shallow
+from worker_engine.json_depth import MAX_DEPTH, demand_shallow
 from worker_engine.openai.fields import Fields
 from worker_engine.protocol import Grammar, GrammarKind
+from worker_engine.text.character_classes import schema_with_ascii_classes, with_ascii_classes
 
 CONSTRAINTS: Final = (
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",

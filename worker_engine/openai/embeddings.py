@@ -19,6 +19,7 @@ from aiohttp import web
 from contracts.adapters.reference import AdapterMix, AdapterRef
 from worker_engine.choices import merge
 from worker_engine.errors import InvalidRequest
+from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.context_length import prompt_too_long
 from worker_engine.openai.fields import Fields
@@ -28,7 +29,6 @@ from worker_engine.openai.parameters import Parameter, Told, Whole, object_schem
 from worker_engine.openai.prepare import INLINE_CHARS, demand_short, place_of, room_for, text_end
 from worker_engine.openai.schema import IGNORED, TRUNCATE, WHO, parse_adapter, read_truncate
 from worker_engine.protocol import GenerateRequest, Origin, SamplingParams
-from worker_engine.routes import SERVICE, Route
 from worker_engine.service import Service
 
 MAX_INPUTS: Final = 2048

@@ -17,6 +17,7 @@ from contracts.adapters.reference import AdapterMix, AdapterRef
 from contracts.prompt_progress import PROMPT_PROGRESS_HEADER
 from worker_engine.choices import merge
 from worker_engine.errors import GenerationFailed, ModelNotFound, RequestError
+from worker_engine.http.routes import SERVICE
 from worker_engine.openai import schema
 from worker_engine.openai.answer import Answer
 from worker_engine.openai.origin import TIMEOUT_HEADER, parse_timeout
@@ -24,7 +25,6 @@ from worker_engine.openai.prepare import call_form, prompt_tokens, sampling_para
 from worker_engine.openai.render import Head
 from worker_engine.openai.schema import CompletionRequest
 from worker_engine.protocol import GenerateRequest, Origin, TokenDelta
-from worker_engine.routes import SERVICE
 from worker_engine.service import Service
 from worker_engine.spans import follow
 

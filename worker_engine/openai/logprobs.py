@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker_engine.protocol import TokenLogprobs
-from worker_engine.tokenizer import REPLACEMENT, ChatTokenizer
+from worker_engine.text.tokenizer import REPLACEMENT, ChatTokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from worker_engine.adapters.registry import NAME_PATTERN
 from worker_engine.errors import AdapterFilesNotFound, InvalidRequest, ModelNotFound
+from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.parameters import Flag, Parameter, Text, object_schema
-from worker_engine.routes import SERVICE, Route
 from worker_engine.service import Service
 
 _NAME: Final = Text(max_length=256)

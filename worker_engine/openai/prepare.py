@@ -10,15 +10,15 @@ from typing import Final
 import orjson
 
 from worker_engine.errors import ContextLengthExceeded, InvalidRequest
-from worker_engine.grammar_limits import MAX_NAMES, check_schema
 from worker_engine.openai.context_length import chat_too_long, prompt_too_long, text_too_long
 from worker_engine.openai.messages import Message, use_tools
 from worker_engine.openai.schema import CompletionRequest, Prompt
 from worker_engine.protocol import Grammar, GrammarKind, SamplingParams
-from worker_engine.schema_loops import without_endless_references
 from worker_engine.service import Service
-from worker_engine.tool_calls.base import CallForm, Function, lark
-from worker_engine.tool_calls.forms import form_of
+from worker_engine.text.grammar_limits import MAX_NAMES, check_schema
+from worker_engine.text.schema_loops import without_endless_references
+from worker_engine.text.tool_calls.base import CallForm, Function, lark
+from worker_engine.text.tool_calls.forms import form_of
 
 COMPLETION_DEFAULT_MAX_TOKENS: Final = 16
 """OpenAI's default for /v1/completions; a chat goes on to the context's end."""

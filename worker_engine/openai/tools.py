@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from worker_engine.errors import InvalidRequest
 from worker_engine.openai.fields import Fields, show
-from worker_engine.tool_calls.base import Function
+from worker_engine.text.tool_calls.base import Function
 
 MAX_TOOLS: Final = 128
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from worker_engine.adapters.registry import NAME_PATTERN, Registered
 from worker_engine.errors import InvalidRequest, ModelNotFound
+from worker_engine.http.routes import SERVICE, Route
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.fields import Fields
 from worker_engine.openai.parameters import Flag, Text
-from worker_engine.routes import SERVICE, Route
 from worker_engine.sagemaker.errors import in_management_form
 
 DEFAULT_LIMIT: Final = 100

@@ -11,7 +11,7 @@ from worker_engine.errors import RequestError
 from worker_engine.protocol import FinishReason, TokenDelta
 from worker_engine.sagemaker.errors import lmi_error
 from worker_engine.sagemaker.schema import LmiRequest
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 
 @dataclass(slots=True)

@@ -10,13 +10,13 @@ from aiohttp import web
 from contracts.adapters.reference import AdapterRef
 from worker_engine.choices import merge
 from worker_engine.errors import InvalidRequest
+from worker_engine.http.routes import SERVICE, Route, check_model
 from worker_engine.openai import schema as openai_schema
 from worker_engine.openai.body import parse_object
 from worker_engine.openai.generation import origin_of, request_id_of, respond, serve
 from worker_engine.openai.parameters import Flag, Told, object_schema
 from worker_engine.openai.prepare import prompt_tokens, sampling_params
 from worker_engine.protocol import GenerateRequest, Origin
-from worker_engine.routes import SERVICE, Route, check_model
 from worker_engine.sagemaker import schema
 from worker_engine.sagemaker.answer import LmiAnswer
 from worker_engine.sagemaker.errors import in_lmi_form

@@ -17,7 +17,7 @@ import torch
 
 from kernels.transfer import to_device
 from worker_engine.sampling.row import Drawn, Ids, SamplingRow, TokenCounts, Values
-from worker_engine.structured_output import MaskBatch
+from worker_engine.text.structured_output import MaskBatch
 
 
 def edit(logits: torch.Tensor, sequences: Items[Drawn], masks: MaskBatch) -> None:

@@ -15,7 +15,7 @@ from worker_engine.protocol import SamplingParams
 from worker_engine.sampling.random_stream import stream_key, uniform
 
 if TYPE_CHECKING:
-    from worker_engine.structured_output import GrammarState
+    from worker_engine.text.structured_output import GrammarState
 
 Ids = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]

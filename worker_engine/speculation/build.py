@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import EngineConfig
-from worker_engine.model_config import ModelConfig
 from worker_engine.speculation.base import Proposer
 from worker_engine.speculation.draft_model import DraftModel
 from worker_engine.speculation.ngram import NgramProposer
 from worker_engine.speculation.speculator import Speculator
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 
 def build_speculator(

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import torch
 
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.config import EngineConfig, step_tokens
 from worker_engine.errors import ConfigError
 from worker_engine.memory_pool import MemoryPool, pages_for
-from worker_engine.model_config import ModelConfig
 from worker_engine.model_runner import ModelRunner
 from worker_engine.models import load_config
 from worker_engine.protocol import GenerateRequest, SamplingParams
@@ -22,8 +22,8 @@ from worker_engine.scheduler import Chunk
 from worker_engine.sequence import Sequence
 from worker_engine.speculation.base import Proposer
 from worker_engine.speculation.costs import StepCosts, step_clock
-from worker_engine.structured_output import MaskBatch
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.structured_output import MaskBatch
+from worker_engine.text.tokenizer import ChatTokenizer
 
 
 class DraftModel(Proposer):

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
+from worker_engine.draft import Draft
 from worker_engine.sampler import Sampled
-from worker_engine.speculation.draft import Draft
 
 
 def kept(drafts: Items[Draft], sampled: Items[Sampled | None]) -> Items[Sampled | None]:

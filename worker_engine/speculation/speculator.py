@@ -10,6 +10,7 @@ import torch
 
 from contracts.adapters.reference import AdapterRef
 from worker_engine.config import VERIFIED_ROWS
+from worker_engine.draft import Draft, drafts_of
 from worker_engine.sampler import Sampled
 from worker_engine.scheduler import Chunk, Scheduler
 from worker_engine.sequence import Sequence
@@ -17,7 +18,6 @@ from worker_engine.speculation.acceptance import Acceptance, KnownAcceptance
 from worker_engine.speculation.base import Proposer
 from worker_engine.speculation.costs import StepCosts, step_clock
 from worker_engine.speculation.counts import BASE, SpeculationCounts
-from worker_engine.speculation.draft import Draft, drafts_of
 from worker_engine.speculation.lengths import Lengths, Offer
 from worker_engine.speculation.rejection import kept
 

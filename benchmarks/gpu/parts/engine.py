@@ -19,8 +19,8 @@ from benchmarks.gpu.task import Bench, Goal, Row, Task
 from kernels.capture import Reruns
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter, packed
+from worker_engine.checkpoint.model_config import LORA_MODULES, ModelConfig
 from worker_engine.engine import Engine
-from worker_engine.model_config import LORA_MODULES, ModelConfig
 
 ROW_S: Final = 16.0
 """Seconds that a row's load may take. Where a pilot shows that it would take longer, the output is shortened

@@ -28,7 +28,7 @@ from tests.worker_engine.tiny_model import (
     tiny_config,
     write_checkpoint,
 )
-from worker_engine.checkpoint import Checkpoint
+from worker_engine.checkpoint.folder import Checkpoint
 from worker_engine.errors import OptimizationError
 from worker_engine.models import load_config
 

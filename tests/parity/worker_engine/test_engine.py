@@ -13,7 +13,7 @@ from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import load, load_adapter, logits, prompts_for
 from tests.worker_engine.tiny_adapter import make_adapter
 from tests.worker_engine.tiny_model import random_weights, tiny_config, write_checkpoint, write_model
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 pytestmark = pytest.mark.costly("generates with transformers and PEFT")
 

@@ -20,7 +20,7 @@ from optimizer.quantization import Scheme, quantize
 from tests.optimizer.quantization.test_quantize import LENGTHS, silent, whole, written
 from tests.parity import references
 from tests.worker_engine.forward_pass import draw, load, logits
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 ROOT: Final = Path(__file__).resolve().parents[4]
 MODEL: Final = ROOT / "var" / "models" / "smollm2-135m-instruct"

@@ -13,7 +13,7 @@ from kernels.lora import LoraPair, LoraWeights, Segments
 from kernels.lora import apply_lora as apply
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import AdapterBatch
-from worker_engine.model_config import LORA_MODULES, PACKED_MODULES, ModelConfig
+from worker_engine.checkpoint.model_config import LORA_MODULES, PACKED_MODULES, ModelConfig
 from worker_engine.models import load_config
 
 

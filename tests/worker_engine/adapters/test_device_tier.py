@@ -23,9 +23,9 @@ from worker_engine.adapters.device_tier import DeviceTier
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.memory import AdapterMemory
 from worker_engine.adapters.paged_batch import PagedAdapterBatch
+from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.errors import AdapterRefused
 from worker_engine.memory_pool import MemoryPool
-from worker_engine.model_config import PACKED_MODULES, ModelConfig
 from worker_engine.models import load_config
 from worker_engine.sequence import Sequence as Running
 

@@ -12,8 +12,8 @@ from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.adapters.merged import Merged, MergePolicy
+from worker_engine.checkpoint.model_config import PACKED_MODULES
 from worker_engine.engine import Engine
-from worker_engine.model_config import PACKED_MODULES
 
 PROMPT = list(range(40, 75))
 

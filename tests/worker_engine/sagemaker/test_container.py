@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import free_port, stop
 from tests.waiting import eventually
 from tests.worker_process import worker_environment
-from worker_engine.__main__ import parse_config
 from worker_engine.errors import ConfigError
+from worker_engine.program import parse_config
 from worker_engine.sagemaker.container import expanded
 
 TRUST = {"GRAFTWORK_TRUST_NETWORK": "yes"}

@@ -13,11 +13,11 @@ import torch
 
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.speculation.conftest import Prophet, accepted, prophesying
+from worker_engine.draft import Draft
 from worker_engine.protocol import SamplingParams
 from worker_engine.sampler import Sampled
 from worker_engine.sampling.row import SamplingRow
 from worker_engine.sampling.truncation import Draws, to_weights, truncate, truncates
-from worker_engine.speculation.draft import Draft
 from worker_engine.speculation.rejection import kept
 
 SEEDS = 1500

@@ -16,7 +16,7 @@ from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.config import EngineConfig
 from worker_engine.engine import Engine
 from worker_engine.models import load_config
-from worker_engine.tokenizer import ChatTokenizer
+from worker_engine.text.tokenizer import ChatTokenizer
 
 LIST = "\n".join(
     f"{number}. {name} lives in {city} and works as a {job}."

@@ -1,0 +1,183 @@
+"""What a checkpoint says of its model: the shape that every family shares, and what a layer may vary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.quantization_config import Quantization
+from worker_engine.checkpoint.rope_config import Rope
+
+MODULE_PATHS: Final[Mapping[str, str]] = {
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "o_proj": "self_attn.o_proj",
+    "gate_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "down_proj": "mlp.down_proj",
+}
+"""Linear modules of a decoder layer, which an adapter may change, and where they stand in it."""
+LORA_MODULES: Final = tuple(MODULE_PATHS)
+PACKED_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "qkv": ("q_proj", "k_proj", "v_proj"),
+    "o": ("o_proj",),
+    "gate_up": ("gate_proj", "up_proj"),
+    "down": ("down_proj",),
+}
+"""Linear layers as computed, and the modules whose rows they stack. The same in every family served."""
+
+LARGEST_HEAD: Final = 256
+"""Of `kernels.attention`."""
+_MOST_LAYERS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """How one layer attends.
+
+    Attributes:
+        window: tokens that a query sees, itself included; 0 for all.
+    """
+
+    window: int
+    rope: Rope
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The shape of a model, as its family reads it (`worker_engine.models.load_config`).
+
+    Attributes:
+        architecture: the name of the class in transformers, by which the family is chosen.
+        attention_scale: what attention's scores are multiplied with.
+        attention: by layer.
+        biased: packed layers (`PACKED_MODULES`) that have a bias.
+        logit_softcap: logits become c tanh(logits / c); 0 for none.
+        dtype: of the checkpoint's weights.
+        quantization: of the weights that are quantized; None where none is.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    attention_scale: float
+    attention: tuple[LayerAttention, ...]
+    biased: frozenset[str]
+    logit_softcap: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    dtype: str
+    eos_token_ids: tuple[int, ...]
+    quantization: Quantization | None = None
+
+    @classmethod
+    def read(
+        cls,
+        fields: Fields,
+        architecture: str,
+        attention: Sequence[LayerAttention],
+        *,
+        biased: Sequence[str] = (),
+        query_scale: float = 0.0,
+        logit_softcap: float = 0.0,
+        tie_word_embeddings: bool = False,
+        defaults: Mapping[str, int] | None = None,
+    ) -> Self:
+        """The fields that every family has, and what the family found.
+
+        Args:
+            query_scale: what the scores' scale is the inverse root of; 0 for the size of a head.
+            tie_word_embeddings: where the field is absent.
+            defaults: sizes that the family's checkpoints may leave out.
+
+        Raises:
+            CheckpointError: naming the field that is missing, malformed or not served.
+        """
+        defaults = defaults or {}
+        heads = fields.whole("num_attention_heads", defaults.get("num_attention_heads"))
+        kv_heads = fields.whole("num_key_value_heads", defaults.get("num_key_value_heads", heads))
+        hidden = fields.whole("hidden_size")
+        head_dim = fields.whole("head_dim", defaults.get("head_dim", hidden // heads))
+        if heads % kv_heads:
+            raise fields.error(
+                "num_attention_heads", f"{heads} is no multiple of num_key_value_heads {kv_heads}"
+            )
+        if head_dim % 2 or head_dim > LARGEST_HEAD:
+            raise fields.error("head_dim", f"{head_dim} is not served, only even ones up to {LARGEST_HEAD}")
+        positions = fields.whole("max_position_embeddings", defaults.get("max_position_embeddings"))
+        return cls(
+            architecture=architecture,
+            vocab_size=fields.whole("vocab_size", defaults.get("vocab_size")),
+            hidden_size=hidden,
+            intermediate_size=fields.whole("intermediate_size"),
+            num_layers=len(attention),
+            num_heads=heads,
+            num_kv_heads=kv_heads,
+            head_dim=head_dim,
+            rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+            attention_scale=(query_scale or head_dim) ** -0.5,
+            attention=tuple(attention),
+            biased=frozenset(biased),
+            logit_softcap=logit_softcap,
+            max_position_embeddings=max(positions, *(layer.rope.stretched_positions for layer in attention)),
+            tie_word_embeddings=fields.flag("tie_word_embeddings", tie_word_embeddings),
+            dtype=fields.text("dtype", fields.text("torch_dtype", "float32")),
+            eos_token_ids=fields.token_ids("eos_token_id"),
+        )
+
+    @property
+    def linear_shapes(self) -> dict[str, tuple[int, int]]:
+        """(out, in) of every module of a decoder layer, all layers alike."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        return {
+            "q_proj": (query, hidden),
+            "k_proj": (key, hidden),
+            "v_proj": (key, hidden),
+            "o_proj": (hidden, query),
+            "gate_proj": (inner, hidden),
+            "up_proj": (inner, hidden),
+            "down_proj": (hidden, inner),
+        }
+
+    @property
+    def embedding_shape(self) -> tuple[int, int]:
+        """(vocabulary, hidden) of embed_tokens and, transposed in use, of lm_head."""
+        return self.vocab_size, self.hidden_size
+
+
+def read_num_layers(fields: Fields) -> int:
+    layers = fields.whole("num_hidden_layers")
+    if layers > _MOST_LAYERS:
+        raise fields.error("num_hidden_layers", f"{layers} is not served, only up to {_MOST_LAYERS}")
+    return layers
+
+
+def read_layer_types(fields: Fields, window: int, default: Sequence[bool]) -> list[int]:
+    """Each layer's window by `layer_types`, or where `default`, by layer, is true when that is absent.
+
+    Args:
+        window: of the layers that slide; 0 where the config grants none.
+    """
+    kinds = fields.texts("layer_types") or tuple(
+        "sliding_attention" if slides else "full_attention" for slides in default
+    )
+    if len(kinds) != len(default):
+        raise fields.error("layer_types", f"names {len(kinds)} layers; num_hidden_layers is {len(default)}")
+    for kind in kinds:
+        if kind not in ("full_attention", "sliding_attention"):
+            raise fields.error(
+                "layer_types", f"{kind!r} is not served, only 'full_attention' and 'sliding_attention'"
+            )
+    if not window and "sliding_attention" in kinds:
+        raise fields.error("layer_types", "has 'sliding_attention', but no sliding_window is in use")
+    return [window if kind == "sliding_attention" else 0 for kind in kinds]

@@ -1,0 +1,230 @@
+"""Text to token ids and back: the checkpoint's tokenizer, its chat template, and text as it streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import jinja2
+import jinja2.meta
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer as FastTokenizer
+
+from worker_engine.errors import CheckpointError, InvalidRequest
+from worker_engine.protocol import SamplingParams
+from worker_engine.text.token_bytes import TokenBytes
+from worker_engine.text.tool_calls.parser import overlap
+
+REPLACEMENT = "\ufffd"
+"""What the byte decoder writes for a UTF-8 character that is not complete yet."""
+_END_OF_TEXT = "\ue000end of the last message\ue000"
+"""Marks where a message that the model continues ends: templates strip blanks and put marks behind it."""
+_CONTEXT = 5
+"""Tokens of the prompt before a completion's first: some decoders drop a text's leading space."""
+
+
+class ChatTokenizer:
+    """The tokenizer of one checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises CheckpointError when tokenizer.json is missing or the chat template does not compile."""
+        path = folder / "tokenizer.json"
+        try:
+            self._tokenizer = FastTokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise CheckpointError(f"cannot read {path}: {error}") from error
+        config_path = folder / "tokenizer_config.json"
+        config = json.loads(config_path.read_text(encoding="utf-8")) if config_path.is_file() else {}
+        self._special = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "pad_token")}
+        source = _template_source(folder, config)
+        self.template_source = source or ""
+        self._template, names = _compile(source)
+        self.template_knows_tools = "tools" in names
+        self._bytes = TokenBytes(self._tokenizer)
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every token's id, special ones included."""
+        ids: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return ids
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token: a text is at least its length over this many tokens."""
+        return max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)))
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text, by default without special tokens; an incomplete character ends in U+FFFD."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token stands for; a special token's name, nothing for an id beyond the tokenizer's."""
+        return self._bytes[token_id]
+
+    def special_token_id(self, text: str) -> int | None:
+        """The id of the special token `text`, or None when it is none."""
+        token_id: int | None = self._tokenizer.token_to_id(text)
+        return token_id if token_id is not None and self._bytes.is_special(token_id) else None
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        generation_prompt: bool = True,
+        continues: bool = False,
+    ) -> str:
+        """Return the chat as one prompt.
+
+        Args:
+            tools: the tools that the model is told of, as OpenAI writes them.
+            generation_prompt: end with what opens the assistant's answer.
+            continues: end behind the text of the last message, which the model goes on with.
+
+        Raises:
+            InvalidRequest: when the model has no chat template or its template refuses the messages.
+        """
+        if self._template is None:
+            raise InvalidRequest("this model has no chat template: use /v1/completions", param="messages")
+        if continues:
+            messages = [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + _END_OF_TEXT}]
+        try:
+            text = self._template.render(
+                messages=messages, tools=tools, add_generation_prompt=generation_prompt, **self._special
+            )
+        except Exception as error:  # foreign code meets foreign values
+            raise InvalidRequest(f"the chat template refuses: {error}", param="messages") from error
+        if not continues:
+            return text
+        text, found, _ = text.rpartition(_END_OF_TEXT)
+        if not found:
+            raise InvalidRequest(
+                "continue_final_message: the chat template does not show the text of the last message",
+                param="continue_final_message",
+            )
+        return text
+
+
+class Detokenizer:
+    """Turns one sequence's tokens into text as they come: whole characters, no part of a stop string."""
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        stop: Sequence[str] = (),
+        *,
+        include_stop: bool = False,
+        skip_special_tokens: bool = True,
+        min_tokens: int = 0,
+        context: Sequence[int] = (),
+    ) -> None:
+        """Stop strings are looked for behind the first `min_tokens`; `context` is the prompt's end."""
+        self._tokenizer, self._stop = tokenizer, tuple(stop)
+        self._include_stop, self._skip_special = include_stop, skip_special_tokens
+        self._deaf_tokens = min_tokens
+        self._ids: list[int] = list(context)
+        if self._decode(self._ids).endswith(REPLACEMENT):
+            self._ids = []
+        self._prefix, self._read = 0, len(self._ids)
+        self._held = ""
+        self.stopped = False
+
+    @classmethod
+    def of(cls, tokenizer: ChatTokenizer, params: SamplingParams, prompt: Sequence[int]) -> Self:
+        """For a completion of `prompt`."""
+        return cls(
+            tokenizer,
+            params.stop,
+            include_stop=params.include_stop,
+            skip_special_tokens=params.skip_special_tokens,
+            min_tokens=params.min_tokens,
+            context=prompt[-_CONTEXT:],
+        )
+
+    def append(self, token_id: int) -> str:
+        """Text that may be shown now; `stopped` is set when a stop string is complete."""
+        self._ids.append(token_id)
+        text = self._decode_new(final=False)
+        if self._deaf_tokens > 0:
+            self._deaf_tokens -= 1
+            return text
+        return self._release(text)
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skip_special)
+
+    def flush(self) -> str:
+        """What is left when no token follows."""
+        text = self._release(self._decode_new(final=True))
+        rest, self._held = self._held, ""
+        return text + rest
+
+    def _decode_new(self, *, final: bool) -> str:
+        """Decodes from a few tokens back, since a token's text may depend on its left neighbour."""
+        known = self._decode(self._ids[self._prefix : self._read])
+        whole = self._decode(self._ids[self._prefix :])
+        if len(whole) <= len(known) or (whole.endswith(REPLACEMENT) and not final):
+            return ""
+        self._prefix, self._read = self._read, len(self._ids)
+        return whole[len(known) :]
+
+    def _release(self, text: str) -> str:
+        if self.stopped or not self._stop:
+            return "" if self.stopped else text
+        self._held += text
+        hits = [(at, stop) for stop in self._stop if (at := self._held.find(stop)) >= 0]
+        if hits:
+            self.stopped = True
+            at, stop = min(hits)
+            shown, self._held = self._held[: at + len(stop) * self._include_stop], ""
+            return shown
+        keep = max(overlap(self._held, stop) for stop in self._stop)
+        shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return shown
+
+
+def _content(token: object) -> str:
+    value = token.get("content") if isinstance(token, Mapping) else token
+    return value if isinstance(value, str) else ""
+
+
+def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    source = config.get("chat_template")
+    if isinstance(source, list):  # several named templates
+        source = next((item["template"] for item in source if item.get("name") == "default"), None)
+    return source
+
+
+def _compile(source: str | None) -> tuple[jinja2.Template | None, set[str]]:
+    """The template and the names that it asks for.
+
+    A checkpoint's template is foreign code: it runs in Jinja's sandbox and may not change its input.
+    """
+    if source is None:
+        return None, set()
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: datetime.now(UTC).strftime(form)
+    environment.filters["tojson"] = lambda value, **options: json.dumps(value, ensure_ascii=False, **options)
+    try:
+        names = jinja2.meta.find_undeclared_variables(environment.parse(source))
+        return environment.from_string(source), names
+    except jinja2.TemplateError as error:
+        raise CheckpointError(f"the chat template does not compile: {error}") from error
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)

@@ -1,0 +1,147 @@
+"""How a model family writes tool calls: the contract, and what all families share.
+
+A form is texts around JSON objects. Parsing is by `parser.CallParser`, enforcing by a Lark grammar.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from worker_engine.text.character_classes import schema_with_ascii_classes
+
+WHITESPACE: Final = r"[\x20\x0A\x0D\x09]{1,8}"
+"""Bounded: a model that is unsure of what comes next may otherwise write spaces until max_tokens."""
+MAX_PARALLEL_CALLS: Final = 16
+"""Calls of one answer that a grammar allows: a small model may otherwise repeat itself to max_tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that may be called; `parameters` is the JSON schema of its arguments."""
+
+    name: str
+    parameters: Mapping[str, Any] = field(hash=False)
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """One family's way of writing calls.
+
+    Attributes:
+        begin: what opens a call, or the list of calls.
+        end: what closes it; "" when nothing does.
+        opening: text between `begin` and the first object that the grammar writes.
+        separator: what stands between two objects of one list; "" when each call has `begin` and `end`.
+        closing: text behind the last object that the grammar writes.
+        arguments: the key of a call's arguments.
+        bare: `begin` may be left out when the answer starts with an object.
+        naming: what stands between a call's name and its object, which then is the arguments alone; "" when
+            the object holds both.
+    """
+
+    begin: str
+    end: str
+    opening: str
+    separator: str
+    closing: str
+    arguments: str = "arguments"
+    bare: bool = False
+    naming: str = ""
+
+
+def lark(
+    form: CallForm,
+    functions: Sequence[Function],
+    *,
+    parallel: bool,
+    special_token_id: Callable[[str], int | None],
+) -> str:
+    """The grammar of an answer that is calls of `functions` and nothing else.
+
+    Args:
+        special_token_id: the id of a special token, which no spelling of its name can match, or None.
+    """
+    more = f"{{0,{MAX_PARALLEL_CALLS - 1}}}"
+    begin, end = (_terminal(text, special_token_id) for text in ("" if form.bare else form.begin, form.end))
+    if form.naming:
+        return _named(form, functions, begin, more if parallel else "", special_token_id)
+    opening, closing = _text(form.opening), _text(form.closing)
+    if form.separator:
+        several = f" ({_text(form.separator)} call){more}" if parallel else ""
+        rule = f"{begin} {opening} call{several} {closing}"
+    else:
+        one = f"{begin} {opening} call {closing} {end}"
+        rule = one + (f' ("\\n" {one}){more}' if parallel else "")
+    schema = schema_with_ascii_classes(_call_schema(form, functions))
+    return f"start: {rule}\ncall: %json {json.dumps(schema)}\n"
+
+
+def _named(
+    form: CallForm,
+    functions: Sequence[Function],
+    begin: str,
+    more: str,
+    special_token_id: Callable[[str], int | None],
+) -> str:
+    """As `lark`, where a call is a name and the object of its arguments; `more`: how many may follow one."""
+    naming = _terminal(form.naming, special_token_id)
+    calls = " | ".join(f"{_text(item.name)} {naming} arguments_{at}" for at, item in enumerate(functions))
+    several = f" ({begin} call){more}" if more else ""
+    guidance = _guidance(functions)
+    schemas = (schema_with_ascii_classes(item.parameters) for item in functions)
+    objects = [
+        f"arguments_{at}: %json {json.dumps({**schema, 'x-guidance': guidance})}"
+        for at, schema in enumerate(schemas)
+    ]
+    return "\n".join([f"start: {begin} call{several}", f"call: {calls}", *objects, ""])
+
+
+def _terminal(text: str, special_token_id: Callable[[str], int | None]) -> str:
+    token_id = special_token_id(text) if text else None
+    return _text(text) if token_id is None else f"<[{token_id}]>"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text) if text else ""
+
+
+def _call_schema(form: CallForm, functions: Sequence[Function]) -> Mapping[str, Any]:
+    """Each function's schema keeps its own root: its references are moved with it."""
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": item.name},
+                form.arguments: {"$ref": f"#/$defs/{item.name}"},
+            },
+            "required": ["name", form.arguments],
+            "additionalProperties": False,
+        }
+        for item in functions
+    ]
+    return {
+        "x-guidance": _guidance(functions),
+        "$defs": {item.name: _rooted(item.parameters, f"#/$defs/{item.name}") for item in functions},
+        "anyOf": calls,
+    }
+
+
+def _guidance(functions: Sequence[Function]) -> Mapping[str, Any]:
+    """How schemas are read: where a function is not strict, what the grammar does not know is let be."""
+    best_effort = not all(item.strict for item in functions)
+    return {"whitespace_pattern": WHITESPACE, "lenient": best_effort, "coerce_one_of": best_effort}
+
+
+def _rooted(node: Any, root: str) -> Any:
+    if isinstance(node, dict):
+        return {
+            name: root + item[1:]
+            if name == "$ref" and isinstance(item, str) and (item == "#" or item.startswith("#/"))
+            else _rooted(item, root)
+            for name, item in node.items()
+        }
+    return [_rooted(item, root) for item in node] if isinstance(node, list) else node
