@@ -6,30 +6,29 @@ from django.urls import path
 
 from controlplane.adapters import api as adapters
 from controlplane.adapters import lifecycle_api as lifecycle
-from controlplane.audit import api as audit
+from controlplane.artifacts.credentials import api as credentials
+from controlplane.artifacts.uploads import api as uploads
 from controlplane.billing import api as billing
 from controlplane.billing import prices_api as prices
 from controlplane.billing.credit_notes import api as credit_notes
 from controlplane.billing.invoices import api as invoices
 from controlplane.billing.ledger import api as ledger
 from controlplane.billing.parties import api as parties
+from controlplane.billing.reports import api as reports
+from controlplane.billing.reports import openai_api, requests_api, savings_api
 from controlplane.billing.taxes import api as taxes
+from controlplane.canaries import api as rollouts
 from controlplane.catalog import api as catalog
-from controlplane.credentials import api as credentials
-from controlplane.limits import api as limits
-from controlplane.members import api as members
 from controlplane.metering import api as metering
 from controlplane.metering.adapter_use import adapter_is_called
+from controlplane.metering.prompt_log import api as prompt_log
 from controlplane.operations import api as operations
 from controlplane.operations.deployment_urls import DEPLOYMENT_ROUTES
 from controlplane.operations.live_urls import LIVE_ROUTES
 from controlplane.optimization.optimization_urls import OPTIMIZATION_ROUTES
-from controlplane.prompt_log import api as prompt_log
-from controlplane.reports import api as reports
-from controlplane.reports import openai_api, requests_api, savings_api
-from controlplane.rollouts import api as rollouts
-from controlplane.tenants.api import keys, me, projects, tenants
-from controlplane.uploads import api as uploads
+from controlplane.tenants.api import audit, keys, me, projects, tenants
+from controlplane.tenants.limits import api as limits
+from controlplane.tenants.members import api as members
 from controlplane.webhooks import api as webhooks
 
 urlpatterns = [

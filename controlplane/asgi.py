@@ -15,12 +15,12 @@ django_application = get_asgi_application()
 from django.conf import settings  # noqa: E402
 
 from controlplane import urls as urls  # noqa: E402  # with all views, before what is loaded is frozen
-from controlplane.http.body_limit import BodyLimit  # noqa: E402
-from controlplane.http.collector import CollectBetweenAnswers, heap_freeze  # noqa: E402
-from controlplane.http.concurrency import ConcurrencyLimit  # noqa: E402
-from controlplane.uploads.bodies import UploadBodies  # noqa: E402
-from controlplane.uploads.door import UploadDoor  # noqa: E402
-from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES  # noqa: E402
+from controlplane.artifacts.uploads.bodies import UploadBodies  # noqa: E402
+from controlplane.artifacts.uploads.door import UploadDoor  # noqa: E402
+from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES  # noqa: E402
+from controlplane.platform.http.body_limit import BodyLimit  # noqa: E402
+from controlplane.platform.http.collector import CollectBetweenAnswers, heap_freeze  # noqa: E402
+from controlplane.platform.http.concurrency import ConcurrencyLimit  # noqa: E402
 
 application = CollectBetweenAnswers(
     BodyLimit(

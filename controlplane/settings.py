@@ -8,9 +8,9 @@ from typing import Any
 from celery.schedules import crontab, schedule
 from django.templatetags.static import static
 
-from controlplane import task_queues
-from controlplane.environment import LOCALES, ROOT, VAR, Environment
-from controlplane.languages import languages
+from controlplane.platform import task_queues
+from controlplane.platform.environment import LOCALES, ROOT, VAR, Environment
+from controlplane.platform.languages import languages
 
 GRAFTWORK = Environment.from_env(os.environ)
 
@@ -46,38 +46,38 @@ INSTALLED_APPS = [
     "drf_standardized_errors",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "controlplane.audit",
-    "controlplane.idempotency",
+    "controlplane.platform.audit",
+    "controlplane.platform.idempotency",
     "controlplane.routes",
     "controlplane.tenants",
     "controlplane.webhooks",
-    "controlplane.members",
-    "controlplane.limits",
+    "controlplane.tenants.members",
+    "controlplane.tenants.limits",
     "controlplane.catalog",
     "controlplane.deployments",
     "controlplane.optimization",
-    "controlplane.credentials",
-    "controlplane.uploads",
+    "controlplane.artifacts.credentials",
+    "controlplane.artifacts.uploads",
     "controlplane.adapters",
     "controlplane.metering",
     "controlplane.billing",
-    "controlplane.prompt_log",
-    "controlplane.reports",
-    "controlplane.rollouts",
+    "controlplane.metering.prompt_log",
+    "controlplane.billing.reports",
+    "controlplane.canaries",
     "controlplane.sign_up",
     "controlplane.operations",
     "controlplane.console",
-    "controlplane.row_security",
+    "controlplane.platform.row_security",
 ]
 MIDDLEWARE = [
-    "controlplane.http.stack_room.StackRoomMiddleware",
-    "controlplane.http.not_found.NulMiddleware",
+    "controlplane.platform.http.stack_room.StackRoomMiddleware",
+    "controlplane.platform.http.not_found.NulMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     # Pages alone: whitenoise hands out files compressed already. Django pads against BREACH.
-    "controlplane.http.compression.WholeGZipMiddleware",
+    "controlplane.platform.http.compression.WholeGZipMiddleware",
     "controlplane.console.csp.ContentSecurityPolicyMiddleware",
-    "controlplane.audit.origin.AuditOriginMiddleware",
+    "controlplane.platform.audit.origin.AuditOriginMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -89,7 +89,7 @@ MIDDLEWARE = [
     "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "controlplane.row_security.middleware.RowScopeMiddleware",
+    "controlplane.platform.row_security.middleware.RowScopeMiddleware",
     "controlplane.console.account_transaction.AccountTransaction",
 ]
 TEMPLATES = [
@@ -182,21 +182,23 @@ REST_FRAMEWORK: dict[str, Any] = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     # A view that does not state who may call it can be called by nobody.
-    "DEFAULT_PERMISSION_CLASSES": ["controlplane.http.permissions.Nobody"],
+    "DEFAULT_PERMISSION_CLASSES": ["controlplane.platform.http.permissions.Nobody"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["controlplane.http.json_parser.StrictJSONParser"],
-    "DEFAULT_PAGINATION_CLASS": "controlplane.http.pagination.CursorPages",
-    "DEFAULT_FILTER_BACKENDS": ["controlplane.http.filters.StrictFilters"],
-    "DEFAULT_THROTTLE_CLASSES": ["controlplane.http.throttling.CallerThrottle"],
-    "DEFAULT_SCHEMA_CLASS": "controlplane.http.schema.ApiSchema",
+    "DEFAULT_PARSER_CLASSES": ["controlplane.platform.http.json_parser.StrictJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "controlplane.platform.http.pagination.CursorPages",
+    "DEFAULT_FILTER_BACKENDS": ["controlplane.platform.http.filters.StrictFilters"],
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.platform.http.throttling.CallerThrottle"],
+    "DEFAULT_SCHEMA_CLASS": "controlplane.platform.http.schema.ApiSchema",
     "EXCEPTION_HANDLER": "drf_standardized_errors.handler.exception_handler",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 _ERRORS = ("400", "401", "403", "404", "409", "412", "415", "428", "429", "503")
 DRF_STANDARDIZED_ERRORS = {
-    "EXCEPTION_HANDLER_CLASS": "controlplane.http.errors.ErrorHandler",
+    "EXCEPTION_HANDLER_CLASS": "controlplane.platform.http.errors.ErrorHandler",
     "ALLOWED_ERROR_STATUS_CODES": _ERRORS,
-    "ERROR_SCHEMAS": dict.fromkeys(_ERRORS, "controlplane.http.error_schemas.ErrorResponseSerializer"),
+    "ERROR_SCHEMAS": dict.fromkeys(
+        _ERRORS, "controlplane.platform.http.error_schemas.ErrorResponseSerializer"
+    ),
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Graftwork",
@@ -223,7 +225,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "DeploymentRolloutStatusEnum": "controlplane.deployments.rollouts.models.DeploymentRollout.Status",
         "RolloutStrategyEnum": "controlplane.deployments.rollouts.models.DeploymentRollout.Strategy",
         "CopyKindEnum": "controlplane.deployments.models.Copy.Kind",
-        "SourceCredentialKindEnum": "controlplane.credentials.models.SourceCredential.Kind",
+        "SourceCredentialKindEnum": "controlplane.artifacts.credentials.models.SourceCredential.Kind",
     },
 }
 

@@ -8,8 +8,8 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerView
 
 from controlplane.console.views import login
-from controlplane.http.not_found import api_not_found
-from controlplane.http.openapi import OpenApiDocument
+from controlplane.platform.http.not_found import api_not_found
+from controlplane.platform.http.openapi import OpenApiDocument
 
 # Staff log in as everybody does: attempts are counted and a second factor is asked for.
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]

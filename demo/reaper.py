@@ -2,7 +2,7 @@
 
 Each process that the supervisor starts carries the run's mark in its environment and passes it on to
 its own children: Celery's pool, the web server's processes, and what Celery's tasks start, such as a
-deployment's copies and optimization jobs (`controlplane.child_environment`). So nothing escapes by a new
+deployment's copies and optimization jobs (`platform.child_environment`). So nothing escapes by a new
 process group or by losing its parent. `python -m demo.reaper <mark>` waits for the end of its standard
 input, which comes when the supervisor ends in whatever way, SIGKILL included, and then ends what is left.
 """
@@ -16,7 +16,7 @@ from typing import Final
 
 import psutil  # type: ignore[import-untyped]
 
-from controlplane.child_environment import DEMO_RUN
+from controlplane.platform.child_environment import DEMO_RUN
 
 MARK: Final = DEMO_RUN
 """Environment variable that names the run."""

@@ -26,8 +26,8 @@ from django.test import TransactionTestCase
 from playwright.sync_api import Browser, sync_playwright
 from pytest_django.plugin import DjangoDbBlocker
 
-from controlplane.audit import append_only
 from controlplane.billing.ledger import append_only as books
+from controlplane.platform.audit import append_only
 from demo.valkey import server_command
 from tests.database_templates import postgresql_copy, sqlite_copy
 from tests.databases import SERVER

@@ -22,7 +22,6 @@ from django.utils import timezone
 from benchmarks.controlplane_data import TENANT, build, name_of  # sets Django up
 from benchmarks.pages.optimizations import optimizations_add
 from controlplane.adapters.models import AdapterVersion
-from controlplane.audit.services import audit_record
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.models import Invoice, LedgerHead
 from controlplane.billing.parties.services import party_set
@@ -33,6 +32,7 @@ from controlplane.deployments.models import Copy
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import HostingHour, UsageEventRow, UsageHour, UsageRollup
 from controlplane.metering.partitions import partitions_ensure
+from controlplane.platform.audit.services import audit_record
 from controlplane.tenants.models import ApiKey, Membership, Project, ServiceAccount, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

@@ -17,10 +17,10 @@ from controlplane.adapters.selectors import (
     version_get,
 )
 from controlplane.adapters.services import adapter_locked, adapter_publish
-from controlplane.audit.origin import current_origin
-from controlplane.audit.services import audit_record
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
-from controlplane.lengths import checked_text
+from controlplane.platform.audit.origin import current_origin
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.lengths import checked_text
 from controlplane.webhooks.outbox import event_emit
 
 MAX_ARMS: Final = 10

@@ -48,9 +48,9 @@ from controlplane.adapters.serializers import (
 from controlplane.adapters.services import adapter_check, adapter_register
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
-from controlplane.http.json_parser import StrictJSONParser
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent, keep_with_change
+from controlplane.platform.http.json_parser import StrictJSONParser
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent, keep_with_change
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission

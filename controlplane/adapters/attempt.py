@@ -24,13 +24,13 @@ from controlplane.adapters.smoke import smoke_test
 from controlplane.adapters.sources import source_discard, source_fetch, source_saved
 from controlplane.adapters.steps import StepStatus, set_step
 from controlplane.adapters.tensors import check_tensors, check_values
-from controlplane.artifact_store import ByteStream, artifact_store
-from controlplane.audit.services import audit_record
+from controlplane.artifacts.store import ByteStream, artifact_store
+from controlplane.artifacts.uploads.file_names import FILE_LIMITS
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.safetensors_header import HeaderError, read_header
 from controlplane.errors import RefusedError, UnavailableError
+from controlplane.platform.audit.services import audit_record
 from controlplane.routes.services import route_lock
-from controlplane.uploads.file_names import FILE_LIMITS
 from controlplane.webhooks.outbox import event_emit
 
 _CONFIG, _WEIGHTS = ADAPTER_FILES

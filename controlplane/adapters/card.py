@@ -6,9 +6,9 @@ cards may share.
 
 from __future__ import annotations
 
-from controlplane.artifact_store import ByteStream
-from controlplane.artifact_store.base import ArtifactStore
-from controlplane.uploads.file_names import FILE_LIMITS, MAX_CARD_BYTES, MODEL_CARD
+from controlplane.artifacts.store import ByteStream
+from controlplane.artifacts.store.base import ArtifactStore
+from controlplane.artifacts.uploads.file_names import FILE_LIMITS, MAX_CARD_BYTES, MODEL_CARD
 
 
 def file_put(store: ArtifactStore, staging: str, name: str, stream: ByteStream) -> None:

@@ -13,9 +13,9 @@ from contracts.adapters.foreign_weights import refusal_of_others
 from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.archives import unpack
 from controlplane.adapters.card import file_put
-from controlplane.artifact_store import ByteStream, artifact_store
+from controlplane.artifacts.store import ByteStream, artifact_store
+from controlplane.artifacts.uploads.file_names import MODEL_CARD, is_archive, name_fault, one_name
 from controlplane.errors import InvalidInputError, RefusedError, UnavailableError
-from controlplane.uploads.file_names import MODEL_CARD, is_archive, name_fault, one_name
 
 
 def files_by_name(uploads: Iterable[UploadedFile[Any]]) -> dict[str, BinaryIO]:

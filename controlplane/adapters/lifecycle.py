@@ -16,13 +16,13 @@ from controlplane.adapters.lineage import lineage_check
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, ArtifactRemoval
 from controlplane.adapters.selectors import version_get
 from controlplane.adapters.services import adapter_locked, adapter_publish
-from controlplane.artifact_store import artifact_store
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.row_security.scope import every_row
 from controlplane.routes.services import route_lock
-from controlplane.row_security.scope import every_row
 from controlplane.webhooks.outbox import event_emit
 
 MAX_LABELS: Final = 32

@@ -25,8 +25,8 @@ from controlplane.adapters.serializers import (
     RollbackInput,
     VersionSerializer,
 )
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission

@@ -9,9 +9,9 @@ from django.db import transaction
 from django.db.models import Count, Sum
 
 from controlplane.adapters.models import Adapter, AdapterQuota, AdapterVersion
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.errors import ConflictError, OutOfRangeError, RefusedError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 from controlplane.tenants.models import Tenant
 
 _MOST: Final = {"adapters": 1_000_000, "versions": 10_000_000, "size_bytes": 1 << 60}

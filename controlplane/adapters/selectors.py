@@ -11,7 +11,7 @@ from contracts.route_table import AdapterRoute
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasArm, AliasChange
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import NotFoundError
-from controlplane.row_security.name_search import ADAPTER_NAMES, labelled, named
+from controlplane.platform.row_security.name_search import ADAPTER_NAMES, labelled, named
 from controlplane.tenants.models import Tenant
 
 _LONG: Final = {

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from controlplane.adapters.models import Adapter, AdapterVersion, Alias, AliasChange
 from controlplane.adapters.steps import STATUSES, STEPS
-from controlplane.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer
 
 
 class StepSerializer(serializers.Serializer[Any]):

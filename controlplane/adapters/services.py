@@ -16,14 +16,14 @@ from controlplane.adapters.quotas import quota_check_registration
 from controlplane.adapters.selectors import adapter_route, default_number, version_get
 from controlplane.adapters.sources import source_of, upload_uri
 from controlplane.adapters.steps import first_steps
-from controlplane.artifact_store import artifact_store
-from controlplane.audit.services import audit_record
+from controlplane.artifacts.store import artifact_store
+from controlplane.artifacts.uploads.services import uploads_take
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 from controlplane.routes.services import route_remove, route_set
 from controlplane.tenants.models import Tenant, User
-from controlplane.uploads.services import uploads_take
 
 VALIDATE_TASK: Final = "adapters.validate"
 Registered = Callable[[AdapterVersion], None]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from contracts.adapters.config import AdapterConfigError, LoraConfig
 from contracts.adapters.tensors import Part, absent_names, max_rank, sort_tensors
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
 from controlplane.catalog.safetensors_header import SafetensorsHeader
 from controlplane.errors import RefusedError
 

@@ -17,9 +17,9 @@ from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import VALIDATE_TASK, staging_discard
 from controlplane.adapters.sources import source_discard
 from controlplane.adapters.steps import StepStatus, first_steps
-from controlplane.audit.services import audit_record
 from controlplane.errors import InvalidInputError, RefusedError, UnavailableError, UnsealError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 from controlplane.webhooks.outbox import event_emit
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from controlplane.billing.models import Price, PriceBook
-from controlplane.http.read_only_admin import ReadOnlyAdmin
+from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 
 
 @admin.register(PriceBook)

@@ -17,10 +17,10 @@ from django.utils import timezone
 from controlplane.billing.invoices.currency import money, money_rounded
 from controlplane.billing.models import BudgetNotice
 from controlplane.billing.price_list import PriceList
-from controlplane.limits.models import ScopeLimits
-from controlplane.mail_server import MailServer, Outcome
-from controlplane.mail_texts import mail_texts
-from controlplane.queue import enqueue
+from controlplane.platform.mail_server import MailServer, Outcome
+from controlplane.platform.mail_texts import mail_texts
+from controlplane.platform.queue import enqueue
+from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.models import Membership, Tenant
 from controlplane.tenants.roles import GRANTS, Permission
 from controlplane.webhooks.outbox import event_emit

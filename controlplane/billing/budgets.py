@@ -24,8 +24,8 @@ from controlplane.billing.budget_notices import thresholds_tell
 from controlplane.billing.prepaid_notices import prepaid_forget, prepaid_lifted, prepaid_seen, prepaid_tell
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import prepaid_left_nano, spent_nano
-from controlplane.limits.models import ScopeLimits
-from controlplane.limits.selectors import (
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.limits.selectors import (
     limits_not_prepaid,
     limits_prepaid,
     limits_with_budget,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from django.db.models import F
 from django.utils import timezone
 
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.billing.models import StoredPdf
 
 if TYPE_CHECKING:

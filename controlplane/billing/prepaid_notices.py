@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from controlplane.billing.budget_notices import NOTIFY_TASK
 from controlplane.billing.models import TOP_UPS, BudgetNotice, EntryKind, JournalEntry, PrepaidMark
-from controlplane.limits.selectors import limits_prepaid
-from controlplane.queue import enqueue
+from controlplane.platform.queue import enqueue
+from controlplane.tenants.limits.selectors import limits_prepaid
 from controlplane.webhooks.outbox import event_emit
 
 logger = logging.getLogger(__name__)

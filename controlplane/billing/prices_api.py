@@ -29,8 +29,8 @@ from controlplane.billing.serializers import (
 )
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.billing.terms import term_create, term_end, term_remove
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 from controlplane.tenants.selectors import tenant_get
 

@@ -20,7 +20,7 @@ from controlplane.billing.models import (
     PriceBookTerm,
 )
 from controlplane.billing.parties.serializers import PartiesSerializer
-from controlplane.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer
 
 _NANO: dict[str, Any] = {"min_value": 0, "max_value": (1 << 62) - 1}
 

@@ -7,12 +7,12 @@ import re
 
 from django.db import transaction
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.billing.models import HostingPrice, Price, PriceBook, PriceBookTerm
 from controlplane.billing.rates import rates_publish
 from controlplane.billing.terms import everyone_switch, term_create
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 from controlplane.routes.services import route_lock
 from controlplane.tenants.models import Tenant
 

@@ -19,9 +19,9 @@ from controlplane.billing.ledger.credits import credits_expire
 from controlplane.billing.ledger.posting import books_check, usage_post_all
 from controlplane.billing.quantities import first_day
 from controlplane.billing.rates import rates_publish
-from controlplane.limits.services import PUBLISH_BUDGETS
-from controlplane.mail_server import MailServer
-from controlplane.task_signs import BOOKS_CHECK, check_ended, check_from
+from controlplane.platform.mail_server import MailServer
+from controlplane.platform.task_signs import BOOKS_CHECK, check_ended, check_from
+from controlplane.tenants.limits.services import PUBLISH_BUDGETS
 
 _RECENT: Final = 3
 """Days that are looked at every few minutes; the others once a night."""

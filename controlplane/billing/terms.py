@@ -7,12 +7,12 @@ import datetime as dt
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.billing.models import JournalEntry, PriceBook, PriceBookTerm
 from controlplane.billing.price_list import EVERYONE
 from controlplane.billing.rates import rates_publish
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
 from controlplane.routes.services import route_lock
 from controlplane.tenants.models import Tenant
 

@@ -20,9 +20,9 @@ from controlplane.catalog.services import (
     variant_create,
     variant_remove,
 )
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, tenant_reads_staff_writes
 from controlplane.tenants.roles import Permission
 

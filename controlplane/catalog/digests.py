@@ -11,11 +11,11 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
 from controlplane.catalog.checkpoint_sources import CheckpointSource, checkpoint_source
 from controlplane.catalog.models import BaseModel, CheckpointFile
 from controlplane.errors import ControlPlaneError, UnavailableError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 
 logger = logging.getLogger(__name__)
 DIGEST_TASK: Final = "catalog.digest"

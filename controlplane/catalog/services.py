@@ -11,15 +11,15 @@ from typing import Final
 from django.db import transaction
 
 from contracts.base_routes import PROTECTED_PARAMETERS
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.checkpoint import read_checkpoint
 from controlplane.catalog.checkpoint_sources import checkpoint_source
 from controlplane.catalog.digests import DIGEST_TASK
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.selectors import base_model_route
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.queue import enqueue
 from controlplane.routes.selectors import route_adapter_exists, route_base
 from controlplane.routes.services import route_lock, route_set
 

@@ -21,10 +21,10 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.http import HttpRequest
 
-from controlplane.audit.origin import answers_a_request
-from controlplane.audit.services import audit_record
-from controlplane.http.throttling import take
-from controlplane.row_security.scope import every_row
+from controlplane.platform.audit.origin import answers_a_request
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.http.throttling import take
+from controlplane.platform.row_security.scope import every_row
 from controlplane.tenants.models import Membership, User
 
 _STRANGERS: Final = 60

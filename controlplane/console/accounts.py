@@ -16,14 +16,14 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
-from controlplane.audit.services import audit_record
 from controlplane.console.account_transaction import transaction_begin
 from controlplane.console.known_browser import known_browser, remember_browser
 from controlplane.console.provider_session import ProviderSession
-from controlplane.http.addresses import request_address, request_client
-from controlplane.http.throttling import take
-from controlplane.row_security.scope import every_row
-from controlplane.sealing import seal, unseal
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.http.addresses import request_address, request_client
+from controlplane.platform.http.throttling import take
+from controlplane.platform.row_security.scope import every_row
+from controlplane.platform.sealing import seal, unseal
 from controlplane.tenants.models import User
 
 _TOTP_PLACE: Final = "mfa.authenticator"

@@ -9,10 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from controlplane.audit.export import CONTENT_TYPES, Form
-from controlplane.audit.filters import AuditFilter
-from controlplane.audit.models import AuditRecord
 from controlplane.errors import InvalidInputError
+from controlplane.platform.audit.export import CONTENT_TYPES, Form
+from controlplane.platform.audit.filters import AuditFilter
+from controlplane.platform.audit.models import AuditRecord
 
 PAGE: Final = 50
 _TEXTS: Final = ("action", "actor", "target", "tenant")

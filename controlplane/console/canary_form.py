@@ -10,10 +10,10 @@ from django.utils.translation import gettext as _
 
 from controlplane.adapters.models import Adapter, Alias, AliasChange
 from controlplane.adapters.selectors import alias_changes_newest
+from controlplane.canaries.models import Rollout
 from controlplane.console.seen import seen_tag
 from controlplane.console.traffic_form import split_shown
 from controlplane.errors import InvalidInputError
-from controlplane.rollouts.models import Rollout
 
 _OFFERED: Final = 20
 """Newest versions that a canary may be of; older ones are on the alias's own page."""

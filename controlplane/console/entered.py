@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from django.http import HttpRequest
 
-from controlplane.lengths import checked_text
+from controlplane.platform.lengths import checked_text
 
 
 def entered(request: HttpRequest, name: str, *, most: int) -> str:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from controlplane.console.amounts import nano_entered, nano_shown
 from controlplane.console.pages import field_errors
 from controlplane.errors import ControlPlaneError, InvalidInputError, OutOfRangeError
-from controlplane.limits.models import ScopeLimits
+from controlplane.tenants.limits.models import ScopeLimits
 
 _WHOLE: Final = (
     "requests_per_minute",

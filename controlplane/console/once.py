@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.idempotency.sealing import fingerprint
-from controlplane.idempotency.services import Answer, answer_keep, claim_release, claim_take
+from controlplane.platform.idempotency.sealing import fingerprint
+from controlplane.platform.idempotency.services import Answer, answer_keep, claim_release, claim_take
 
 _LEASE: Final = dt.timedelta(seconds=60)
 

@@ -23,7 +23,7 @@ from controlplane.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from controlplane.row_security.scope import EVERYTHING, scope_set
+from controlplane.platform.row_security.scope import EVERYTHING, scope_set
 from controlplane.tenants.access import Access, user_access
 from controlplane.tenants.models import User
 from controlplane.tenants.roles import Permission

@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest
 from rest_framework.request import Request
 
 from controlplane.errors import InvalidInputError
-from controlplane.http.pagination import CursorPages
+from controlplane.platform.http.pagination import CursorPages
 
 M = TypeVar("M", bound=Model)
 

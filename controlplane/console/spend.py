@@ -12,7 +12,7 @@ from contracts.limits import BudgetPeriod, budget_period
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import spent_nano
 from controlplane.billing.unpriced import usage_unpriced
-from controlplane.limits.models import ScopeLimits
+from controlplane.tenants.limits.models import ScopeLimits
 
 NEAR_PERCENT: Final = 80
 """From here on a budget is near its end; owners were written to."""

@@ -23,9 +23,9 @@ from controlplane.console.amounts import nano_shown
 from controlplane.console.limits_form import limits_shown
 from controlplane.console.seen import seen_tag
 from controlplane.console.views.parties import parties_context
-from controlplane.limits.selectors import tenant_limits_get
 from controlplane.metering.models import UsageRollup
 from controlplane.operations.models import TenantDeletion
+from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import ApiKey, Tenant
 
 USE_DAYS: Final = 30

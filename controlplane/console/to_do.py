@@ -18,8 +18,8 @@ from controlplane.billing.invoices.currency import money_rounded
 from controlplane.billing.invoices.selectors import invoice_list
 from controlplane.billing.ledger.selectors import balance, invoices_open
 from controlplane.console.spend import NEAR_PERCENT, BudgetState
-from controlplane.limits.models import ScopeLimits
 from controlplane.tenants.access import Access
+from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.roles import Permission
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from controlplane.deployments.models import AdapterRule, Copy, Deployment, DeploymentStep, Placement, Target
-from controlplane.http.read_only_admin import ReadOnlyAdmin
+from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 
 
 @admin.register(Copy)

@@ -16,9 +16,9 @@ from controlplane.deployments.filters import CopyFilter
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_get, copy_list
 from controlplane.deployments.services import copy_register, copy_remove
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 

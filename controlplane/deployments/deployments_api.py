@@ -34,8 +34,8 @@ from controlplane.deployments.serializers import (
     TargetInput,
 )
 from controlplane.deployments.targets import target_create, target_remove
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 

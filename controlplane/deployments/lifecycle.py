@@ -10,8 +10,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import SLUG_PATTERN
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family, Image
 from controlplane.deployments.containers.options import LmiOptions, worker_options_check
@@ -27,7 +25,9 @@ from controlplane.deployments.secret_variables import secret_variable_check
 from controlplane.deployments.services import base_publish, base_url
 from controlplane.deployments.steps import actor_name, step_add
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.queue import enqueue
 
 RECONCILE_TASK: Final = "deployments.reconcile"
 Hosting = Deployment.Hosting

@@ -21,7 +21,6 @@ from django.db import transaction
 from django.db.models import Case, DateTimeField, F, Q, Value, When
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
 from controlplane.deployments.desired import desired_of, endpoint_is_shared
 from controlplane.deployments.leases import Lease, LeaseLostError
 from controlplane.deployments.models import AdapterRule, Deployment, DeploymentStep, Placement, Target
@@ -42,6 +41,7 @@ from controlplane.deployments.rollouts.decisions import rollout_look, rollout_re
 from controlplane.deployments.served import is_draining, places_serve
 from controlplane.deployments.steps import step_add
 from controlplane.errors import ControlPlaneError
+from controlplane.platform.audit.services import audit_record
 
 logger = logging.getLogger(__name__)
 Status = Deployment.Status

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from controlplane.deployments.containers.images import Family
 from controlplane.deployments.models import Deployment, DeploymentStep, Placement, Target
 from controlplane.deployments.phases.selectors import warnings_of
-from controlplane.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer
 
 
 class DeploymentTargetSerializer(serializers.ModelSerializer[Target]):

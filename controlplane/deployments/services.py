@@ -13,14 +13,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from contracts.base_routes import CanaryRoute, CopyRoute, SageMakerTarget
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_route
 from controlplane.deployments.models import Copy, Deployment
 from controlplane.deployments.placement.selectors import homes_of
 from controlplane.deployments.scaling.selectors import hold_seconds
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 from controlplane.routes.selectors import route_base
 from controlplane.routes.services import route_set
 from controlplane.webhooks.outbox import event_emit

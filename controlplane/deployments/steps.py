@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from controlplane.audit.origin import current_origin
 from controlplane.deployments.models import Deployment, DeploymentStep
+from controlplane.platform.audit.origin import current_origin
 
 KEPT: Final = 2000
 """Steps of one deployment that are kept."""

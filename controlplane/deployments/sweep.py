@@ -11,7 +11,7 @@ from django.utils import timezone
 from controlplane.deployments.lifecycle import RECONCILE_TASK
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.placements import PLACING
-from controlplane.queue import enqueue
+from controlplane.platform.queue import enqueue
 from controlplane.routes.selectors import route_adapters_changed, route_version
 
 EXPIRES_S: Final = 10.0

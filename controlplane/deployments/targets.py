@@ -12,11 +12,11 @@ from django.db import transaction
 from django.db.models import ProtectedError
 
 from contracts.adapters.reference import SLUG_PATTERN
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.services import REGION, base_url
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 
 _ROLE: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,1024}")
 _STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]{0,400})?")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from controlplane.http.read_only_admin import ReadOnlyAdmin
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow, UsageRollup
+from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 
 
 @admin.register(UsageEventRow)

@@ -13,9 +13,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.errors import InvalidInputError
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
 from controlplane.metering.cloud_events.envelope import LONGEST, SPEC_VERSION, USAGE_TYPE
 from controlplane.metering.cloud_events.intake import Outcome, Status, events_take
 from controlplane.metering.cloud_events.names import Reporter
@@ -32,6 +29,9 @@ from controlplane.metering.cloud_events.usage import data_schema
 from controlplane.metering.hosting.report import GROUPS, HostingRow, hosting_report
 from controlplane.metering.models import HostingKind, UsageSource
 from controlplane.metering.sources import source_create, source_delete, source_get, source_list
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.permissions import Staff, UsageReporter, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission

@@ -10,10 +10,10 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.idempotency.api import idempotent
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.metering.replay import dead_usage_replay_ask
 from controlplane.metering.selectors import dead_letter_list
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controlplane.audit.models import AuditChain
 from controlplane.catalog.models import BaseModel
 from controlplane.metering.event_rows import EventRow
 from controlplane.metering.models import UsageRollup
+from controlplane.platform.audit.models import AuditChain
 from controlplane.tenants.models import Tenant
 
 

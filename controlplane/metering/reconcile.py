@@ -14,7 +14,7 @@ from django.db import connection
 from controlplane.metering.insert import summed_from_events
 from controlplane.metering.models import UsageHour, UsageRollup
 from controlplane.metering.services import keep_from
-from controlplane.task_signs import USAGE_CHECK, check_ended, check_from
+from controlplane.platform.task_signs import USAGE_CHECK, check_ended, check_from
 
 _BACK: Final = 3
 """Days that are checked each night, and those of the last check if it found something;

@@ -9,7 +9,6 @@ from typing import Final
 
 from django.db import DataError, transaction
 
-from controlplane.audit.services import audit_record
 from controlplane.metering.cloud_events.errors import CloudEventError
 from controlplane.metering.cloud_events.intake import (
     DEAD,
@@ -23,7 +22,8 @@ from controlplane.metering.cloud_events.names import Reporter
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.metering.services import dead_log, usage_ingest
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 from controlplane.tenants.models import ApiKey
 
 logger = logging.getLogger(__name__)

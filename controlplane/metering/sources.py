@@ -8,10 +8,10 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from contracts.adapters.reference import SLUG_PATTERN
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
 from controlplane.metering.models import UsageSource
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 from controlplane.tenants.models import ServiceAccount
 
 MOST_TENANTS = 1000

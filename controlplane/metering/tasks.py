@@ -12,7 +12,7 @@ from controlplane.metering.hosting.look import hosting_look
 from controlplane.metering.reconcile import days_checked, sums_check
 from controlplane.metering.replay import dead_usage_replay, dead_usage_replay_waiting
 from controlplane.metering.services import keep_from, usage_drop_old, usage_partitions_prepare
-from controlplane.queue import enqueue
+from controlplane.platform.queue import enqueue
 
 
 @shared_task(name="metering.nightly", acks_late=True)

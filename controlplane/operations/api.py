@@ -11,14 +11,14 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.streaming import streamed
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
 from controlplane.operations.export import export_pieces
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletion_get
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.streaming import streamed
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 from controlplane.tenants.selectors import tenant_get
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from django.urls import URLPattern, path
 
+from controlplane.canaries import sides_api as sides
 from controlplane.deployments import api as copies
 from controlplane.deployments import deployments_api as deployments
 from controlplane.deployments import state_api as state
@@ -13,9 +14,8 @@ from controlplane.deployments.phases import api as phases
 from controlplane.deployments.placement import api as placing
 from controlplane.deployments.rollouts import api as turns
 from controlplane.deployments.scaling import api as scaling
-from controlplane.operations import adapters_seen_api as adapters_seen
-from controlplane.operations import consolidation_api as consolidation
-from controlplane.rollouts import sides_api as sides
+from controlplane.fleet import adapters_seen_api as adapters_seen
+from controlplane.fleet import consolidation_api as consolidation
 
 DEPLOYMENT_ROUTES: Final[list[URLPattern]] = [
     path("copies", copies.CopiesApi.as_view(), name="copies"),

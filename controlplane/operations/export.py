@@ -14,10 +14,10 @@ from django.db.models import Model
 
 from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import AdapterVersion
-from controlplane.artifact_store import artifact_store
-from controlplane.artifact_store.base import ByteStream
-from controlplane.audit.snapshot import is_secret
+from controlplane.artifacts.store import artifact_store
+from controlplane.artifacts.store.base import ByteStream
 from controlplane.operations.selectors import tenant_paths, tenant_rows
+from controlplane.platform.audit.snapshot import is_secret
 from controlplane.tenants.models import Tenant
 
 _PIECE: Final = 1 << 20

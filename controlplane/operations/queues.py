@@ -13,10 +13,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
 
-from controlplane.operations.fleet.overview import moment
+from controlplane.fleet.overview import moment
 from controlplane.operations.health.work import listening, stream_lag
-from controlplane.task_queues import PROMPT, QUEUES, ROUTES
-from controlplane.task_signs import RunSign, WorkerSign, connection, queues, runs, sent, workers
+from controlplane.platform.task_queues import PROMPT, QUEUES, ROUTES
+from controlplane.platform.task_signs import RunSign, WorkerSign, connection, queues, runs, sent, workers
 
 _LATE: Final = 3
 """Rounds that a scheduled task may miss before it counts as late."""

@@ -11,19 +11,19 @@ from django.utils import timezone
 
 from controlplane.adapters.lifecycle import adapter_delete, adapter_purge
 from controlplane.adapters.models import Adapter
-from controlplane.audit.origin import current_origin
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
+from controlplane.artifacts.uploads.models import Upload
+from controlplane.artifacts.uploads.services import upload_discard
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletions_due
+from controlplane.platform.audit.origin import current_origin
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 from controlplane.routes.selectors import route_paths
 from controlplane.routes.services import route_remove
 from controlplane.tenants.models import ApiKey, Membership, Tenant, User
 from controlplane.tenants.services import tenant_route_publish
-from controlplane.uploads.models import Upload
-from controlplane.uploads.services import upload_discard
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from controlplane.http.read_only_admin import ReadOnlyAdmin
 from controlplane.optimization.models import (
     Artifact,
     Assessment,
@@ -13,6 +12,7 @@ from controlplane.optimization.models import (
     OptimizationJob,
     PromptSet,
 )
+from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 
 
 @admin.register(OptimizationJob)

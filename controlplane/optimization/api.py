@@ -19,8 +19,6 @@ from controlplane.catalog.selectors import base_model_get
 from controlplane.deployments.rollouts.serializers import DeploymentRolloutSerializer
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import InvalidInputError
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
 from controlplane.optimization.deploying import job_deploy, job_take_back
 from controlplane.optimization.filters import WorkFilter
 from controlplane.optimization.models import OptimizationJob, PromptSet, WorkEvent
@@ -44,6 +42,8 @@ from controlplane.optimization.serializers import (
     WorkEventSerializer,
 )
 from controlplane.optimization.services import job_create, job_remove, work_cancel
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 LIVE: Final = frozenset({"percent", "eta_seconds", "log_tail", "progress_at", "phase"})

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.artifact_store import ByteStream, artifact_store
+from controlplane.artifacts.store import ByteStream, artifact_store
 from controlplane.catalog.models import Variant
 from controlplane.errors import ControlPlaneError, RefusedError, UnavailableError
 from controlplane.optimization.claims import Claim

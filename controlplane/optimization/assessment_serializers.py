@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.assessments import FRAMEWORKS, MOST_ADAPTERS, MOST_TYPES
 from controlplane.optimization.models import Assessment
 from controlplane.optimization.serializers import PROGRESS
+from controlplane.platform.http.strict import StrictSerializer
 
 
 class AssessmentSerializer(serializers.ModelSerializer[Assessment]):

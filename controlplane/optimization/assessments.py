@@ -8,8 +8,6 @@ from typing import Any, Final
 from django.db import transaction
 
 from contracts.errors import ContractError
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.steps import actor_name
@@ -18,6 +16,8 @@ from controlplane.optimization.events import event_add
 from controlplane.optimization.models import Assessment, Machine, PromptSet
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 from controlplane.routes.selectors import route_refs
 
 METRICS: Final = tuple(Assessment.Metric.values)

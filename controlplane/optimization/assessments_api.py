@@ -11,8 +11,6 @@ from rest_framework.serializers import BaseSerializer
 
 from controlplane.catalog.selectors import base_model_get
 from controlplane.deployments.selectors import deployment_get
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
 from controlplane.optimization.api import LIVE
 from controlplane.optimization.assessment_serializers import (
     AssessmentSerializer,
@@ -24,6 +22,8 @@ from controlplane.optimization.models import Assessment, PromptSet, WorkEvent
 from controlplane.optimization.selectors import assessment_get, assessment_list, event_list, prompts_get
 from controlplane.optimization.serializers import WorkEventSerializer
 from controlplane.optimization.services import work_cancel
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contracts.adapters.reference import ADAPTER_FILES, EngineName, adapter_digest
 from contracts.errors import ContractError
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError, NotFoundError
 from controlplane.optimization.models import PromptSet

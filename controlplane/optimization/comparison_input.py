@@ -6,9 +6,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.models import Machine
 from controlplane.optimization.traces import MOST_ROWS, rows_checked
+from controlplane.platform.http.strict import StrictSerializer
 
 
 class PriceInput(StrictSerializer):

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from django.db import transaction
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.selectors import variant_get
 from controlplane.deployments.steps import actor_name
@@ -20,6 +18,8 @@ from controlplane.optimization.models import OPEN, ComparisonRun, Machine, Promp
 from controlplane.optimization.queueing import work_enqueue
 from controlplane.optimization.services import identity_of
 from controlplane.optimization.workspace import work_forget
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 
 MOST_ARMS: Final = 8
 ORIGINAL: Final = "original"

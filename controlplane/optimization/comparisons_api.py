@@ -10,8 +10,6 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from controlplane.catalog.selectors import base_model_get
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
 from controlplane.optimization.api import LIVE
 from controlplane.optimization.comparison_input import ComparisonInput
 from controlplane.optimization.comparisons import comparison_create, comparison_remove
@@ -24,6 +22,8 @@ from controlplane.optimization.serializers import (
     WorkEventSerializer,
 )
 from controlplane.optimization.services import work_cancel
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 _SETTINGS = ("load", "quality", "price", "seed")

@@ -8,10 +8,10 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import Attempt, OptimizationJob, Status, Work
+from controlplane.platform.audit.services import audit_record
 
 
 @transaction.atomic

@@ -10,12 +10,12 @@ from typing import Any, Final
 from django.db import transaction
 
 from contracts import strict_json
-from controlplane.artifact_store import ByteStream, artifact_store
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
+from controlplane.artifacts.store import ByteStream, artifact_store
 from controlplane.deployments.steps import actor_name
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.models import ComparisonRun, PromptSet
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 
 MOST_BYTES: Final = 32 << 20
 MOST_LINES: Final = 100_000

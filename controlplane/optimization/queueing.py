@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from controlplane.optimization.claims import work_model
 from controlplane.optimization.models import OPEN, Machine, Status, Work
-from controlplane.queue import enqueue
-from controlplane.task_queues import ROUTES
+from controlplane.platform.queue import enqueue
+from controlplane.platform.task_queues import ROUTES
 
 TASKS: Final = {
     Machine.CPU: "optimization.run_on_cpu",

@@ -8,8 +8,8 @@ from rest_framework import serializers
 
 from contracts.recipes.recipe import Preset
 from controlplane.deployments.rollouts.models import DeploymentRollout
-from controlplane.http.strict import StrictSerializer
 from controlplane.optimization.models import ComparisonRun, Machine, OptimizationJob, PromptSet, WorkEvent
+from controlplane.platform.http.strict import StrictSerializer
 
 PROGRESS = (
     "status", "reason", "error_code", "machine", "host", "phase", "percent", "eta_seconds", "log_tail",

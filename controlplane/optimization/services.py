@@ -9,8 +9,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.recipes.recipe import Drafting, Engine, Recipe, canonical_digest
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
 from controlplane.deployments.models import Deployment, Target
@@ -35,6 +33,8 @@ from controlplane.optimization.recipes import machine_of, recipe_refusals, recip
 from controlplane.optimization.sagemaker.options import RemoteOptions, target_of
 from controlplane.optimization.sagemaker.request import variables_check
 from controlplane.optimization.workspace import work_forget
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 
 _ENDED_BADLY: Final = (Status.FAILED, Status.CANCELLED)
 _VARIANT: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")

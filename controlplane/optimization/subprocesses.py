@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 from django.conf import settings
 
 from contracts.recipes.progress import MAX_LINE, parse_line
-from controlplane.child_environment import inherited
-from controlplane.environment import ROOT
 from controlplane.optimization.database_text import storable
+from controlplane.platform.child_environment import inherited
+from controlplane.platform.environment import ROOT
 
 GRACE_S: Final = 20.0
 """From SIGTERM to SIGKILL: as long as finishing one layer's files may take."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from controlplane.http.read_only_admin import ReadOnlyAdmin
+from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 from controlplane.sign_up.models import SignUp
 
 

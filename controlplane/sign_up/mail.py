@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.mail import EmailMessage
 from django.urls import reverse
 
-from controlplane.mail_server import MailServer, Outcome
-from controlplane.mail_texts import mail_texts
+from controlplane.platform.mail_server import MailServer, Outcome
+from controlplane.platform.mail_texts import mail_texts
 from controlplane.sign_up.selectors import sign_up_token
 from controlplane.sign_up.services import sign_up_claim, sign_up_sent
 from controlplane.tenants.models import User

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.core import signing
 from django.utils import timezone
 
-from controlplane.environment import SIGN_UP_OFF, SIGN_UP_OPEN
 from controlplane.errors import NotFoundError
+from controlplane.platform.environment import SIGN_UP_OFF, SIGN_UP_OPEN
 from controlplane.sign_up.models import SignUp
 
 SALT: Final = "controlplane.sign_up"

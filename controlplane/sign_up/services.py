@@ -14,13 +14,13 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.adapters.quotas import quota_set
-from controlplane.audit.services import audit_record
 from controlplane.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from controlplane.http.throttling import take_daily
-from controlplane.limits.services import tenant_limits_set
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.http.throttling import take_daily
+from controlplane.platform.queue import enqueue
 from controlplane.sign_up.models import SignUp
 from controlplane.sign_up.selectors import sign_up_domains, sign_up_offered
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import tenant_create, user_create

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from controlplane.mail_server import MailServer
+from controlplane.platform.mail_server import MailServer
 from controlplane.sign_up.mail import sign_up_send
 from controlplane.sign_up.selectors import sign_ups_unsent
 from controlplane.sign_up.services import sign_ups_forget

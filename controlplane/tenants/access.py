@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.errors import ForbiddenError
-from controlplane.row_security.scope import scope_set
+from controlplane.platform.row_security.scope import scope_set
 from controlplane.tenants.models import ApiKey, Membership, Tenant, User
 from controlplane.tenants.roles import GRANTS, Permission, Role
 

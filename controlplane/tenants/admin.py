@@ -8,7 +8,7 @@ from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
 from django.contrib.auth.models import Group
 
-from controlplane.http.read_only_admin import ReadOnlyAdmin
+from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 from controlplane.tenants.models import ApiKey, Membership, Project, ServiceAccount, Tenant, User
 
 

@@ -11,9 +11,9 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from contracts.addresses import Networks
-from controlplane.audit.origin import Actor
-from controlplane.http.addresses import request_address, request_client
-from controlplane.http.throttling import take
+from controlplane.platform.audit.origin import Actor
+from controlplane.platform.http.addresses import request_address, request_client
+from controlplane.platform.http.throttling import take
 from controlplane.tenants.models import ApiKey
 from controlplane.tenants.selectors import api_key_verify
 from controlplane.tenants.services import api_keys_touch

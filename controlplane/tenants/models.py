@@ -11,7 +11,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
-from controlplane.audit.origin import Actor
+from controlplane.platform.audit.origin import Actor
 from controlplane.tenants.roles import Role
 
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from controlplane.errors import NotFoundError
-from controlplane.row_security.scope import EVERYTHING, scope_set
+from controlplane.platform.row_security.scope import EVERYTHING, scope_set
 from controlplane.tenants.access import Access, key_access, user_access
 from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.roles import Permission

@@ -10,8 +10,8 @@ from django.db.models import QuerySet
 
 from contracts.keys import KEY_PREFIX
 from controlplane.errors import NotFoundError
-from controlplane.row_security.name_search import API_KEY_NAMES, named
-from controlplane.row_security.scope import scope_set
+from controlplane.platform.row_security.name_search import API_KEY_NAMES, named
+from controlplane.platform.row_security.scope import scope_set
 from controlplane.tenants.models import ApiKey, Project, ServiceAccount, Tenant, User
 
 

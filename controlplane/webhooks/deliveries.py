@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 from controlplane.webhooks.events import DISABLED
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
 from controlplane.webhooks.notices import NOTIFY_TASK

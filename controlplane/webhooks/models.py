@@ -40,7 +40,7 @@ class WebhookEndpoint(models.Model):
 
     @property
     def sealing_place(self) -> str:
-        """What `controlplane.sealing` binds both secrets to."""
+        """What `controlplane.platform.sealing` binds both secrets to."""
         return f"webhook endpoint {self.pk}"
 
     @property

@@ -14,8 +14,8 @@ from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane.mail_server import MailServer, Outcome
-from controlplane.mail_texts import mail_texts
+from controlplane.platform.mail_server import MailServer, Outcome
+from controlplane.platform.mail_texts import mail_texts
 from controlplane.tenants.models import Membership
 from controlplane.tenants.roles import GRANTS, Permission
 from controlplane.webhooks.models import WebhookEndpoint

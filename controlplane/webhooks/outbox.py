@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from controlplane.queue import enqueue
+from controlplane.platform.queue import enqueue
 from controlplane.webhooks.events import EVENTS, TEST
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint, WebhookEvent
 

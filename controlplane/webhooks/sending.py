@@ -11,8 +11,8 @@ from typing import Final
 import httpx2
 
 from controlplane.errors import OutgoingRefusedError, UnsealError
-from controlplane.http.outgoing import outgoing_client
-from controlplane.sealing import unseal
+from controlplane.platform.http.outgoing import outgoing_client
+from controlplane.platform.sealing import unseal
 from controlplane.webhooks.models import WebhookEndpoint, WebhookEvent
 from controlplane.webhooks.signing import signed_headers
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.http.outgoing import check_outgoing_url
-from controlplane.queue import enqueue
-from controlplane.sealing import seal
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
+from controlplane.platform.http.outgoing import check_outgoing_url
+from controlplane.platform.queue import enqueue
+from controlplane.platform.sealing import seal
 from controlplane.tenants.models import Tenant, User
 from controlplane.webhooks.events import CHOOSABLE
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint

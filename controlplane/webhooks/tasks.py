@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from controlplane.mail_server import MailServer
+from controlplane.platform.mail_server import MailServer
 from controlplane.webhooks.deliveries import deliveries_enqueue_due, delivery_attempt, events_forget
 from controlplane.webhooks.notices import NOTIFY_TASK, notice_send, notices_due
 from controlplane.webhooks.outbox import DELIVER_TASK

@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane import api_urls
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.pagination import CursorPages
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.pagination import CursorPages
+from controlplane.platform.idempotency.api import idempotent
 
 # Name of a route -> why its GET is neither a list in pages nor an object with a tag.
 REPORTS: Final = {

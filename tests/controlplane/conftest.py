@@ -21,10 +21,10 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.celery import app as celery
-from controlplane.row_security.grants import web_role_grant
-from controlplane.row_security.postgresql.base import DatabaseWrapper
-from controlplane.row_security.scope import current_scope
+from controlplane.platform.celery import app as celery
+from controlplane.platform.row_security.grants import web_role_grant
+from controlplane.platform.row_security.postgresql.base import DatabaseWrapper
+from controlplane.platform.row_security.scope import current_scope
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
 from tests.conftest import ROOT, stop
@@ -134,7 +134,7 @@ def weasyprint() -> None:
 @pytest.fixture(autouse=True)
 def looks_at_rollouts_are_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine any of them may take long, and would be told again."""
-    monkeypatch.setattr("controlplane.rollouts.sides._CHEAP_S", float("inf"))
+    monkeypatch.setattr("controlplane.canaries.sides._CHEAP_S", float("inf"))
 
 
 @pytest.fixture(scope="session", autouse=True)

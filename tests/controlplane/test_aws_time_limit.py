@@ -14,7 +14,7 @@ import pytest
 from botocore.config import Config
 from celery.exceptions import SoftTimeLimitExceeded
 
-from controlplane.aws_time_limit import heed_time_limit
+from controlplane.platform.aws_time_limit import heed_time_limit
 from tests.dripping import Dripping, dripping
 from tests.waiting import eventually
 

@@ -10,7 +10,7 @@ import pytest
 from django.urls import reverse
 
 from controlplane.asgi import application
-from controlplane.http.body_limit import BodyLimit, Message, Receive, Scope, Send
+from controlplane.platform.http.body_limit import BodyLimit, Message, Receive, Scope, Send
 
 
 def answer(app: Any, path: str, chunks: Sequence[bytes], *, declared: bytes | None = None) -> tuple[int, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.environment import Environment
 from controlplane.errors import SettingsError
+from controlplane.platform.environment import Environment
 
 
 @pytest.mark.parametrize(

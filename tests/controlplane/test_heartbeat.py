@@ -15,7 +15,7 @@ from celery.events.dispatcher import EventDispatcher
 from celery.worker.heartbeat import Heart
 from pytest_django import Settings
 
-from controlplane.celery import app
+from controlplane.platform.celery import app
 from tests.conftest import ROOT
 from tests.controlplane.conftest import Start
 from tests.waiting import eventually

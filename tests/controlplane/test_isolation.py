@@ -16,8 +16,8 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane import api_urls
 from controlplane.console.urls import tenant_urls
-from controlplane.http.permissions import Nobody
-from controlplane.row_security.grants import web_role_grant
+from controlplane.platform.http.permissions import Nobody
+from controlplane.platform.row_security.grants import web_role_grant
 from controlplane.tenants.permissions import Staff, TenantPermission, UsageReporter
 from controlplane.tenants.roles import GRANTS, Permission, Role
 from tests.controlplane.adapter_pages import ADAPTER_PAGES

@@ -15,10 +15,10 @@ from django.utils.functional import Promise
 from django.utils.translation import template as extraction
 from pytest_django import Settings
 
-from controlplane.environment import Environment
 from controlplane.errors import SettingsError
-from controlplane.languages import languages
-from controlplane.mail_texts import mail_texts
+from controlplane.platform.environment import Environment
+from controlplane.platform.languages import languages
+from controlplane.platform.mail_texts import mail_texts
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.webhooks.models import WebhookEndpoint

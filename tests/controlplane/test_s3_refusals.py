@@ -15,14 +15,14 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.stub import Stubber
 
-from controlplane.artifact_store import s3_advice
-from controlplane.artifact_store.refusals import SILENT, UNKNOWN
-from controlplane.artifact_store.s3 import S3Store
+from controlplane.artifacts.store import s3_advice
+from controlplane.artifacts.store.refusals import SILENT, UNKNOWN
+from controlplane.artifacts.store.s3 import S3Store
 from controlplane.errors import UnavailableError
 from tests.conftest import ROOT, free_port
 
 CALLERS = (
-    "controlplane/artifact_store/s3.py",
+    "controlplane/artifacts/store/s3.py",
     "controlplane/adapters/sources/bucket.py",
     "controlplane/catalog/checkpoint_sources/bucket.py",
 )

@@ -18,16 +18,16 @@ from django.conf import settings as django_settings
 from django.utils import timezone
 from pytest_django import Settings
 
-from controlplane import task_queues
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import validation_resume, version_validate
-from controlplane.audit.models import AuditRecord
+from controlplane.artifacts.credentials.services import credential_create
 from controlplane.catalog.models import BaseModel
-from controlplane.celery import app
-from controlplane.credentials.services import credential_create
-from controlplane.members.services import invitation_create
-from controlplane.open_endpoints import OpenEndpoints
+from controlplane.platform import task_queues
+from controlplane.platform.audit.models import AuditRecord
+from controlplane.platform.celery import app
+from controlplane.platform.open_endpoints import OpenEndpoints
+from controlplane.tenants.members.services import invitation_create
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
 from controlplane.webhooks.models import WebhookDelivery

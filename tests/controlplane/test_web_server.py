@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from controlplane import web_server
+from controlplane.artifacts.uploads import door
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
-from controlplane.uploads import door
 from tests.conftest import free_port
 from tests.controlplane.conftest import Start
 from tests.waiting import eventually

@@ -14,6 +14,8 @@ from django.utils import timezone
 
 from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.artifacts.credentials.services import credential_create
+from controlplane.artifacts.uploads.services import upload_create
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.ledger.credits import payment_record
 from controlplane.billing.models import Invoice, JournalEntry, LedgerHead
@@ -21,21 +23,20 @@ from controlplane.billing.parties.services import party_set
 from controlplane.billing.services import price_book_create
 from controlplane.billing.taxes.services import treatment_set
 from controlplane.billing.terms import term_create
+from controlplane.canaries.services import rollout_start
 from controlplane.catalog.services import base_model_register, variant_create
-from controlplane.credentials.services import credential_create
 from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import AdapterRule, DeploymentRollout, Scaling
 from controlplane.deployments.rollouts.states import state_values
 from controlplane.deployments.services import copy_register
 from controlplane.deployments.targets import target_create
-from controlplane.members.services import invitation_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
+from controlplane.metering.prompt_log.models import KeptPrompt
+from controlplane.metering.prompt_log.services import prompt_log_set
 from controlplane.metering.sources import source_create
 from controlplane.operations.models import TenantDeletion
-from controlplane.prompt_log.models import KeptPrompt
-from controlplane.prompt_log.services import prompt_log_set
-from controlplane.rollouts.services import rollout_start
+from controlplane.tenants.members.services import invitation_create
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import (
@@ -45,7 +46,6 @@ from controlplane.tenants.services import (
     tenant_create,
     user_create,
 )
-from controlplane.uploads.services import upload_create
 from controlplane.webhooks.services import endpoint_create, endpoint_test
 from gateway.usage.prompt_log import Record, seal
 from tests.controlplane.billing.parties import parties_state

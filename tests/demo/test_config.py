@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controlplane.environment import Environment
+from controlplane.platform.environment import Environment
 from demo.config import DemoConfig
 from demo.model import ROOT
 

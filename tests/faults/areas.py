@@ -101,9 +101,9 @@ TESTS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         ("tests/controlplane/metering/test_hosting.py", f"{_BILLING}/test_report.py"),
     ),
     ("controlplane/metering/adapter_use", ("tests/controlplane/console/test_adapter_traffic.py",)),
-    ("controlplane/metering/", ("tests/controlplane/metering", "tests/controlplane/reports")),
+    ("controlplane/metering/", ("tests/controlplane/metering", "tests/controlplane/billing/reports")),
     ("controlplane/billing/usage_explorer", ("tests/controlplane/console/test_usage_explorer.py", _BILLING)),
-    ("controlplane/billing/", (_BILLING, "tests/controlplane/reports")),
+    ("controlplane/billing/", (_BILLING, "tests/controlplane/billing/reports")),
     (
         "worker_engine/memory_pool",
         tuple(f"{_WORKER}/test_{name}.py" for name in ("memory_pool", "prefix_cache", "scheduler", "engine")),

@@ -96,10 +96,10 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "controlplane/adapters/test_tenant_buckets.py"
         "::test_an_endpoint_inside_is_refused_when_it_is_written_and_when_it_is_called",
         "controlplane/adapters/test_hub.py::test_a_hub_that_redirects_inwards_is_refused",
-        "controlplane/http/test_outgoing.py::test_addresses_that_are_not_public",
-        "controlplane/http/test_outgoing.py::test_a_name_is_resolved_once_and_connected_to_where_it_was_judged",
-        "controlplane/http/test_outgoing.py::test_one_address_among_public_ones_refuses_the_name",
-        "controlplane/http/test_outgoing.py::test_redirects_are_judged_as_the_first_request_is",
+        "controlplane/platform/http/test_outgoing.py::test_addresses_that_are_not_public",
+        "controlplane/platform/http/test_outgoing.py::test_a_name_is_resolved_once_and_connected_to_where_it_was_judged",
+        "controlplane/platform/http/test_outgoing.py::test_one_address_among_public_ones_refuses_the_name",
+        "controlplane/platform/http/test_outgoing.py::test_redirects_are_judged_as_the_first_request_is",
         "controlplane/webhooks/test_deliveries.py::test_what_is_no_public_address_is_not_reached",
     ),
     # MLflow CVE-2023-1177
@@ -108,7 +108,7 @@ RULES: Final[Mapping[str, tuple[str, ...]]] = {
         "controlplane/adapters/test_hostile_archives.py::test_imported_it_is_refused_by_the_validation",
         "controlplane/adapters/test_validation.py::test_other_files_are_refused_at_once",
         "controlplane/adapters/test_s3.py::test_a_stream_beyond_its_limit_leaves_no_part",
-        "controlplane/uploads/test_uploads.py::test_bytes_that_do_not_fit_are_refused_and_not_kept",
+        "controlplane/artifacts/uploads/test_uploads.py::test_bytes_that_do_not_fit_are_refused_and_not_kept",
         "controlplane/test_body_limit.py::test_the_application_is_bounded",
     ),
     # Ray CVE-2023-48022

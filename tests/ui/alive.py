@@ -18,13 +18,13 @@ from django.utils import timezone
 from contracts.adapters.reference import engine_name
 from contracts.presence import GatewayStatus
 from contracts.redis_names import GATEWAYS, USAGE_GROUP, USAGE_STREAM
-from controlplane import task_signs
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.deployments.models import Copy, Deployment, DeploymentRollout, Target
 from controlplane.deployments.phases.models import ScaleUp
-from controlplane.task_queues import QUEUES
+from controlplane.platform import task_signs
+from controlplane.platform.task_queues import QUEUES
+from tests.controlplane.fleet.copy_server import WORKER, copy_server
 from tests.controlplane.metering.event_log import logged
-from tests.controlplane.operations.copy_server import WORKER, copy_server
 from tests.controlplane.world import OWN, World
 
 DEPLOYMENT, HOST = "tiny-workers", "gpu-host-1"

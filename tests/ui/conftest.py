@@ -17,7 +17,7 @@ from django.test.testcases import LiveServerThread
 from playwright.sync_api import Browser, BrowserContext, Page
 from pytest_django.plugin import DjangoDbBlocker
 
-from controlplane.celery import app as celery
+from controlplane.platform.celery import app as celery
 from tests.conftest import CHROMIUM, empty_tables
 from tests.controlplane.world import World
 from tests.ui.filled import world_fill

@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.audit.services import audit_record
 from controlplane.billing.models import Invoice, PriceBook
 from controlplane.billing.parties.services import party_set
+from controlplane.billing.reports.models import InstancePrice
 from controlplane.billing.services import price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.optimization.models import Assessment, ComparisonRun, OptimizationJob, PromptSet
-from controlplane.reports.models import InstancePrice
+from controlplane.platform.audit.services import audit_record
 from controlplane.sign_up.services import sign_up_begin
 from controlplane.tenants.models import Project, Tenant, User
 from controlplane.tenants.roles import Role

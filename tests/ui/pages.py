@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from django.test import Client
 from django.urls import reverse
 
-from controlplane.members.models import Invitation
-from controlplane.members.selectors import invitation_token
 from controlplane.sign_up.models import SignUp
 from controlplane.sign_up.selectors import sign_up_token
+from controlplane.tenants.members.models import Invitation
+from controlplane.tenants.members.selectors import invitation_token
 from controlplane.tenants.roles import Role
 from tests.controlplane.staff_pages import STAFF_LISTS, staff_thing
 from tests.controlplane.test_isolation import page_path

@@ -10,17 +10,17 @@ from django.utils import timezone
 
 from contracts.adapters.reference import engine_name
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
-from controlplane.audit.origin import Actor, Origin, acting
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import PriceBook
 from controlplane.billing.parties.services import party_set
+from controlplane.billing.reports.instance_prices import instance_price_set
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.billing.terms import term_create, term_end
 from controlplane.catalog.models import BaseModel
 from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.operations.models import TenantDeletion
 from controlplane.optimization.models import ComparisonRun, OptimizationJob, PromptSet
-from controlplane.reports.instance_prices import instance_price_set
+from controlplane.platform.audit.origin import Actor, Origin, acting
 from controlplane.sign_up.services import sign_up_begin
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, project_create, tenant_create, tenant_suspend

@@ -13,7 +13,7 @@ from typing import Final
 from controlplane.adapters.archives.base import Put
 from controlplane.adapters.archives.tar import unpack_tar
 from controlplane.adapters.archives.zip import unpack_zip
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
 from controlplane.errors import RefusedError
 
 __all__ = ["Put", "unpack"]

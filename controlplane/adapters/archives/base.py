@@ -8,9 +8,9 @@ from typing import Final
 
 from contracts.adapters.foreign_weights import refusal_of_others
 from contracts.adapters.reference import ADAPTER_FILES
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
+from controlplane.artifacts.uploads.file_names import MODEL_CARD, name_fault, one_name
 from controlplane.errors import RefusedError
-from controlplane.uploads.file_names import MODEL_CARD, name_fault, one_name
 
 Put = Callable[[str, ByteStream], None]
 """Stores one of ADAPTER_FILES, or the model card, in place of an earlier one.

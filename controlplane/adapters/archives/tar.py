@@ -15,9 +15,9 @@ from controlplane.adapters.archives.base import (
     Put,
     folder_of,
 )
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
+from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES, MAX_CARD_BYTES, MODEL_CARD
 from controlplane.errors import RefusedError
-from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES, MAX_CARD_BYTES, MODEL_CARD
 
 _KINDS: Final = {
     tarfile.SYMTYPE: "symbolic link", tarfile.LNKTYPE: "hard link", tarfile.CHRTYPE: "device",

@@ -15,9 +15,9 @@ from controlplane.adapters.archives.base import (
     Put,
     folder_of,
 )
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
+from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES, MODEL_CARD
 from controlplane.errors import RefusedError
-from controlplane.uploads.file_names import MAX_ARCHIVE_BYTES, MODEL_CARD
 
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _KINDS: Final = {

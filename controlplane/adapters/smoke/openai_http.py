@@ -12,7 +12,7 @@ from contracts.adapters.reference import AdapterRef
 from controlplane.adapters.smoke.base import TIMEOUT, CopyUnableError, Prober, Told, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
-from controlplane.http.tls import tls_context
+from controlplane.platform.http.tls import tls_context
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from contracts.adapters.reference import AdapterRef
 from controlplane.adapters.smoke.base import TIMEOUT, Prober, Told, complete
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
-from controlplane.http.tls import tls_context
+from controlplane.platform.http.tls import tls_context
 
 
 class WorkerProber(Prober):

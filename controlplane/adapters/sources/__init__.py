@@ -15,14 +15,14 @@ from controlplane.adapters.sources.bucket import BucketSource, TenantBucketSourc
 from controlplane.adapters.sources.folder import FolderSource
 from controlplane.adapters.sources.hub import HubSource
 from controlplane.adapters.sources.upload import SCHEME, UploadSource, upload_uri
-from controlplane.artifact_store import ByteStream
-from controlplane.credentials.models import SourceCredential
-from controlplane.credentials.selectors import credential_get
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.selectors import credential_get
+from controlplane.artifacts.store import ByteStream
+from controlplane.artifacts.uploads.file_names import MODEL_CARD
+from controlplane.artifacts.uploads.models import Upload
+from controlplane.artifacts.uploads.services import upload_discard
 from controlplane.errors import InvalidInputError, NotFoundError, RefusedError
 from controlplane.tenants.models import Tenant
-from controlplane.uploads.file_names import MODEL_CARD
-from controlplane.uploads.models import Upload
-from controlplane.uploads.services import upload_discard
 
 __all__ = ["Source", "source_discard", "source_fetch", "source_of", "source_saved", "upload_uri"]
 

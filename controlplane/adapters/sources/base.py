@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, Self
 from urllib.parse import SplitResult
 
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
 from controlplane.errors import InvalidInputError, RefusedError
 
 

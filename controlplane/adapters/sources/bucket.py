@@ -15,11 +15,11 @@ from django.conf import settings
 
 from controlplane.adapters.sources.base import MissingFileError, SourceRefusedError, bad_uri, is_plain
 from controlplane.adapters.sources.download import download
-from controlplane.artifact_store import ByteStream, s3_answers, s3_client
-from controlplane.credentials.models import SourceCredential
-from controlplane.credentials.services import credential_secret
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.services import credential_secret
+from controlplane.artifacts.store import ByteStream, s3_answers, s3_client
+from controlplane.artifacts.uploads.file_names import is_archive
 from controlplane.errors import InvalidInputError, RefusedError
-from controlplane.uploads.file_names import is_archive
 
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 _LINK_SECONDS: Final = 900

@@ -11,7 +11,7 @@ import httpx2
 
 from controlplane.adapters.sources.base import MissingFileError, SourceRefusedError
 from controlplane.errors import RefusedError, UnavailableError
-from controlplane.http.outgoing import HEAD_S, outgoing_client
+from controlplane.platform.http.outgoing import HEAD_S, outgoing_client
 
 LONGEST_S: Final = 1200.0
 """Seconds for one file: 2 GiB at 1.8 MB/s."""

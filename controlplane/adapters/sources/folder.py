@@ -12,9 +12,9 @@ from urllib.parse import SplitResult, unquote
 from django.conf import settings
 
 from controlplane.adapters.sources.base import MissingFileError, bad_uri, is_plain
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
+from controlplane.artifacts.uploads.file_names import is_archive
 from controlplane.errors import InvalidInputError
-from controlplane.uploads.file_names import is_archive
 
 
 class FolderSource:

@@ -26,11 +26,11 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]  # exported, t
 
 from controlplane.adapters.sources.base import MissingFileError, bad_uri
 from controlplane.adapters.sources.download import LONGEST_S, BodyStream
-from controlplane.artifact_store import ByteStream
-from controlplane.credentials.models import SourceCredential
-from controlplane.credentials.services import credential_secret
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.services import credential_secret
+from controlplane.artifacts.store import ByteStream
 from controlplane.errors import RefusedError, UnavailableError
-from controlplane.http.outgoing import outgoing_client
+from controlplane.platform.http.outgoing import outgoing_client
 
 _EXPECTED: Final = (
     "a repository reads hf://owner/name, hf://owner/name@revision or hf://owner/name@revision/folder"

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Self
 
 from controlplane.adapters.sources.base import MissingFileError
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
+from controlplane.artifacts.uploads.file_names import is_archive
+from controlplane.artifacts.uploads.models import Upload
+from controlplane.artifacts.uploads.selectors import upload_open, uploads_taken
 from controlplane.errors import NotFoundError, RefusedError
 from controlplane.tenants.models import Tenant
-from controlplane.uploads.file_names import is_archive
-from controlplane.uploads.models import Upload
-from controlplane.uploads.selectors import upload_open, uploads_taken
 
 SCHEME = "upload"
 

@@ -24,8 +24,8 @@ from controlplane.billing.filters import CreditNoteFilter, FleetCreditNoteFilter
 from controlplane.billing.invoices.api import FILE, ByForm, form_asked
 from controlplane.billing.invoices.selectors import invoice_get
 from controlplane.billing.models import CreditNote, CreditNoteLine
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 

@@ -18,7 +18,7 @@ from controlplane.billing.models import CreditNote
 from controlplane.billing.parties.selectors import PARTY_COLUMNS, flat_parties
 from controlplane.billing.pdfs import pdf_pieces
 from controlplane.errors import UnavailableError
-from controlplane.http.streaming import streamed
+from controlplane.platform.http.streaming import streamed
 
 _LINE_TEXTS: Final = ("project", "key_id", "key_name", "adapter", "base_model", "backend", "item")
 COLUMNS: Final = (

@@ -12,7 +12,7 @@ from controlplane.billing.invoices.files import item_title
 from controlplane.billing.models import CreditNote, CreditNotePdf
 from controlplane.billing.pdfs import pdf, pdf_claim, pdf_found, pdf_keep, pdfs_due
 from controlplane.billing.taxes.selectors import tax_title
-from controlplane.queue import enqueue
+from controlplane.platform.queue import enqueue
 from controlplane.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)

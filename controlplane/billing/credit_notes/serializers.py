@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from controlplane.billing.models import CreditNote, CreditNoteLine
 from controlplane.billing.parties.serializers import PartiesSerializer
-from controlplane.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer
 
 MOST_LINES: Final = 1000
 """Of one credit note, unless it is of the invoice as a whole."""

@@ -8,8 +8,6 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.billing.credit_notes.rendering import RENDER_TASK
 from controlplane.billing.credit_notes.selectors import Left, credit_note_told, left_of, line_left
 from controlplane.billing.invoices.currency import whole_minor
@@ -30,9 +28,11 @@ from controlplane.billing.models import (
 from controlplane.billing.parties.selectors import parties_check, parties_named
 from controlplane.billing.taxes.amounts import tax_part
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.lengths import checked_text
-from controlplane.limits.services import PUBLISH_BUDGETS
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.lengths import checked_text
+from controlplane.platform.queue import enqueue
+from controlplane.tenants.limits.services import PUBLISH_BUDGETS
 from controlplane.webhooks.outbox import event_emit
 
 MEMO: Final = 500

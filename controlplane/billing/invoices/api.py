@@ -28,8 +28,8 @@ from controlplane.billing.serializers import (
     InvoiceSerializer,
 )
 from controlplane.errors import InvalidInputError
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get

@@ -18,7 +18,7 @@ from controlplane.billing.invoices.rendering import pdf_ready
 from controlplane.billing.models import Invoice
 from controlplane.billing.pdfs import pdf_pieces
 from controlplane.errors import ConflictError, UnavailableError
-from controlplane.http.streaming import streamed
+from controlplane.platform.http.streaming import streamed
 
 
 def invoice_download(request: HttpRequest, invoice: Invoice, form: Form) -> StreamingHttpResponse:

@@ -13,7 +13,7 @@ from controlplane.billing.models import Invoice, InvoicePdf
 from controlplane.billing.pdfs import pdf as pdf
 from controlplane.billing.pdfs import pdf_claim, pdf_found, pdf_keep, pdfs_due
 from controlplane.billing.taxes.selectors import tax_title
-from controlplane.queue import enqueue
+from controlplane.platform.queue import enqueue
 from controlplane.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,6 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.billing.invoices.currency import minor_unit, money
 from controlplane.billing.invoices.lines import key_names_keep, lines_make, month_end
 from controlplane.billing.invoices.months import months_open
@@ -33,7 +31,9 @@ from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.amounts import asked
 from controlplane.billing.taxes.services import treatment_copy
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
+from controlplane.platform.queue import enqueue
 from controlplane.webhooks.outbox import event_emit
 
 logger = logging.getLogger(__name__)

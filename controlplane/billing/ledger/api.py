@@ -24,8 +24,8 @@ from controlplane.billing.serializers import (
     ReversalInput,
 )
 from controlplane.billing.unpriced import unbilled_unpriced
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get

@@ -10,8 +10,6 @@ from typing import Final
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.billing.ledger.journal import MAX_NANO, Draft, entries_write, head_lock, month_after
 from controlplane.billing.ledger.selectors import grants_left, invoice_open_nano
 from controlplane.billing.models import (
@@ -23,9 +21,11 @@ from controlplane.billing.models import (
     LedgerHead,
 )
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.lengths import checked_text
-from controlplane.limits.services import PUBLISH_BUDGETS
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.lengths import checked_text
+from controlplane.platform.queue import enqueue
+from controlplane.tenants.limits.services import PUBLISH_BUDGETS
 from controlplane.tenants.models import Tenant
 
 logger = logging.getLogger(__name__)

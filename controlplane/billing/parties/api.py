@@ -19,9 +19,9 @@ from controlplane.billing.parties.selectors import (
     party_list,
 )
 from controlplane.billing.parties.services import party_remove, party_set
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get

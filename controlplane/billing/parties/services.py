@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.billing.models import BillingParty
 from controlplane.billing.parties.selectors import fields_of
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.lengths import checked_text
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
+from controlplane.platform.lengths import checked_text
 
 
 @transaction.atomic

@@ -11,9 +11,9 @@ from rest_framework.response import Response
 from controlplane.billing.models import TaxKind, TaxTreatment
 from controlplane.billing.taxes.selectors import treatment_get, treatment_list
 from controlplane.billing.taxes.services import treatment_remove, treatment_set
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff, request_tenant, tenant_may
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import tenant_get

@@ -8,15 +8,15 @@ from typing import Final
 
 from django.db import transaction
 
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.billing.invoices.lines import month_end
 from controlplane.billing.ledger.journal import head_lock, month_after
 from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment
 from controlplane.billing.taxes.selectors import treatment_get, treatment_on
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.limits.services import PUBLISH_BUDGETS
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
+from controlplane.platform.queue import enqueue
+from controlplane.tenants.limits.services import PUBLISH_BUDGETS
 from controlplane.tenants.models import Tenant
 
 _REVERSE_CHARGE: Final = "Reverse charge: the recipient is liable for the tax."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
 from controlplane.errors import InvalidInputError
 
 

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult
 
 from botocore.exceptions import ClientError
 
-from controlplane.artifact_store import ByteStream, s3_advice, s3_answers, s3_client
+from controlplane.artifacts.store import ByteStream, s3_advice, s3_answers, s3_client
 from controlplane.catalog.checkpoint_sources.base import refusal
 
 

@@ -11,10 +11,10 @@ from urllib.parse import SplitResult, quote
 import httpx2
 from django.conf import settings
 
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
 from controlplane.catalog.checkpoint_sources.base import refusal
 from controlplane.errors import OutgoingRefusedError, UnavailableError
-from controlplane.http.outgoing import outgoing_client
+from controlplane.platform.http.outgoing import outgoing_client
 
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _REVISION: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")

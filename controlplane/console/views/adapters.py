@@ -34,6 +34,8 @@ from controlplane.adapters.selectors import (
     version_list,
 )
 from controlplane.adapters.services import adapter_check, adapter_register
+from controlplane.artifacts.credentials.selectors import credential_list
+from controlplane.artifacts.uploads.selectors import upload_list
 from controlplane.catalog.selectors import base_model_get, base_model_list
 from controlplane.console.canary_form import Refused, alias_rows_of
 from controlplane.console.pages import field_errors, tenant_page
@@ -41,13 +43,11 @@ from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.console.snippets import snippets
 from controlplane.console.traffic_form import fallback_context
 from controlplane.console.views.adapter_list import until
-from controlplane.credentials.selectors import credential_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
-from controlplane.lengths import checked_text
 from controlplane.metering.adapter_use import CALLED_DAYS, adapter_is_called
+from controlplane.platform.lengths import checked_text
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Permission
-from controlplane.uploads.selectors import upload_list
 
 NOTES: Final = LINEAGE["notes"]
 _FIELDS: Final = (

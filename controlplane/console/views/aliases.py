@@ -14,13 +14,9 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.adapters.aliases import alias_rollback
 from controlplane.adapters.models import Adapter, Alias
 from controlplane.adapters.selectors import adapter_get, alias_change_list, alias_get
-from controlplane.console.pages import tenant_page
-from controlplane.console.seen import seen_tag
-from controlplane.console.traffic_form import fallback_context, split_shares, split_shown
-from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
-from controlplane.rollouts.models import Rollout
-from controlplane.rollouts.selectors import rollout_get, rollout_list, split_traffic
-from controlplane.rollouts.services import (
+from controlplane.canaries.models import Rollout
+from controlplane.canaries.selectors import rollout_get, rollout_list, split_traffic
+from controlplane.canaries.services import (
     DEFAULT_STEPS,
     rollout_abort,
     rollout_pause,
@@ -28,6 +24,10 @@ from controlplane.rollouts.services import (
     rollout_resume,
     rollout_start,
 )
+from controlplane.console.pages import tenant_page
+from controlplane.console.seen import seen_tag
+from controlplane.console.traffic_form import fallback_context, split_shares, split_shown
+from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 

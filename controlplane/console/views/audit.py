@@ -7,12 +7,12 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.audit.export import CONTENT_TYPES, export_lines
-from controlplane.audit.selectors import audit_chunks, audit_list, chain_get
 from controlplane.console.audit_page import audit_context, audit_filtered, audit_form
 from controlplane.console.pages import tenant_page
 from controlplane.errors import InvalidInputError
-from controlplane.http.streaming import streamed
+from controlplane.platform.audit.export import CONTENT_TYPES, export_lines
+from controlplane.platform.audit.selectors import audit_chunks, audit_list, chain_get
+from controlplane.platform.http.streaming import streamed
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 

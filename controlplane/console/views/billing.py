@@ -26,8 +26,8 @@ from controlplane.console.spend import budget_state
 from controlplane.console.views.credit_notes import notes_of
 from controlplane.console.views.parties import parties_context
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from controlplane.limits.models import ScopeLimits
-from controlplane.limits.selectors import tenant_limits_get
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 

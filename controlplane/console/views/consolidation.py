@@ -15,9 +15,9 @@ from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.selectors import policy_of, scaling_of
 from controlplane.deployments.selectors import deployment_get, step_list
 from controlplane.errors import ControlPlaneError, InvalidInputError
-from controlplane.operations.adapters_seen_api import read_minutes
-from controlplane.operations.consolidation import consolidation_execute, consolidation_plan
-from controlplane.operations.consolidation_api import shown
+from controlplane.fleet.adapters_seen_api import read_minutes
+from controlplane.fleet.consolidation import consolidation_execute, consolidation_plan
+from controlplane.fleet.consolidation_api import shown
 
 _SHOWN: Final = 200
 

@@ -18,8 +18,8 @@ from controlplane.deployments.placement.rules import adapter_evict, adapter_move
 from controlplane.deployments.placement.selectors import demand_placeable, rule_list
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import ControlPlaneError, InvalidInputError
-from controlplane.operations.adapters_seen import AdaptersSeen, SeenAdapter, adapters_seen
-from controlplane.operations.adapters_seen_api import loaded, read_minutes
+from controlplane.fleet.adapters_seen import AdaptersSeen, SeenAdapter, adapters_seen
+from controlplane.fleet.adapters_seen_api import loaded, read_minutes
 
 _FIELDS: Final = ("adapter", "copies", "source", "to", "keep_away")
 _TONES: Final = {"device": "ok", "host": "info", "server": "ok", "no": "", "unknown": "warn"}

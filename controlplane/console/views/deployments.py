@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from controlplane.canaries.sides import rollout_sides
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_get
 from controlplane.console.deployment_form import COMPUTE, FIELDS, OPTIONS, desired_values
@@ -44,7 +45,6 @@ from controlplane.deployments.selectors import (
 from controlplane.deployments.sizing import INSTANCES
 from controlplane.deployments.targets import target_create, target_remove
 from controlplane.errors import ControlPlaneError
-from controlplane.rollouts.sides import rollout_sides
 
 _SHOWN: Final = 50
 _STEPS: Final = 20

@@ -23,10 +23,10 @@ from controlplane.deployments.placement.selectors import demand_placeable, rule_
 from controlplane.deployments.selectors import copy_get, deployment_list
 from controlplane.deployments.services import copy_remove
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
-from controlplane.operations.adapters_seen_api import read_minutes
-from controlplane.operations.fleet.api import read_page
-from controlplane.operations.fleet.overview import CopyState, Overview, copy_overview, fleet_overview
-from controlplane.operations.fleet.residency import ResidencyMap, adapter_row, residency_map
+from controlplane.fleet.adapters_seen_api import read_minutes
+from controlplane.fleet.api import read_page
+from controlplane.fleet.overview import CopyState, Overview, copy_overview, fleet_overview
+from controlplane.fleet.residency import ResidencyMap, adapter_row, residency_map
 
 _WINDOWS: Final = (5, 15, 60)
 

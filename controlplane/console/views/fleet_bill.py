@@ -12,12 +12,12 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
+from controlplane.billing.reports.fleet_bill import BY, Attribution, fleet_attribution
+from controlplane.billing.reports.instance_prices import instance_price_list, instance_price_set
 from controlplane.console.amounts import nano_entered
 from controlplane.console.day_range import last_days, range_asked
 from controlplane.console.pages import field_errors, staff_page
 from controlplane.errors import ControlPlaneError, InvalidInputError
-from controlplane.reports.fleet_bill import BY, Attribution, fleet_attribution
-from controlplane.reports.instance_prices import instance_price_list, instance_price_set
 
 REGION: Final = "us-east-1"
 _DAYS: Final = 30

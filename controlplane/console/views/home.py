@@ -20,7 +20,7 @@ from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.snippets import snippets
 from controlplane.console.spend import budget_state
 from controlplane.console.to_do import to_do
-from controlplane.limits.selectors import tenant_limits_get
+from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 

@@ -13,10 +13,10 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.console.pages import field_errors
 from controlplane.errors import ConflictError, ControlPlaneError, NotFoundError
-from controlplane.members.models import Invitation
-from controlplane.members.selectors import invitation_by_token
-from controlplane.members.services import invitation_accept
-from controlplane.row_security.scope import every_row
+from controlplane.platform.row_security.scope import every_row
+from controlplane.tenants.members.models import Invitation
+from controlplane.tenants.members.selectors import invitation_by_token
+from controlplane.tenants.members.services import invitation_accept
 from controlplane.tenants.models import User
 from controlplane.tenants.services import user_create
 

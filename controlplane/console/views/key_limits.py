@@ -13,9 +13,9 @@ from controlplane.console.limits_form import limits_entered, limits_errors, limi
 from controlplane.console.pages import page_access, tenant_page
 from controlplane.console.seen import seen_again, seen_tag, unchanged
 from controlplane.errors import ControlPlaneError
-from controlplane.limits.selectors import key_limits_get, tenant_limits_get
-from controlplane.limits.services import key_limits_set
 from controlplane.tenants.access import may_change_key
+from controlplane.tenants.limits.selectors import key_limits_get, tenant_limits_get
+from controlplane.tenants.limits.services import key_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_get

@@ -14,16 +14,16 @@ from django.views.decorators.http import require_http_methods, require_POST
 from controlplane.console.pages import field_errors, page_access, tenant_page
 from controlplane.console.paging import page_of, searched
 from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
-from controlplane.mail_links import link_shown
-from controlplane.members.models import Invitation
-from controlplane.members.selectors import (
+from controlplane.platform.mail_links import link_shown
+from controlplane.tenants.members.models import Invitation
+from controlplane.tenants.members.selectors import (
     invitation_get,
     invitation_list,
     invitation_token,
     member_by_email,
     member_get,
 )
-from controlplane.members.services import (
+from controlplane.tenants.members.services import (
     invitation_create,
     invitation_resend,
     invitation_revoke,

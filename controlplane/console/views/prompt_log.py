@@ -12,8 +12,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.console.pages import field_errors, tenant_page
 from controlplane.errors import ControlPlaneError, NotFoundError, UnsealError
-from controlplane.prompt_log.selectors import kept_count, kept_until, prompt_log_get, prompt_log_of
-from controlplane.prompt_log.services import (
+from controlplane.metering.prompt_log.selectors import kept_count, kept_until, prompt_log_get, prompt_log_of
+from controlplane.metering.prompt_log.services import (
     MOST_A_DAY,
     MOST_DAYS,
     kept_read,

@@ -19,6 +19,7 @@ from controlplane.console.pages import tenant_page
 from controlplane.console.request_rows import request_rows
 from controlplane.errors import InvalidInputError
 from controlplane.metering.event_rows import STATUSES
+from controlplane.metering.prompt_log.selectors import is_kept
 from controlplane.metering.requests import (
     MOST_DAYS,
     SEARCHED,
@@ -27,7 +28,6 @@ from controlplane.metering.requests import (
     request_attempts,
     request_page,
 )
-from controlplane.prompt_log.selectors import is_kept
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 

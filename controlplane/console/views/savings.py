@@ -12,17 +12,17 @@ from django.views.decorators.http import require_GET
 from rest_framework import serializers
 
 from controlplane.billing.price_list import PriceList
-from controlplane.console.amounts import hours_text
-from controlplane.console.pages import staff_page
-from controlplane.errors import InvalidInputError
-from controlplane.reports.api import BlendedQuery, EstimateQuery, SavingsQuery
-from controlplane.reports.savings import (
+from controlplane.billing.reports.api import BlendedQuery, EstimateQuery, SavingsQuery
+from controlplane.billing.reports.savings import (
     TIERS,
     Saving,
     blended_prices,
     saving_estimate,
     saving_measured,
 )
+from controlplane.console.amounts import hours_text
+from controlplane.console.pages import staff_page
+from controlplane.errors import InvalidInputError
 
 _REGION: Final = "us-east-1"
 

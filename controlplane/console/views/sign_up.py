@@ -17,10 +17,10 @@ from django.views.decorators.http import require_http_methods
 
 from controlplane.console.pages import field_errors
 from controlplane.errors import ControlPlaneError, NotFoundError
-from controlplane.http.addresses import request_client
-from controlplane.http.throttling import take
-from controlplane.mail_links import link_shown
-from controlplane.row_security.scope import every_row
+from controlplane.platform.http.addresses import request_client
+from controlplane.platform.http.throttling import take
+from controlplane.platform.mail_links import link_shown
+from controlplane.platform.row_security.scope import every_row
 from controlplane.sign_up.models import SignUp
 from controlplane.sign_up.selectors import (
     sign_up_by_token,

@@ -8,10 +8,10 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.selectors import credential_get, credential_list
+from controlplane.artifacts.credentials.services import credential_create, credential_delete
 from controlplane.console.pages import field_errors, tenant_page
-from controlplane.credentials.models import SourceCredential
-from controlplane.credentials.selectors import credential_get, credential_list
-from controlplane.credentials.services import credential_create, credential_delete
 from controlplane.errors import ControlPlaneError
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Permission

@@ -23,15 +23,15 @@ from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.paging import page_of, searched
 from controlplane.console.staff_tenant import USE_DAYS, tenant_context, tenant_rows
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
-from controlplane.http.streaming import streamed
-from controlplane.limits.services import prepaid_stop_set
-from controlplane.mail_links import link_shown
-from controlplane.members.selectors import invitation_token
-from controlplane.members.services import invitation_create
 from controlplane.operations.export import export_pieces
 from controlplane.operations.models import TenantDeletion
 from controlplane.operations.selectors import deletion_get
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
+from controlplane.platform.http.streaming import streamed
+from controlplane.platform.mail_links import link_shown
+from controlplane.tenants.limits.services import prepaid_stop_set
+from controlplane.tenants.members.selectors import invitation_token
+from controlplane.tenants.members.services import invitation_create
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.selectors import tenant_get, tenant_list

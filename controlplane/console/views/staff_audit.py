@@ -7,13 +7,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.audit.export import CONTENT_TYPES, export_lines
-from controlplane.audit.filters import FleetAuditFilter
-from controlplane.audit.selectors import audit_chunks, audit_list
 from controlplane.console.audit_page import audit_context, audit_filtered, audit_form
 from controlplane.console.pages import staff_page
 from controlplane.errors import InvalidInputError
-from controlplane.http.streaming import streamed
+from controlplane.platform.audit.export import CONTENT_TYPES, export_lines
+from controlplane.platform.audit.filters import FleetAuditFilter
+from controlplane.platform.audit.selectors import audit_chunks, audit_list
+from controlplane.platform.http.streaming import streamed
 
 
 @require_GET

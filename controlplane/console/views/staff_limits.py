@@ -17,8 +17,8 @@ from controlplane.console.pages import field_errors, staff_page
 from controlplane.console.seen import seen_again, unchanged
 from controlplane.console.staff_tenant import quota_shown, tenant_context
 from controlplane.errors import ControlPlaneError, InvalidInputError, OutOfRangeError
-from controlplane.limits.selectors import tenant_limits_get
-from controlplane.limits.services import tenant_limits_set
+from controlplane.tenants.limits.selectors import tenant_limits_get
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.selectors import tenant_get
 

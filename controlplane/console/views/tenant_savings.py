@@ -9,18 +9,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from controlplane.console.pages import tenant_page
-from controlplane.errors import InvalidInputError
-from controlplane.reports.api import REGION
-from controlplane.reports.savings import HOUR, TIERS
-from controlplane.reports.savings_api import TenantSavingQuery
-from controlplane.reports.tenant_savings import (
+from controlplane.billing.reports.api import REGION
+from controlplane.billing.reports.savings import HOUR, TIERS
+from controlplane.billing.reports.savings_api import TenantSavingQuery
+from controlplane.billing.reports.tenant_savings import (
     MOST_SHOWN,
     TENANT_FORMULA,
     TenantSaving,
     machines_priced,
     tenant_saving,
 )
+from controlplane.console.pages import tenant_page
+from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 

@@ -8,11 +8,11 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from controlplane.artifacts.uploads.selectors import upload_get
+from controlplane.artifacts.uploads.services import upload_discard
 from controlplane.console.pages import tenant_page
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
-from controlplane.uploads.selectors import upload_get
-from controlplane.uploads.services import upload_discard
 
 
 @require_POST

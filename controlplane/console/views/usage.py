@@ -28,7 +28,7 @@ from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, ran
 from controlplane.console.pages import tenant_page
 from controlplane.console.usage_query import all_lines, exported_json, exported_rows, question_of
 from controlplane.errors import InvalidInputError
-from controlplane.limits.selectors import tenant_limits_get
+from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 from controlplane.tenants.selectors import api_key_names

@@ -15,7 +15,7 @@ from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import InvalidInputError
-from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.tenants.permissions import Staff
 
 _MOST = 1000

@@ -25,7 +25,7 @@ from controlplane.deployments.phases.machines import (
 from controlplane.deployments.phases.models import ScaleUp
 from controlplane.deployments.phases.prediction import of_startup
 from controlplane.deployments.provisioners.base import Observation, Scaled
-from controlplane.http.tls import tls_context
+from controlplane.platform.http.tls import tls_context
 
 _ANSWER_SECONDS: Final = 1.0
 _LONGEST: Final = timedelta(hours=1)

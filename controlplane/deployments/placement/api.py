@@ -15,9 +15,9 @@ from controlplane.deployments.placement.models import AdapterRule
 from controlplane.deployments.placement.rules import adapter_evict, adapter_move, adapter_pin, adapter_unpin
 from controlplane.deployments.placement.selectors import rule_get, rule_list
 from controlplane.deployments.selectors import deployment_get
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 _COPY: dict[str, Any] = {"max_length": 40}

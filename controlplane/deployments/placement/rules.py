@@ -9,7 +9,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import AdapterRef
-from controlplane.audit.services import audit_record
 from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked
 from controlplane.deployments.models import Copy, Deployment
 from controlplane.deployments.placement.models import AdapterRule
@@ -18,7 +17,8 @@ from controlplane.deployments.placement.timing import leaves_at
 from controlplane.deployments.services import base_publish
 from controlplane.deployments.steps import actor_name, step_add
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 
 MOST_COPIES: Final = 1000
 _TOLD: Final = ("engine_name", "copies", "on", "away", "leaving")

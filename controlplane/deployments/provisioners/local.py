@@ -21,7 +21,6 @@ from typing import Final, Self
 import httpx
 from django.conf import settings
 
-from controlplane.child_environment import inherited
 from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Target
@@ -38,8 +37,9 @@ from controlplane.deployments.provisioners.base import (
 )
 from controlplane.deployments.provisioners.marks import Mark, Marks
 from controlplane.deployments.provisioners.processes import Process, end, processes, start_detached
-from controlplane.environment import ROOT, VAR
-from controlplane.http.tls import tls_context
+from controlplane.platform.child_environment import inherited
+from controlplane.platform.environment import ROOT, VAR
+from controlplane.platform.http.tls import tls_context
 
 _MARK: Final = "--adapter-cache-dir"
 _COPY: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,3})")

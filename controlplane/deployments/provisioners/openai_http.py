@@ -30,7 +30,7 @@ from controlplane.deployments.provisioners.base import (
     Step,
     ThrottledError,
 )
-from controlplane.http.tls import tls_context
+from controlplane.platform.http.tls import tls_context
 from controlplane.routes.selectors import route_adapters_of
 
 _SECONDS: Final = httpx.Timeout(60.0, connect=3.0)

@@ -18,8 +18,8 @@ from controlplane.deployments.rollouts.services import (
     deployment_rollout_start,
 )
 from controlplane.deployments.selectors import deployment_get
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.permissions import Staff
 
 

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from controlplane.deployments.containers.images import Family
 from controlplane.deployments.rollouts.models import DeploymentRollout
 from controlplane.deployments.rollouts.policy import MOST_ALARMS, MOST_SHARES, SHARES, RolloutPolicy
-from controlplane.http.strict import StrictSerializer
+from controlplane.platform.http.strict import StrictSerializer
 
 _DEFAULT = RolloutPolicy()
 

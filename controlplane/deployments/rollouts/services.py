@@ -9,7 +9,6 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_check
 from controlplane.deployments.models import Deployment, Target
@@ -20,7 +19,8 @@ from controlplane.deployments.rollouts.selectors import deployment_rollout_activ
 from controlplane.deployments.rollouts.states import state_values
 from controlplane.deployments.steps import actor_name, step_add
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 
 Status = DeploymentRollout.Status
 Strategy = DeploymentRollout.Strategy

@@ -16,8 +16,8 @@ from controlplane.deployments.scaling.selectors import policy_get, scaling_of
 from controlplane.deployments.scaling.services import scaling_clear, scaling_set
 from controlplane.deployments.selectors import deployment_get
 from controlplane.errors import NotFoundError
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
 from controlplane.tenants.permissions import Staff
 
 _COPIES: dict[str, Any] = {"min_value": 0, "max_value": 1000}

@@ -21,7 +21,7 @@ from controlplane.deployments.scaling.load import copies_load, demand, reading
 from controlplane.deployments.scaling.models import Scaling
 from controlplane.deployments.scaling.selectors import policy_of
 from controlplane.deployments.steps import step_add
-from controlplane.queue import enqueue
+from controlplane.platform.queue import enqueue
 
 logger = logging.getLogger(__name__)
 Status = Deployment.Status

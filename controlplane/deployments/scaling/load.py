@@ -17,7 +17,7 @@ from redis.retry import Retry
 from contracts.demand import DEMAND_SECONDS, demand_key, read_demand
 from controlplane.deployments.scaling.decision import GAP, Reading
 from controlplane.deployments.scaling.policy import Metric
-from controlplane.http.tls import tls_context
+from controlplane.platform.http.tls import tls_context
 
 _ANSWER_SECONDS: Final = 1.0
 _AT_ONCE: Final = 8

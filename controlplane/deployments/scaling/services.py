@@ -7,7 +7,6 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import audit_record
 from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked, deployment_update
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.checks import policy_check
@@ -16,7 +15,8 @@ from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.services import base_publish
 from controlplane.deployments.steps import step_add
 from controlplane.errors import NotFoundError
-from controlplane.queue import enqueue
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
 
 _MEASURED = ("metric", "target", "in_after")
 """Fields by which the load has been counted so far."""

@@ -29,8 +29,8 @@ from controlplane.metering.insert import EventKey, events_insert_told
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow
 from controlplane.metering.partitions import partitions_ensure, partitions_missing
 from controlplane.metering.services import keep_from
-from controlplane.queue import enqueue
-from controlplane.row_security.scope import current_scope, every_row
+from controlplane.platform.queue import enqueue
+from controlplane.platform.row_security.scope import current_scope, every_row
 
 logger = logging.getLogger(__name__)
 DEAD: Final = "ce-"

@@ -6,7 +6,7 @@ from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
-from controlplane.row_security.policies import RowPolicy, owned_by
+from controlplane.platform.row_security.policies import RowPolicy, owned_by
 
 _TABLE: Final = "metering_usageeventrow"
 _NAMES: Final = "day, tenant, project, key_id, adapter, alias, arm, base_model, backend, status"

@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from controlplane.row_security.policies import RowPolicy, owned_through
+from controlplane.platform.row_security.policies import RowPolicy, owned_through
 
 
 class Migration(migrations.Migration):

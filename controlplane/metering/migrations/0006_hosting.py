@@ -4,7 +4,7 @@
 
 from django.db import migrations, models
 
-from controlplane.row_security.policies import RowPolicy, owned_by
+from controlplane.platform.row_security.policies import RowPolicy, owned_by
 
 
 class Migration(migrations.Migration):

@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.operations.fleet.overview import moment
+from controlplane.fleet.overview import moment
 from controlplane.operations.health.base import Level, Part
 from controlplane.operations.health.parts import health_look
 from controlplane.operations.queues import work_look
-from controlplane.task_signs import CheckSign, checks, connection
+from controlplane.platform.task_signs import CheckSign, checks, connection
 from controlplane.tenants.permissions import Staff
 
 LEVELS = [level.value for level in Level]

@@ -21,14 +21,14 @@ from redis.exceptions import RedisError
 
 from controlplane.billing.quantities import first_day
 from controlplane.deployments.models import Copy, Deployment, Target
+from controlplane.fleet.overview import moment
 from controlplane.metering.models import DeadUsageEvent
-from controlplane.operations.fleet.overview import moment
 from controlplane.operations.health import serving, stores, work
 from controlplane.operations.health.base import Check, Finding, Level, Part, checks_run, dated, worst
 from controlplane.optimization.models import OPEN, ComparisonRun, OptimizationJob
+from controlplane.platform.task_signs import connection as redis_connection
 from controlplane.routes.models import RouteDelta
 from controlplane.routes.selectors import route_version
-from controlplane.task_signs import connection as redis_connection
 from controlplane.webhooks.models import WebhookDelivery
 
 _SINCE: Final = "graftwork:health:since"

@@ -13,10 +13,10 @@ from contracts.errors import ContractError
 from contracts.presence import GatewayStatus
 from contracts.redis_names import GATEWAYS, ROUTES_SNAPSHOT, ROUTES_VERSION
 from controlplane.deployments.models import Copy, Deployment, Target
-from controlplane.operations.fleet.looks import copies_look
-from controlplane.operations.fleet.overview import moment
+from controlplane.fleet.looks import copies_look
+from controlplane.fleet.overview import moment
 from controlplane.operations.health.base import Finding, Level, worst
-from controlplane.task_signs import connection
+from controlplane.platform.task_signs import connection
 
 SILENT_S: Final = 10.0
 """A gateway speaks every two seconds."""

@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from django.utils.translation import gettext as _
 
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.operations.health.base import Finding, Level
-from controlplane.task_signs import connection as redis_connection
+from controlplane.platform.task_signs import connection as redis_connection
 
 _SLOW_S: Final = 0.5
 _MAIL_S: Final = 2.0

@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from redis.exceptions import ResponseError
 
 from contracts.redis_names import USAGE_GROUP, USAGE_STREAM
-from controlplane.operations.fleet.overview import moment
+from controlplane.fleet.overview import moment
 from controlplane.operations.health.base import Finding, Level
-from controlplane.task_queues import OPTIMIZE_CPU, OPTIMIZE_GPU, QUEUES
-from controlplane.task_signs import (
+from controlplane.platform.task_queues import OPTIMIZE_CPU, OPTIMIZE_GPU, QUEUES
+from controlplane.platform.task_signs import (
     BOOKS_CHECK,
     USAGE_CHECK,
     CheckSign,

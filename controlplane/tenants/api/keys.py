@@ -11,9 +11,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from contracts.keys import ENDPOINTS
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.filters import ApiKeyFilter
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.permissions import request_access, request_tenant, request_user, tenant_may

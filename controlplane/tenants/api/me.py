@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.object_api import ObjectApi, conditional
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.permissions import request_access, request_tenant, request_user, tenant_may
 from controlplane.tenants.roles import Permission, Role

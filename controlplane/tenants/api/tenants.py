@@ -10,9 +10,9 @@ from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.http.object_api import ObjectApi, conditional
-from controlplane.http.strict import StrictSerializer
-from controlplane.idempotency.api import idempotent
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
 from controlplane.tenants.filters import TenantFilter, UserFilter
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.permissions import Staff

@@ -13,9 +13,9 @@ from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from contracts.keys import KEY_PREFIX, KeyRoute, KeyScope, OldSecret
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
 from controlplane.routes.selectors import route_paths
 from controlplane.routes.services import route_lock, route_remove, route_set
 from controlplane.tenants.access import Access, check_key_grant

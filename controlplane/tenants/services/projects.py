@@ -8,9 +8,9 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from contracts.adapters.reference import SLUG_PATTERN
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import locked_snapshot, snapshot
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import locked_snapshot, snapshot
 from controlplane.tenants.access import Access, check_grant
 from controlplane.tenants.models import Project, ServiceAccount, Tenant, User
 from controlplane.tenants.roles import Role

@@ -6,8 +6,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.route_table import TenantRoute
-from controlplane.audit.services import audit_record
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.services import audit_record
 from controlplane.routes.services import route_set
 from controlplane.tenants.models import Tenant
 

@@ -12,10 +12,10 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from contracts.adapters.reference import SLUG_PATTERN
-from controlplane.audit.selectors import chain_get
-from controlplane.audit.services import audit_record
-from controlplane.audit.snapshot import snapshot
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.selectors import chain_get
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.audit.snapshot import snapshot
 from controlplane.tenants.models import Membership, Project, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services.suspension import tenant_route_publish

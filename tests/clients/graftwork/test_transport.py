@@ -31,7 +31,7 @@ from graftwork.folder import AdapterFolder
 from graftwork.uploads import _PAUSES
 from graftwork.version import VERSION
 
-from controlplane.uploads.append import LEASE
+from controlplane.artifacts.uploads.append import LEASE
 from tests.conftest import ROOT
 from tests.controlplane.conftest import adapter_files
 

@@ -13,9 +13,9 @@ from controlplane.adapters.aliases import alias_move, alias_remove, alias_rollba
 from controlplane.adapters.lifecycle import version_delete
 from controlplane.adapters.models import Adapter, AliasChange
 from controlplane.adapters.selectors import alias_change_newest, alias_get, version_get
-from controlplane.audit.origin import Actor, Origin, acting
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError, NotFoundError
+from controlplane.platform.audit.origin import Actor, Origin, acting
 from controlplane.routes.models import RouteEntryRow
 from controlplane.routes.selectors import route_base
 from controlplane.tenants.models import Tenant

@@ -16,7 +16,7 @@ from controlplane.adapters.lifecycle import adapter_delete, adapter_purge, adapt
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import validation_resume, version_validate
-from controlplane.artifact_store.local import LocalStore
+from controlplane.artifacts.store.local import LocalStore
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import UnavailableError
 from controlplane.routes.selectors import route_table

@@ -12,10 +12,10 @@ from controlplane.adapters.card_html import card_render
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
+from controlplane.artifacts.uploads.file_names import MAX_CARD_BYTES
+from controlplane.artifacts.uploads.services import upload_create
 from controlplane.catalog.models import BaseModel
 from controlplane.tenants.models import Tenant
-from controlplane.uploads.file_names import MAX_CARD_BYTES
-from controlplane.uploads.services import upload_create
 from tests.controlplane.adapters.packing import tarred, zipped
 from tests.controlplane.adapters.test_validation import register, stored
 from tests.controlplane.conftest import adapter_files

@@ -14,11 +14,11 @@ from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
 from controlplane.adapters.selectors import adapter_route, default_number
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError
 from controlplane.metering.adapter_use import adapter_is_called
 from controlplane.metering.models import UsageRollup
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, user_create

@@ -21,7 +21,7 @@ from controlplane.adapters.archives import unpack
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
-from controlplane.artifact_store import ByteStream
+from controlplane.artifacts.store import ByteStream
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError
 from controlplane.tenants.models import Tenant

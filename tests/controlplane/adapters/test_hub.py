@@ -21,11 +21,11 @@ from pytest_django import Settings
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.services import credential_create, credential_delete
 from controlplane.catalog.models import BaseModel
-from controlplane.credentials.models import SourceCredential
-from controlplane.credentials.services import credential_create, credential_delete
 from controlplane.errors import InvalidInputError
-from controlplane.open_endpoints import OpenEndpoints
+from controlplane.platform.open_endpoints import OpenEndpoints
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.conftest import stop

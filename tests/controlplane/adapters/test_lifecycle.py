@@ -28,7 +28,7 @@ from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemova
 from controlplane.adapters.selectors import adapter_list, version_get
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
-from controlplane.artifact_store.local import LocalStore
+from controlplane.artifacts.store.local import LocalStore
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError

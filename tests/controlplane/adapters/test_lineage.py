@@ -11,8 +11,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create
 from tests.controlplane.conftest import adapter_files

@@ -18,7 +18,7 @@ from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError, UnavailableError
 from controlplane.tenants.models import Tenant

@@ -19,12 +19,12 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.sources import download, source_of
 from controlplane.adapters.validation import version_validate
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.services import credential_create
 from controlplane.catalog.models import BaseModel
-from controlplane.credentials.models import SourceCredential
-from controlplane.credentials.services import credential_create
 from controlplane.errors import ConflictError, InvalidInputError, UnsealError
-from controlplane.open_endpoints import OpenEndpoints
-from controlplane.sealing import seal, unseal
+from controlplane.platform.open_endpoints import OpenEndpoints
+from controlplane.platform.sealing import seal, unseal
 from controlplane.tenants.models import Tenant
 from tests.conftest import free_port
 from tests.controlplane.adapters.packing import TRAINER_FILES, tarred

@@ -10,8 +10,8 @@ from django.core import mail
 from controlplane.billing.budget_notices import budget_notice_send, budget_notices_due
 from controlplane.billing.budgets import budgets_publish
 from controlplane.billing.models import BudgetNotice
-from controlplane.limits.services import tenant_limits_set
-from controlplane.mail_server import MailServer
+from controlplane.platform.mail_server import MailServer
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

@@ -23,9 +23,9 @@ from controlplane.billing.models import JournalEntry, PrepaidMark, PriceBook
 from controlplane.billing.rates import rates_publish
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.errors import InvalidInputError
-from controlplane.limits.services import key_limits_set, prepaid_stop_set, tenant_limits_set
 from controlplane.metering.models import HostingHour, UsageRollup
 from controlplane.routes.selectors import route_table
+from controlplane.tenants.limits.services import key_limits_set, prepaid_stop_set, tenant_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create
 from tests.controlplane.billing.parties import parties_state

@@ -14,7 +14,6 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from controlplane.audit.models import AuditRecord
 from controlplane.billing.credit_notes.rendering import credit_note_render, credit_notes_render_due
 from controlplane.billing.credit_notes.selectors import left_of
 from controlplane.billing.credit_notes.services import credit_note_issue
@@ -31,6 +30,7 @@ from controlplane.billing.models import (
     TaxTreatment,
 )
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

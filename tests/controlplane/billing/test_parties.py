@@ -14,7 +14,6 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.audit.models import AuditRecord
 from controlplane.billing.credit_notes.files import credit_note_csv, credit_note_json
 from controlplane.billing.credit_notes.rendering import html as note_html
 from controlplane.billing.credit_notes.services import credit_note_issue
@@ -25,6 +24,7 @@ from controlplane.billing.models import BillingParty, CreditNote, Invoice
 from controlplane.billing.parties.services import party_remove, party_set
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

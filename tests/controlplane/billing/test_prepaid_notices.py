@@ -15,8 +15,8 @@ from controlplane.billing.ledger.credits import credit_grant, entry_reverse, pay
 from controlplane.billing.models import BudgetNotice, PrepaidMark
 from controlplane.billing.prepaid_notices import prepaid_seen, prepaid_tell
 from controlplane.billing.selectors import prepaid_left_nano
-from controlplane.limits.services import prepaid_stop_set
-from controlplane.mail_server import MailServer
+from controlplane.platform.mail_server import MailServer
+from controlplane.tenants.limits.services import prepaid_stop_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

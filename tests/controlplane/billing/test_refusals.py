@@ -11,13 +11,13 @@ import pytest
 from django.db import connection, transaction
 from django.test import Client
 
-from controlplane.audit.models import AuditRecord
 from controlplane.billing.invoices.services import invoice_draft
 from controlplane.billing.ledger.credits import credit_grant
 from controlplane.billing.models import PriceBook, PriceBookTerm
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.billing.terms import term_create, term_end
 from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

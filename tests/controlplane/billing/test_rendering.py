@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.billing.invoices import rendering
 from controlplane.billing.invoices.rendering import html, invoice_render, invoices_render_due, pdf
 from controlplane.billing.models import Invoice, InvoicePdf

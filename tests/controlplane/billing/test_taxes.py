@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controlplane.audit.models import AuditRecord
 from controlplane.billing.credit_notes.rendering import html as note_html
 from controlplane.billing.credit_notes.services import credit_note_issue
 from controlplane.billing.invoices.rendering import html
@@ -22,6 +21,7 @@ from controlplane.billing.taxes.amounts import asked, tax_on, tax_part, usage_pa
 from controlplane.billing.taxes.selectors import rate_text
 from controlplane.billing.taxes.services import treatment_remove, treatment_set
 from controlplane.errors import ConflictError, InvalidInputError, NotFoundError
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from tests.controlplane.billing.test_invoices import CENT, FEBRUARY, JANUARY, MARCH, finalized, priced, use
 

@@ -14,8 +14,8 @@ from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import PostedDay, PriceBook
 from controlplane.billing.services import hosting_price_set
 from controlplane.billing.unpriced import unbilled_unpriced, usage_unpriced
-from controlplane.limits.services import tenant_limits_set
 from controlplane.metering.models import HostingHour
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

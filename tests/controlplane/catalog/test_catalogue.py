@@ -28,7 +28,7 @@ from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
 from controlplane.catalog.services import base_model_register, base_model_update, variant_create
 from controlplane.deployments.services import base_publish, copy_register, copy_remove
 from controlplane.errors import ConflictError, InvalidInputError, UnavailableError
-from controlplane.open_endpoints import OpenEndpoints
+from controlplane.platform.open_endpoints import OpenEndpoints
 from controlplane.routes.selectors import route_base
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create

@@ -16,8 +16,8 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.environment import Environment
 from controlplane.metering.models import UsageRollup
+from controlplane.platform.environment import Environment
 from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.services import api_key_create, tenant_create, user_create
 from tests.controlplane.conftest import HIDDEN, adapter_files, adapter_tensors, bf16, write_checkpoint

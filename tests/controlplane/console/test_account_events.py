@@ -18,10 +18,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.audit.models import AuditRecord
 from controlplane.console.provider_session import ProviderSession
-from controlplane.members.selectors import invitation_token
-from controlplane.members.services import invitation_create
+from controlplane.platform.audit.models import AuditRecord
+from controlplane.tenants.members.selectors import invitation_token
+from controlplane.tenants.members.services import invitation_create
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.services import user_create
 from tests.controlplane.console.conftest import PASSWORD

@@ -23,9 +23,9 @@ from controlplane.billing.models import (
     PriceBook,
     PriceBookTerm,
 )
-from controlplane.limits.models import ScopeLimits
-from controlplane.limits.services import tenant_limits_set
 from controlplane.metering.models import UsageRollup
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create

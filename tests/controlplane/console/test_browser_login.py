@@ -9,8 +9,8 @@ from playwright.sync_api import Browser
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.members.selectors import invitation_token
-from controlplane.members.services import invitation_create
+from controlplane.tenants.members.selectors import invitation_token
+from controlplane.tenants.members.services import invitation_create
 from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.oidc import oidc_provider
 

@@ -13,9 +13,9 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.adapters.aliases import alias_move, alias_split
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
-from controlplane.audit.models import AuditRecord
+from controlplane.canaries.services import rollout_start
 from controlplane.catalog.models import BaseModel
-from controlplane.rollouts.services import rollout_start
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route

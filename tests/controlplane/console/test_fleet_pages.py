@@ -15,9 +15,9 @@ from controlplane.billing.hosting_costs import hosting_costs
 from controlplane.billing.invoices.currency import money, money_rounded
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import UsagePosting
+from controlplane.billing.reports.models import InstancePrice
 from controlplane.billing.services import hosting_price_set, price_book_create
 from controlplane.metering.models import HostingHour, UsageRollup
-from controlplane.reports.models import InstancePrice
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
@@ -29,7 +29,7 @@ RANGE = {"start": "2026-10-25", "end": "2026-10-26"}
 
 @pytest.fixture
 def list_prices(db: None) -> None:
-    importlib.import_module("controlplane.reports.migrations.0002_list_prices").add(apps, None)
+    importlib.import_module("controlplane.billing.reports.migrations.0002_list_prices").add(apps, None)
 
 
 @pytest.fixture

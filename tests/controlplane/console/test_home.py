@@ -17,9 +17,9 @@ from controlplane.billing.invoices.services import invoice_draft, invoice_finali
 from controlplane.billing.ledger.credits import payment_record
 from controlplane.catalog.models import BaseModel
 from controlplane.console.home_figures import HEIGHT
-from controlplane.limits.services import tenant_limits_set
 from controlplane.metering.models import UsageHour, UsageRollup
 from controlplane.metering.requests import ttft_ms_of
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import ApiKey, Membership
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, tenant_create, user_create

@@ -6,9 +6,9 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from controlplane.limits.models import ScopeLimits
-from controlplane.limits.services import tenant_limits_set
 from controlplane.routes.models import RouteEntryRow
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, user_create
 from tests.controlplane.console.seen import seen, send

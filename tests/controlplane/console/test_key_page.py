@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.audit.models import AuditRecord
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_revoke, user_create

@@ -8,10 +8,10 @@ from django.test import Client
 from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.billing.models import JournalEntry, Price, PriceBook, TaxTreatment
+from controlplane.billing.reports.models import InstancePrice
 from controlplane.billing.services import price_book_create
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError
-from controlplane.reports.models import InstancePrice
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 

@@ -10,15 +10,15 @@ from django.test import Client
 from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.lifecycle import adapter_delete
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
+from controlplane.canaries.decisions import rollouts_decide
+from controlplane.canaries.models import Rollout
 from controlplane.catalog.models import BaseModel
-from controlplane.rollouts.decisions import rollouts_decide
-from controlplane.rollouts.models import Rollout
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route
+from tests.controlplane.canaries.test_rollouts import use
 from tests.controlplane.console.seen import seen, send
-from tests.controlplane.rollouts.test_rollouts import use
 
 pytestmark = pytest.mark.django_db
 URL = "/t/acme/adapters/pirate/"

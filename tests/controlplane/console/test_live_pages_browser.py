@@ -11,7 +11,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy
 from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.test_browser import Open, open_page
-from tests.controlplane.operations.copy_server import CopyServer, copy_server
+from tests.controlplane.fleet.copy_server import CopyServer, copy_server
 
 __all__ = ["open_page"]
 pytestmark = [

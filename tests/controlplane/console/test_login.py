@@ -22,10 +22,10 @@ from pytest_django import Settings
 from controlplane.console import accounts, provider_session
 from controlplane.console.accounts import SocialAdapter
 from controlplane.console.known_browser import COOKIE, known_browser
-from controlplane.environment import Environment
 from controlplane.errors import SettingsError
-from controlplane.members.selectors import invitation_token
-from controlplane.members.services import invitation_create
+from controlplane.platform.environment import Environment
+from controlplane.tenants.members.selectors import invitation_token
+from controlplane.tenants.members.services import invitation_create
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.services import user_create
 from tests.controlplane.console.conftest import PASSWORD

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from controlplane.members.models import Invitation
+from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import (

@@ -10,9 +10,9 @@ from django.test import Client
 from django.urls import reverse
 
 from controlplane.adapters.aliases import alias_move
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
-from controlplane.limits.services import tenant_limits_set
+from controlplane.platform.audit.models import AuditRecord
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import ApiKey, Membership
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import api_key_create, user_create

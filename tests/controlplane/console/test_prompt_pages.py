@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.audit.models import AuditRecord
-from controlplane.prompt_log.models import KeptPrompt, PromptLog
+from controlplane.metering.prompt_log.models import KeptPrompt, PromptLog
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Membership
 from controlplane.tenants.roles import Role
 from gateway.usage.prompt_log import Record, seal

@@ -15,8 +15,8 @@ from controlplane.adapters.lifecycle import adapter_update, version_update
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.quotas import quota_set
 from controlplane.catalog.models import BaseModel
-from controlplane.limits.services import key_limits_set, tenant_limits_set
 from controlplane.routes.services import route_lock
+from controlplane.tenants.limits.services import key_limits_set, tenant_limits_set
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create, api_key_update, user_create
 from controlplane.webhooks.models import WebhookEndpoint

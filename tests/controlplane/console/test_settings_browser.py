@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_publish
-from controlplane.limits.services import tenant_limits_set
 from controlplane.routes.selectors import route_table
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import ApiKey, User
 from tests.controlplane.console.conftest import Team
 from tests.controlplane.console.test_browser import Open, open_page

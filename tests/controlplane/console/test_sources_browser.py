@@ -12,9 +12,9 @@ from pytest_django import Settings
 
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.quotas import quota_set
-from controlplane.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.uploads.models import Upload
 from controlplane.tenants.models import Tenant
-from controlplane.uploads.models import Upload
 from tests.controlplane.conftest import adapter_files
 from tests.controlplane.console.conftest import make_adapter_files
 from tests.controlplane.console.test_browser import Open, open_page, validating

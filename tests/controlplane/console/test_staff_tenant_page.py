@@ -14,18 +14,18 @@ from django.test.utils import CaptureQueriesContext
 from contracts.limits import Limit
 from controlplane.adapters.models import AdapterQuota
 from controlplane.adapters.quotas import quota_set
-from controlplane.audit.models import AuditRecord
+from controlplane.artifacts.uploads.models import Upload
+from controlplane.artifacts.uploads.services import upload_create
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register
-from controlplane.limits.models import ScopeLimits
-from controlplane.limits.services import prepaid_stop_set, tenant_limits_set
-from controlplane.members.models import Invitation
 from controlplane.metering.models import UsageRollup
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.selectors import route_table
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.limits.services import prepaid_stop_set, tenant_limits_set
+from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
-from controlplane.uploads.models import Upload
-from controlplane.uploads.services import upload_create
 from tests.controlplane.console.seen import seen, send
 
 pytestmark = pytest.mark.django_db

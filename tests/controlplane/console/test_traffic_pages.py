@@ -7,11 +7,11 @@ from django.test import Client
 
 from controlplane.adapters.aliases import alias_move, alias_split
 from controlplane.adapters.models import Adapter, AdapterVersion, AliasChange
-from controlplane.audit.models import AuditRecord
+from controlplane.canaries.decisions import rollouts_decide
+from controlplane.canaries.models import Rollout
+from controlplane.canaries.services import rollout_start
 from controlplane.catalog.models import BaseModel
-from controlplane.rollouts.decisions import rollouts_decide
-from controlplane.rollouts.models import Rollout
-from controlplane.rollouts.services import rollout_start
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from tests.controlplane.adapters.test_splits import ready, route

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.digests import digest_run
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import base_model_register

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.provisioners.base import Place
 from controlplane.deployments.served import places_serve
 from controlplane.deployments.targets import target_create
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.conftest import orphan
 

@@ -15,7 +15,6 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create, deployment_remove
 from controlplane.deployments.models import Copy, Deployment, Scaling
@@ -23,6 +22,7 @@ from controlplane.deployments.placement.planner import HEADROOM, Traffic, plan
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create
 from tests.controlplane.deployments.conftest import TOKEN, drive, removed, serving

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from pytest_django import Settings
 
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.leases import LEASE
 from controlplane.deployments.lifecycle import deployment_create, deployment_remove

@@ -16,7 +16,6 @@ import pytest
 from django.utils import timezone
 
 from contracts.base_routes import AdapterHomes, BaseRoute
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create, deployment_remove, deployment_update
 from controlplane.deployments.models import AdapterRule, Deployment
@@ -24,6 +23,7 @@ from controlplane.deployments.placement.rules import adapter_evict, adapter_move
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.targets import target_create
 from controlplane.errors import ConflictError
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.models import RouteEntryRow
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create

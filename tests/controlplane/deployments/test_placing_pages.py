@@ -9,7 +9,6 @@ from django.test import Client
 from django.utils import timezone
 
 from contracts.base_routes import AdapterHomes
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
@@ -17,6 +16,7 @@ from controlplane.deployments.placement.selectors import homes_of
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
+from controlplane.platform.audit.models import AuditRecord
 from tests.controlplane.deployments.conftest import Register
 from tests.controlplane.deployments.test_api import CLOUD, create, post, staff  # noqa: F401
 

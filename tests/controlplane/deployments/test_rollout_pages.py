@@ -9,7 +9,6 @@ from django.test import Client
 from django.utils import timezone
 
 from contracts.usage_event import uuid7
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.services import variant_create
 from controlplane.deployments.lifecycle import deployment_create
@@ -17,6 +16,7 @@ from controlplane.deployments.models import Deployment, DeploymentRollout
 from controlplane.deployments.targets import target_create
 from controlplane.metering.models import UsageEventRow
 from controlplane.metering.partitions import partitions_ensure
+from controlplane.platform.audit.models import AuditRecord
 from tests.controlplane.deployments.test_api import post, staff  # noqa: F401
 
 pytestmark = pytest.mark.django_db

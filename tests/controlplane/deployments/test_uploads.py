@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.leases import LeaseLostError

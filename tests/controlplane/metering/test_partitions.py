@@ -20,7 +20,7 @@ from controlplane.metering.services import (
     usage_ingest,
     usage_partitions_prepare,
 )
-from controlplane.row_security.grants import web_role_grant
+from controlplane.platform.row_security.grants import web_role_grant
 from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import stream_id, usage_event
 

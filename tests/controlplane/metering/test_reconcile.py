@@ -16,7 +16,7 @@ from controlplane.metering.models import UsageEventRow, UsageHour, UsageRollup
 from controlplane.metering.reconcile import sums_drift
 from controlplane.metering.services import usage_ingest
 from controlplane.metering.tasks import nightly
-from controlplane.task_signs import USAGE_CHECK, checks
+from controlplane.platform.task_signs import USAGE_CHECK, checks
 from tests.controlplane.known import known
 from tests.controlplane.metering.test_ingest import stream_id, usage_event
 
@@ -65,7 +65,9 @@ def test_health_is_told_what_the_nightly_check_found(
 ) -> None:
     server = redis.Redis.from_url(redis_url)
     assert checks(server) == {}
-    monkeypatch.setattr("controlplane.task_signs.time", SimpleNamespace(time=lambda: 1_700_000_000.0))
+    monkeypatch.setattr(
+        "controlplane.platform.task_signs.time", SimpleNamespace(time=lambda: 1_700_000_000.0)
+    )
     nightly()
     sign = checks(server)[USAGE_CHECK]
     assert (sign.start, sign.end, sign.differing) == (str(day - dt.timedelta(days=2)), str(day), 0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from django.core.management import call_command
 
-from controlplane.audit.models import AuditChain
 from controlplane.billing.services import price_book_create
 from controlplane.metering.event_rows import StreamEntry
 from controlplane.metering.models import DeadUsageEvent, UsageEventRow
 from controlplane.metering.replay import dead_usage_replay
 from controlplane.metering.services import usage_ingest
+from controlplane.platform.audit.models import AuditChain
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import tenant_create
 from tests.controlplane.known import known

@@ -19,8 +19,8 @@ from django.db import connection
 
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.services import base_model_register
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.services import tenant_create
 from controlplane.webhooks.services import endpoint_create
 from tests.conftest import ROOT

@@ -14,11 +14,10 @@ from django.utils import timezone
 from controlplane.adapters.aliases import alias_move
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
-from controlplane.audit.models import AuditRecord
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.uploads.services import upload_create
 from controlplane.catalog.models import BaseModel
-from controlplane.credentials.models import SourceCredential
 from controlplane.errors import ConflictError
-from controlplane.limits.services import key_limits_set, tenant_limits_set
 from controlplane.metering.models import DeadUsageEvent, UsageRollup
 from controlplane.operations import services
 from controlplane.operations.models import TenantDeletion
@@ -29,11 +28,12 @@ from controlplane.operations.services import (
     tenants_purge_due,
 )
 from controlplane.operations.tasks import purge_tenants
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.models import RouteEntryRow
 from controlplane.routes.selectors import route_table
+from controlplane.tenants.limits.services import key_limits_set, tenant_limits_set
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.services import api_key_create, tenant_create, user_create
-from controlplane.uploads.services import upload_create
 from controlplane.webhooks.services import endpoint_create, endpoint_test
 from tests.controlplane.conftest import adapter_files
 

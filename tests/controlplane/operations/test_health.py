@@ -21,17 +21,17 @@ from pytest_django import Settings
 
 from contracts.presence import GatewayStatus
 from contracts.redis_names import GATEWAYS, ROUTES_SNAPSHOT, ROUTES_VERSION, USAGE_GROUP, USAGE_STREAM
-from controlplane import task_signs
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel
-from controlplane.celery import app, end_run, note_beat
 from controlplane.deployments.models import Copy
 from controlplane.metering.models import DeadUsageEvent
 from controlplane.operations.health import base, stores
 from controlplane.operations.health.base import Finding, Level, checks_run
 from controlplane.operations.health.parts import TITLES, HealthReport, health_look
 from controlplane.operations.queues import work_look
-from controlplane.task_queues import DEPLOYMENTS, PROMPT, QUEUES
+from controlplane.platform import task_signs
+from controlplane.platform.audit.models import AuditRecord
+from controlplane.platform.celery import app, end_run, note_beat
+from controlplane.platform.task_queues import DEPLOYMENTS, PROMPT, QUEUES
 from controlplane.tenants.services import user_create
 from tests.controlplane.console.conftest import HOSTILE
 from tests.waiting import eventually
@@ -204,7 +204,7 @@ def test_messages_say_when_they_were_sent_and_beat_is_heard(
     redis_url: str, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent_at = time.time() - 5
-    monkeypatch.setattr("controlplane.celery.time", SimpleNamespace(time=lambda: sent_at))
+    monkeypatch.setattr("controlplane.platform.celery.time", SimpleNamespace(time=lambda: sent_at))
     with app.connection_for_write() as broker:
         app.send_task("deployments.sweep", connection=broker, headers={"celery_beat_task": True})
         app.send_task("billing.publish_budgets", connection=broker)

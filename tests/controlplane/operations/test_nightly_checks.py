@@ -13,7 +13,6 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.test import Client
 from django.utils import timezone
 
-from controlplane import task_signs
 from controlplane.billing.ledger import posting
 from controlplane.billing.tasks import nightly as billing_nightly
 from controlplane.metering.models import UsageRollup
@@ -22,6 +21,7 @@ from controlplane.metering.services import keep_from
 from controlplane.metering.tasks import nightly as metering_nightly
 from controlplane.operations.health.base import Finding, Level
 from controlplane.operations.health.parts import health_look
+from controlplane.platform import task_signs
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from controlplane.artifact_store.local import LocalStore
+from controlplane.artifacts.store.local import LocalStore
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_remove
 from controlplane.errors import ConflictError, RefusedError, UnavailableError

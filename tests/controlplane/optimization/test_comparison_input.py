@@ -17,7 +17,7 @@ from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
 from contracts.recipes.trace_rows import TracedRequest
 from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
 from controlplane.console.comparison_charts import adapters
 from controlplane.errors import InvalidInputError

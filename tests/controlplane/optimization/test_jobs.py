@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.audit.models import AuditRecord
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.optimization.attempt import work_run
 from controlplane.optimization.models import Artifact, Attempt, OptimizationJob
 from controlplane.optimization.selectors import event_list
+from controlplane.platform.audit.models import AuditRecord
 from tests.controlplane.optimization.conftest import Ask
 
 pytestmark = pytest.mark.django_db

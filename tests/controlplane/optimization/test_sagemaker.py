@@ -26,7 +26,7 @@ from controlplane.optimization.sagemaker.look import GIVE_UP
 from controlplane.optimization.sagemaker.options import RemoteOptions
 from controlplane.optimization.sagemaker.request import configs
 from controlplane.optimization.services import job_remove, work_cancel
-from controlplane.task_queues import ROUTES
+from controlplane.platform.task_queues import ROUTES
 from controlplane.tenants.services import user_create
 from tests.controlplane.deployments.conftest import aws_models_are_parsed_once  # noqa: F401
 from tests.controlplane.optimization.sagemaker_jobs import AWQ, asked, keys, look, until

@@ -17,15 +17,15 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.adapters.models import AdapterQuota
-from controlplane.audit.models import AuditRecord
 from controlplane.console.views import sign_up as sign_up_views
-from controlplane.environment import Environment
 from controlplane.errors import ConflictError, NotFoundError, SettingsError
-from controlplane.limits.models import ScopeLimits
+from controlplane.platform.audit.models import AuditRecord
+from controlplane.platform.environment import Environment
 from controlplane.sign_up.models import SignUp
 from controlplane.sign_up.selectors import sign_up_by_token, sign_up_token
 from controlplane.sign_up.services import PER_EMAIL_DAILY, QUIET, sign_up_begin, sign_up_complete
 from controlplane.sign_up.tasks import send_due
+from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.models import Membership, Project, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import tenant_create, user_create

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 
 from controlplane.errors import ForbiddenError
-from controlplane.limits.services import key_limits_set
 from controlplane.tenants.access import Access
+from controlplane.tenants.limits.services import key_limits_set
 from controlplane.tenants.models import ApiKey, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.selectors import project_get

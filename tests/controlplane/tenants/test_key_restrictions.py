@@ -14,8 +14,8 @@ from pytest_django import Settings
 
 from contracts.addresses import Networks
 from contracts.keys import KeyScope
-from controlplane.environment import Environment
 from controlplane.errors import ConflictError, SettingsError
+from controlplane.platform.environment import Environment
 from controlplane.routes.selectors import route_table
 from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import (

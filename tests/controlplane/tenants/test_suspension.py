@@ -12,15 +12,15 @@ from django.db import DatabaseError, connection, transaction
 from django.test import Client
 
 from controlplane.adapters.models import Adapter
-from controlplane.audit.models import AuditRecord
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.services import price_book_create, price_set
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import ConflictError, InvalidInputError
-from controlplane.limits.models import ScopeLimits
 from controlplane.metering.models import UsageRollup
 from controlplane.operations.services import tenant_deletion_cancel, tenant_deletion_schedule
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.selectors import route_table
+from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.services import (
     api_key_create,

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pytest_django import Settings
 
-from controlplane.open_endpoints import OpenEndpoints
+from controlplane.platform.open_endpoints import OpenEndpoints
 from controlplane.tenants.models import Tenant
 from controlplane.webhooks.events import CHOOSABLE
 from controlplane.webhooks.models import WebhookEndpoint

@@ -13,8 +13,8 @@ from django.utils import timezone
 from pytest_django import Settings
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from controlplane.audit.models import AuditRecord
-from controlplane.open_endpoints import OpenEndpoints
+from controlplane.platform.audit.models import AuditRecord
+from controlplane.platform.open_endpoints import OpenEndpoints
 from controlplane.tenants.models import Tenant
 from controlplane.webhooks import sending
 from controlplane.webhooks.deliveries import (
@@ -149,7 +149,7 @@ def test_an_endpoint_that_drips_holds_a_worker_no_longer_than_a_silent_one(
 def test_what_is_no_public_address_is_not_reached(
     endpoint: Endpoint, receiver: Receiver, settings: Settings
 ) -> None:
-    from controlplane.environment import Environment
+    from controlplane.platform.environment import Environment
 
     settings.GRAFTWORK = Environment.from_env({})
     delivery = attempt(endpoint_test(endpoint=endpoint[0]))

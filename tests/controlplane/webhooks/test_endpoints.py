@@ -12,11 +12,11 @@ from controlplane.adapters.lifecycle import adapter_delete, adapter_restore
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
-from controlplane.audit.models import AuditRecord
 from controlplane.billing.budgets import _alert
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.services import copy_register, copy_remove
-from controlplane.limits.services import tenant_limits_set
+from controlplane.platform.audit.models import AuditRecord
+from controlplane.tenants.limits.services import tenant_limits_set
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create
 from controlplane.webhooks.models import WebhookDelivery, WebhookEndpoint, WebhookEvent

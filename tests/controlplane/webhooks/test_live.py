@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from controlplane.open_endpoints import OpenEndpoints
+from controlplane.platform.open_endpoints import OpenEndpoints
 from controlplane.tenants.services import tenant_create
 from controlplane.webhooks.deliveries import deliveries_enqueue_due
 from controlplane.webhooks.models import WebhookDelivery

@@ -12,9 +12,9 @@ from django.core import mail
 from django.utils import timezone
 from pytest_django import Settings
 
-from controlplane.mail_server import MailServer
-from controlplane.members.services import invitation_create
-from controlplane.members.tasks import send_invitations
+from controlplane.platform.mail_server import MailServer
+from controlplane.tenants.members.services import invitation_create
+from controlplane.tenants.members.tasks import send_invitations
 from controlplane.tenants.models import Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.tenants.services import tenant_create, user_create

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from contracts.prompt_log import PROMPT_STREAM
 from contracts.route_table import RouteTable
 from controlplane.errors import UnsealError
-from controlplane.prompt_log.opening import Opened, key_pair, opened
+from controlplane.metering.prompt_log.opening import Opened, key_pair, opened
 from gateway.usage import prompt_log
 from gateway.usage.prompt_log import PromptLog, Record, seal
 from tests.gateway.conftest import UMBRELLA, ControlPlane, GatewayProcess, route_table

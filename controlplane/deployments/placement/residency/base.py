@@ -10,7 +10,7 @@ import httpx
 
 from contracts.adapters.reference import AdapterRef
 from controlplane.deployments.provisioners.base import ProvisioningError
-from controlplane.http.tls import tls_context
+from controlplane.platform.http.tls import tls_context
 
 CONNECT_SECONDS: Final = 3.0
 LOOK_SECONDS: Final = 5.0

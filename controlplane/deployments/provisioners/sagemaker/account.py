@@ -10,7 +10,6 @@ from boto3.exceptions import Boto3Error
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from controlplane.aws_time_limit import heed_time_limit
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import ProvisioningError
 from controlplane.deployments.provisioners.sagemaker.errors import (
@@ -20,6 +19,7 @@ from controlplane.deployments.provisioners.sagemaker.errors import (
 )
 from controlplane.deployments.provisioners.sagemaker.pace import PATIENCE, Pace
 from controlplane.deployments.provisioners.sagemaker.session import aws_session
+from controlplane.platform.aws_time_limit import heed_time_limit
 
 # Whoever drives a deployment backs off itself and holds a lease meanwhile: nothing is repeated behind its
 # back but what was throttled, and that within bounds (`pace`).

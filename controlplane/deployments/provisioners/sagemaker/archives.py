@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 from boto3.s3.transfer import TransferConfig
 
 from contracts.adapters.reference import ADAPTER_FILES, AdapterRef
-from controlplane.artifact_store import artifact_store
+from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.checkpoint_sources import checkpoint_source
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.base import ProvisioningError

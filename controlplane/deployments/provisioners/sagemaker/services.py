@@ -7,9 +7,9 @@ from typing import Any, Final
 # As of the account's own clients: whoever drives a deployment backs off itself.
 from botocore.config import Config
 
-from controlplane.aws_time_limit import heed_time_limit
 from controlplane.deployments.provisioners.sagemaker.account import Account, aws_answers
 from controlplane.deployments.provisioners.sagemaker.pace import PATIENCE
+from controlplane.platform.aws_time_limit import heed_time_limit
 
 # As the account's own clients: whoever drives a deployment backs off itself and holds a lease meanwhile.
 _CONFIG: Final = Config(

@@ -12,12 +12,12 @@ from django.db.migrations.executor import MigrationExecutor
 
 from contracts.adapters.reference import ADAPTER_FILES
 from controlplane.adapters.models import AdapterVersion
-from controlplane.artifact_store import artifact_store
-from controlplane.audit.selectors import chain_tenants, chain_verify
-from controlplane.credentials.models import SourceCredential
+from controlplane.artifacts.credentials.models import SourceCredential
+from controlplane.artifacts.store import artifact_store
 from controlplane.errors import UnavailableError, UnsealError
-from controlplane.prompt_log.models import PromptLog
-from controlplane.sealing import unseal
+from controlplane.metering.prompt_log.models import PromptLog
+from controlplane.platform.audit.selectors import chain_tenants, chain_verify
+from controlplane.platform.sealing import unseal
 from controlplane.webhooks.models import WebhookEndpoint
 
 

@@ -1,0 +1,75 @@
+"""Artifacts in a folder of this machine, or of a network file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controlplane.artifacts.store.base import ByteStream
+from controlplane.artifacts.store.bounded import CHUNK, BoundedStream
+
+
+class LocalStore:
+    """Keys are paths below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def put(self, key: str, stream: ByteStream, *, limit: int) -> int:
+        path = self._root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        bounded = BoundedStream(stream, name=path.name, limit=limit)
+        # Outside the try: what stands there already is somebody else's, and stays.
+        with path.open("xb") as target:
+            try:
+                while chunk := bounded.read(CHUNK):
+                    target.write(chunk)
+                target.flush()
+                os.fsync(target.fileno())
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+        return bounded.count
+
+    def size(self, key: str) -> int | None:
+        path = self._root / key
+        return path.stat().st_size if path.is_file() else None
+
+    @contextmanager
+    def open(self, key: str) -> Iterator[ByteStream]:
+        with (self._root / key).open("rb") as stream:
+            yield stream
+
+    def copy(self, source: str, target: str, *, progress: Callable[[], None]) -> None:
+        origin, path = self._root / source, self._root / target
+        # Made aside and renamed, so that nobody meets half of it. Its name is the source's: an attempt
+        # after one that died replaces what that one left.
+        part = path.with_name(f".{origin.name}")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        for file in origin.iterdir():
+            try:
+                os.link(file, part / file.name)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(file, part / file.name)
+            progress()
+        try:
+            part.rename(path)
+        except OSError:
+            # The same content is there already (a rename onto a folder with files in it fails).
+            shutil.rmtree(part)
+            if not path.is_dir():
+                raise
+
+    def remove_file(self, key: str) -> None:
+        (self._root / key).unlink(missing_ok=True)
+
+    def remove(self, folder: str) -> None:
+        if (self._root / folder).exists():
+            shutil.rmtree(self._root / folder)
+
+    def uri(self, folder: str) -> str:
+        return (self._root / folder).as_uri() + "/"

@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class UploadsConfig(AppConfig):
+    name = "controlplane.artifacts.uploads"

@@ -1,0 +1,95 @@
+"""Authenticates uploads before the first byte of a body is read and written to the disk.
+
+A caller without a live key or session gets the view's answer to a request without a body: 401, or the log-in
+page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from io import BytesIO
+from typing import Any, Final
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.base import SessionBase
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
+from django.utils.module_loading import import_string
+
+from controlplane.artifacts.uploads.bodies import nothing, without_lengths
+from controlplane.platform.http.body_limit import Application, Receive, Scope, Send, takes_files
+from controlplane.platform.row_security.scope import Scope as RowScope
+from controlplane.platform.row_security.scope import scoped
+from controlplane.tenants.selectors import api_key_verify
+
+PER_CALLER: Final = 8
+IN_ALL: Final = 64
+"""Bodies of files that are received at once: each may take 2 GB of the disk for as long as it comes."""
+SMALL_BYTES: Final = 1 << 20
+"""A body that says it is no longer stays in memory, and is bounded like any other."""
+
+
+class UploadDoor:
+    """Lets bodies of files in from known callers, a bounded number at a time."""
+
+    def __init__(
+        self, application: Application, *, per_caller: int = PER_CALLER, in_all: int = IN_ALL
+    ) -> None:
+        self._application = application
+        self._per_caller, self._in_all = per_caller, in_all
+        self._receiving: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not takes_files(scope) or _is_small(scope):
+            await self._application(scope, receive, send)
+            return
+        caller = await sync_to_async(_caller, thread_sensitive=False)(scope)
+        if not caller:
+            await self._application(without_lengths(scope), nothing(), send)
+            return
+        if self._receiving[caller] >= self._per_caller or self._receiving.total() >= self._in_all:
+            await _refuse(send)
+            return
+        self._receiving[caller] += 1
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self._receiving[caller] -= 1
+            if not self._receiving[caller]:
+                del self._receiving[caller]
+
+
+def _is_small(scope: Scope) -> bool:
+    declared = dict(scope["headers"]).get(b"content-length", b"")
+    return declared.isdigit() and int(declared) <= SMALL_BYTES
+
+
+def _caller(scope: Scope) -> str:
+    """The tenant or user that a live API key or session belongs to; "" without one."""
+    request = ASGIRequest({**scope, "method": "GET"}, BytesIO())
+    try:
+        with scoped(RowScope()):
+            scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+            if scheme.lower() == "bearer":
+                proven = api_key_verify(text=key.strip())
+                return "" if proven is None else f"tenant:{proven.tenant_id}"
+            session = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+            store: type[SessionBase] = import_string(f"{settings.SESSION_ENGINE}.SessionStore")
+            with_session: Any = request
+            with_session.session = store(session)
+            user = get_user(request) if session else None
+            return f"user:{user.pk}" if user is not None and user.is_authenticated else ""
+    finally:
+        connections.close_all()
+
+
+async def _refuse(send: Send) -> None:
+    detail = "too many files are being received at this moment: send this one again in a few seconds"
+    error = {"code": "too_many_uploads", "detail": detail, "attr": None}
+    body = json.dumps({"type": "client_error", "errors": [error]}).encode()
+    headers = [(b"content-type", b"application/json"), (b"retry-after", b"5"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 429, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

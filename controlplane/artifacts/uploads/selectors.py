@@ -1,0 +1,72 @@
+"""Reads of uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.artifacts.store import ByteStream, artifact_store
+from controlplane.artifacts.uploads.models import Upload
+from controlplane.errors import NotFoundError
+from controlplane.tenants.models import Tenant
+
+
+def upload_list(*, tenant: Tenant) -> QuerySet[Upload]:
+    """The tenant's that have not expired and that no version has taken, newest first."""
+    live = Upload.objects.filter(expires_at__gt=timezone.now(), registered_at=None)
+    return live.filter(tenant=tenant).order_by("-created_at", "id")
+
+
+def upload_get(*, tenant: Tenant, upload_id: str) -> Upload:
+    """Raises NotFoundError, also for another tenant's and for one that has expired."""
+    if (upload := upload_list(tenant=tenant).filter(pk=upload_id).first()) is None:
+        raise NotFoundError(
+            f"tenant {tenant.pk} has no upload {upload_id[:32]!r}; they expire: begin another"
+        )
+    return upload
+
+
+def uploads_taken(*, tenant: Tenant, upload_ids: list[str]) -> list[Upload]:
+    """Those that a version was registered from. Raises NotFoundError where one is gone."""
+    found = {row.pk: row for row in Upload.objects.filter(tenant=tenant, pk__in=upload_ids)}
+    if missing := [upload_id for upload_id in upload_ids if upload_id not in found]:
+        raise NotFoundError(f"the upload {missing[0][:32]} is gone: upload the file again")
+    return [found[upload_id] for upload_id in upload_ids]
+
+
+@contextmanager
+def upload_open(upload: Upload) -> Iterator[ByteStream]:
+    """The whole file as one stream, of which one part is open at a time."""
+    keys = list(upload.parts.values_list("key", flat=True))
+    parts = _Parts(keys)
+    try:
+        yield parts
+    finally:
+        parts.close()
+
+
+class _Parts:
+    """Parts of the artifact store, one behind the other."""
+
+    def __init__(self, keys: list[str]) -> None:
+        self._store, self._pieces = artifact_store(), self._read(keys)
+        self._rest = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        if not self._rest:
+            self._rest = next(self._pieces, b"")
+        cut = len(self._rest) if size < 0 else size
+        data, self._rest = self._rest[:cut], self._rest[cut:]
+        return data
+
+    def close(self) -> None:
+        self._pieces.close()
+
+    def _read(self, keys: list[str]) -> Generator[bytes, None, None]:
+        for key in keys:
+            with self._store.open(key) as stream:
+                while piece := stream.read(1 << 20):
+                    yield piece

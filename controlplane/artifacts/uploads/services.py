@@ -1,0 +1,96 @@
+"""Changes of uploads. What is in a part has arrived for good: an interrupted upload goes on behind it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from django.db import transaction
+from django.db.models import Q, Sum
+from django.utils import timezone
+
+from controlplane.artifacts.store import artifact_store
+from controlplane.artifacts.uploads.file_names import accepted_bytes, name_fault, upload_refusal
+from controlplane.artifacts.uploads.models import Upload
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.tenants.models import Tenant, User
+
+LIFETIME: Final = timedelta(hours=24)
+"""From an upload's last byte on."""
+REGISTERED_LIFETIME: Final = timedelta(days=3)
+"""Longer than a version waits for its validation."""
+MAX_OPEN: Final = 16
+MAX_OPEN_BYTES: Final = 16 << 30
+
+
+@transaction.atomic
+def upload_create(*, tenant: Tenant, name: str, size: int, created_by: User | None = None) -> Upload:
+    """Begins an upload of a file of `size` bytes.
+
+    Raises:
+        InvalidInputError: no file of this name or size can be registered.
+        ConflictError: the tenant has too much on its way.
+    """
+    _check(name, size)
+    # The row's lock makes two beginnings count each other.
+    Tenant.objects.select_for_update().get(pk=tenant.pk)
+    now = timezone.now()
+    opened = Upload.objects.filter(tenant=tenant, registered_at=None, expires_at__gt=now)
+    claimed = opened.aggregate(bytes=Sum("size"))["bytes"] or 0
+    if opened.count() >= MAX_OPEN or claimed + size > MAX_OPEN_BYTES:
+        raise ConflictError(
+            f"at most {MAX_OPEN} uploads of {MAX_OPEN_BYTES} bytes together may be on their way: register,"
+            " finish or delete others"
+        )
+    return Upload.objects.create(
+        pk=secrets.token_hex(16), tenant=tenant, name=name, size=size, created_by=created_by,
+        expires_at=now + LIFETIME,
+    )  # fmt: skip
+
+
+@transaction.atomic
+def uploads_take(*, tenant: Tenant, upload_ids: Sequence[str]) -> None:
+    """Marks whole uploads as those of one version, in the transaction that registers it.
+
+    Raises:
+        InvalidInputError: one is not there, or not whole.
+        ConflictError: another registration has taken one.
+    """
+    now = timezone.now()
+    for upload_id in upload_ids:
+        row = Upload.objects.filter(tenant=tenant, pk=upload_id, expires_at__gt=now).first()
+        if row is None or not row.is_whole:
+            state = "not there" if row is None else f"at byte {row.offset} of {row.size}"
+            raise InvalidInputError(
+                f"the upload {upload_id[:32]!r} is {state}: finish it before registering", field="uploads"
+            )
+        taken = Upload.objects.filter(pk=row.pk, registered_at=None)
+        if not taken.update(registered_at=now, expires_at=now + REGISTERED_LIFETIME):
+            raise ConflictError(f"the upload {upload_id[:32]!r} is registered already: upload the file again")
+
+
+def upload_discard(*, upload: Upload) -> None:
+    """Removes an upload and its parts. The row goes last, so nothing is lost track of."""
+    artifact_store().remove(upload.folder)
+    upload.delete()
+
+
+def uploads_expire() -> int:
+    """Removes uploads whose time is over and to which nobody writes. Returns how many."""
+    now = timezone.now()
+    expired = Upload.objects.filter(expires_at__lt=now)
+    idle = expired.filter(Q(writer="") | Q(writer_seen_at__lt=now - timedelta(minutes=5)))
+    rows = list(idle[:1000])
+    for upload in rows:
+        upload_discard(upload=upload)
+    return len(rows)
+
+
+def _check(name: str, size: int) -> None:
+    limit = None if name_fault(name) else accepted_bytes(name)
+    if limit is None:
+        raise InvalidInputError(upload_refusal(name), field="name")
+    if not 0 < size <= limit:
+        raise InvalidInputError(f"{name[:200]} may have 1 to {limit} bytes", field="size")

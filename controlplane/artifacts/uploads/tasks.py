@@ -1,0 +1,13 @@
+"""Celery's edge of uploads."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from controlplane.artifacts.uploads.services import uploads_expire
+
+
+@shared_task(name="uploads.expire")
+def expire() -> None:
+    """Removes what was begun and never registered."""
+    uploads_expire()

@@ -1,0 +1,222 @@
+"""REST of the fleet's bill (staff): instance prices, whose part it is, what sharing saves, blended prices."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.reports.fleet_bill import BY, fleet_attribution
+from controlplane.billing.reports.instance_prices import (
+    NANO,
+    instance_price_list,
+    instance_price_set,
+)
+from controlplane.billing.reports.models import InstancePrice
+from controlplane.billing.reports.savings import (
+    FORMULA,
+    TIERS,
+    Saving,
+    blended_prices,
+    saving_estimate,
+    saving_measured,
+)
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.platform.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff
+
+REGION = "us-east-1"
+
+
+class InstancePriceSerializer(StrictSerializer, serializers.ModelSerializer[InstancePrice]):
+    class Meta:
+        model = InstancePrice
+        fields = ("id", "instance_type", "region", "effective_from", "currency", "hour_nano", "source")
+        validators = ()
+
+
+class InstancePricesApi(generics.ListAPIView[InstancePrice]):
+    permission_classes = (Staff,)
+    serializer_class = InstancePriceSerializer
+
+    def get_queryset(self) -> QuerySet[InstancePrice]:
+        return instance_price_list()
+
+    @idempotent()
+    @extend_schema(request=InstancePriceSerializer, responses={201: InstancePriceSerializer})
+    def post(self, request: Request) -> Response:
+        """Adds what an hour of an instance type costs in a region from a UTC day on, in nano-units."""
+        data = InstancePriceSerializer(data=request.data)
+        data.is_valid(raise_exception=True)
+        price = instance_price_set(**data.validated_data)
+        return Response(InstancePriceSerializer(price).data, status.HTTP_201_CREATED)
+
+
+class _Range(serializers.Serializer[Any]):
+    start = serializers.DateField(help_text="First UTC day.")
+    end = serializers.DateField(help_text="Last UTC day, included.")
+    region = serializers.CharField(max_length=30, default=REGION, help_text="Whose prices are taken.")
+
+
+class AttributionQuery(_Range):
+    by = serializers.ChoiceField(choices=BY, default=BY[0])
+
+
+class PartSerializer(serializers.Serializer[Any]):
+    tenant = serializers.CharField(allow_blank=True, help_text="'' for what no tenant has a claim to.")
+    amount = serializers.CharField(help_text="Decimal.")
+
+
+class AttributionSerializer(serializers.Serializer[Any]):
+    by = serializers.CharField()
+    currency = serializers.CharField()
+    total = serializers.CharField(help_text="The fleet's bill: the exact sum of the parts.")
+    parts = PartSerializer(many=True)
+    unpriced = serializers.ListField(child=serializers.CharField(), help_text="Instance types left out.")
+
+
+class AttributionApi(generics.GenericAPIView[Any]):
+    permission_classes = (Staff,)
+    serializer_class = AttributionSerializer
+    pagination_class = None
+
+    @extend_schema(parameters=[AttributionQuery], responses={200: AttributionSerializer})
+    def get(self, request: Request) -> Response:
+        """The bill of machines that tenants share, divided among them by tokens, time or memory held."""
+        values = _query(AttributionQuery, request)
+        found = fleet_attribution(**values)
+        return Response(
+            {
+                "by": values["by"],
+                "currency": found.bill.currency or "USD",
+                "total": _amount(found.bill.total),
+                "parts": [
+                    {"tenant": tenant, "amount": _amount(part)}
+                    for tenant, part in sorted(found.parts.items())
+                ],
+                "unpriced": list(found.bill.unpriced),
+            }
+        )
+
+
+class SavingsQuery(_Range):
+    dedicated_type = serializers.CharField(max_length=40, help_text="What one adapter alone would run on.")
+    tier = serializers.ChoiceField(choices=TIERS, default=TIERS[0], help_text="Which adapters count.")
+
+
+class EstimateQuery(serializers.Serializer[Any]):
+    adapters = serializers.IntegerField(min_value=1, max_value=1_000_000)
+    dedicated_type = serializers.CharField(max_length=40)
+    shared_type = serializers.CharField(max_length=40)
+    shared_instances = serializers.IntegerField(min_value=0, max_value=1_000_000, default=1)
+    region = serializers.CharField(max_length=30, default=REGION)
+    day = serializers.DateField(required=False, help_text="Whose prices are taken; today unless told.")
+
+
+class SavingSerializer(serializers.Serializer[Any]):
+    formula = serializers.CharField()
+    adapter_hours = serializers.CharField()
+    dedicated = serializers.CharField(help_text="Decimal, in `currency`.")
+    shared = serializers.CharField()
+    currency = serializers.CharField()
+    percent = serializers.CharField(
+        allow_null=True, help_text="Saved; below 0 where sharing costs more; null where it cannot be said."
+    )
+    dedicated_price = InstancePriceSerializer(help_text="With its day, region and source.")
+    unpriced = serializers.ListField(child=serializers.CharField(), help_text="Instance types left out.")
+
+
+class SavingsApi(generics.GenericAPIView[Any]):
+    permission_classes = (Staff,)
+    serializer_class = SavingSerializer
+    pagination_class = None
+
+    @extend_schema(parameters=[SavingsQuery], responses={200: SavingSerializer})
+    def get(self, request: Request) -> Response:
+        """What the fleet's machines cost, against an endpoint of its own for each adapter."""
+        return _saving(saving_measured(**_query(SavingsQuery, request)))
+
+
+class SavingsEstimateApi(generics.GenericAPIView[Any]):
+    permission_classes = (Staff,)
+    serializer_class = SavingSerializer
+    pagination_class = None
+
+    @extend_schema(parameters=[EstimateQuery], responses={200: SavingSerializer})
+    def get(self, request: Request) -> Response:
+        """The same of an hour with so many adapters and machines."""
+        values = _query(EstimateQuery, request)
+        values.setdefault("day", timezone.now().date())
+        return _saving(saving_estimate(**values))
+
+
+class BlendedQuery(serializers.Serializer[Any]):
+    instance_type = serializers.CharField(max_length=40)
+    region = serializers.CharField(max_length=30, default=REGION)
+    itl_p50_ms = serializers.DecimalField(max_digits=12, decimal_places=4)
+    concurrency = serializers.IntegerField(min_value=1, max_value=1_000_000)
+    discount = serializers.DecimalField(max_digits=5, decimal_places=4, default=Decimal(0))
+    input_nano = serializers.IntegerField(min_value=0, max_value=10**15, required=False)
+    output_nano = serializers.IntegerField(min_value=0, max_value=10**15, required=False)
+
+
+class BlendedSerializer(serializers.Serializer[Any]):
+    by_throughput = serializers.CharField(
+        help_text="Per million tokens: (1 - discount) x instance price / (throughput x 3600 / 1e6) / 4."
+    )
+    tokens_per_second = serializers.CharField(help_text="Throughput: concurrency / itl_p50.")
+    by_list_price = serializers.CharField(
+        allow_null=True, help_text="Per million tokens: (3 x input + output) / 4; null without both prices."
+    )
+    instance_price = InstancePriceSerializer()
+
+
+class BlendedPriceApi(generics.GenericAPIView[Any]):
+    permission_classes = (Staff,)
+    serializer_class = BlendedSerializer
+    pagination_class = None
+
+    @extend_schema(parameters=[BlendedQuery], responses={200: BlendedSerializer})
+    def get(self, request: Request) -> Response:
+        """A million tokens' price by both formulas that are called blended; `*_nano` are per token."""
+        found = blended_prices(day=timezone.now().date(), **_query(BlendedQuery, request))
+        listed = found.by_list_price
+        return Response(
+            {
+                "by_throughput": f"{found.by_throughput:.6f}",
+                "tokens_per_second": f"{found.throughput:.3f}",
+                "by_list_price": None if listed is None else f"{listed:.6f}",
+                "instance_price": InstancePriceSerializer(found.price).data,
+            }
+        )
+
+
+def _saving(saving: Saving) -> Response:
+    return Response(
+        {
+            "formula": FORMULA,
+            "adapter_hours": f"{Decimal(saving.adapter_seconds) / 3600:.6f}",
+            "dedicated": _amount(saving.dedicated_nano),
+            "shared": _amount(saving.shared_nano),
+            "currency": saving.currency,
+            "percent": saving.percent,
+            "dedicated_price": InstancePriceSerializer(saving.price).data,
+            "unpriced": list(saving.unpriced),
+        }
+    )
+
+
+def _query(kind: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+    query = kind(data=request.query_params)
+    query.is_valid(raise_exception=True)
+    return dict(query.validated_data)
+
+
+def _amount(nano: int) -> str:
+    return f"{Decimal(nano) * NANO:.9f}"

@@ -1,0 +1,135 @@
+"""What the fleet's machines cost by day, and whose part of it is how much."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from django.db.models import F, Sum
+
+from controlplane.billing.reports.instance_prices import InstancePrices
+from controlplane.billing.reports.shares import divide
+from controlplane.deployments.models import Copy
+from controlplane.errors import InvalidInputError
+from controlplane.metering.hosting.report import hosting_hours
+from controlplane.metering.models import HostingKind
+from controlplane.metering.selectors import rollup_list
+from controlplane.tenants.models import ApiKey
+
+HOUR: Final = 3600
+BY: Final = ("tokens", "time", "memory")
+NOBODY: Final = ""
+"""Whose part is what ran on a day on which no tenant has a claim."""
+_MOST_DAYS: Final = 92
+"""A quarter, as of time of hosting, which it is made of; whole days are divided, so parts add up."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetBill:
+    """Nano-units by day, of machines that have a price.
+
+    Attributes:
+        currency: of all the prices; "" where nothing has one.
+        unpriced: instance types without a price on some day on which they ran.
+    """
+
+    days: Mapping[dt.date, int]
+    currency: str
+    unpriced: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.days.values())
+
+
+def fleet_bill(*, start: dt.date, end: dt.date, region: str) -> FleetBill:
+    """Machine-hours of the UTC days `start` to `end` at `region`'s prices, rounded once a day and type.
+
+    Raises InvalidInputError for prices of several currencies: their sum would be none.
+    """
+    prices = InstancePrices()
+    hours = hosting_hours(tenant=None, start=start, end=end).filter(kind=HostingKind.INSTANCE)
+    days: dict[dt.date, int] = defaultdict(int)
+    currencies, unpriced = set[str](), set[str]()
+    for row in hours.values("day", "instance_type").annotate(seconds=Sum("quantity_seconds")).order_by():
+        price = prices.on(row["day"], instance_type=row["instance_type"], region=region)
+        if price is None:
+            unpriced.add(row["instance_type"])
+            continue
+        currencies.add(price.currency)
+        days[row["day"]] += (2 * int(row["seconds"]) * price.hour_nano + HOUR) // (2 * HOUR)
+    if len(currencies) > 1:
+        raise InvalidInputError(
+            f"the machines' prices are in {' and '.join(sorted(currencies))}: ask for days of one currency",
+            field="start",
+        )
+    return FleetBill(dict(days), next(iter(currencies), ""), tuple(sorted(unpriced)))
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The bill's parts by tenant, NOBODY for what nobody has a claim to; they add up to it exactly."""
+
+    bill: FleetBill
+    parts: Mapping[str, int]
+
+
+def fleet_attribution(*, start: dt.date, end: dt.date, region: str, by: str) -> Attribution:
+    """Each day's bill among the tenants, in proportion to what each had of that day.
+
+    Args:
+        by: `tokens` (of calls to endpoints: prompt and completion, cached ones too), `time` (seconds of
+            adapters placed) or `memory` (bytes of adapters' files times seconds).
+
+    Raises InvalidInputError: days in the wrong order or too many, an unknown measure, or prices of several
+    currencies.
+    """
+    if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
+        raise InvalidInputError(
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts, and"
+            " add them up",
+            field="end",
+        )
+    if by not in BY:
+        raise InvalidInputError(f"by must be one of {', '.join(BY)}", field="by")
+    bill = fleet_bill(start=start, end=end, region=region)
+    claims = _tokens(start, end) if by == "tokens" else _held(start, end, by)
+    parts: dict[str, int] = defaultdict(int)
+    for day, total in bill.days.items():
+        weights = claims.get(day, {})
+        for tenant, part in divide(total, weights if any(weights.values()) else {NOBODY: 1}).items():
+            parts[tenant] += part
+    return Attribution(bill, dict(parts))
+
+
+Claims = Mapping[dt.date, Mapping[str, int]]
+
+
+def _tokens(start: dt.date, end: dt.date) -> Claims:
+    """Of what ran on endpoints, whose machines the bill is of: nothing of a fleet of one's own that reports
+    here, whatever it calls its backend."""
+    ran = rollup_list(tenant=None, start=start, end=end).filter(backend=Copy.Kind.SAGEMAKER)
+    scopes = ApiKey.objects.values_list("pk", "scopes")
+    reporters = [key for key, opens in scopes if ApiKey.Scope.INFERENCE not in opens]
+    rows = ran.exclude(key_id__in=reporters).values("day", "tenant").order_by()
+    return _by_day(rows.annotate(total=Sum(F("prompt_tokens") + F("completion_tokens"))))
+
+
+def _held(start: dt.date, end: dt.date, by: str) -> Claims:
+    hours = hosting_hours(tenant=None, start=start, end=end).exclude(tenant="")
+    if by == "time":
+        hours = hours.filter(kind=HostingKind.ADAPTER, tier="placed")
+    else:
+        hours = hours.filter(kind=HostingKind.STORAGE)
+    rows = hours.values("day", "tenant").order_by()
+    return _by_day(rows.annotate(total=Sum("quantity_seconds")))
+
+
+def _by_day(rows: object) -> Claims:
+    found: dict[dt.date, dict[str, int]] = defaultdict(dict)
+    for row in rows:  # type: ignore[attr-defined]  # a query of dictionaries
+        found[row["day"]][row["tenant"]] = int(row["total"])
+    return found

@@ -1,0 +1,165 @@
+"""Answers in the shape of OpenAI's usage API (`page` of `bucket`s of results). They read sums alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.db.models import Q, QuerySet, Sum
+
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.quantities import adapter_name
+from controlplane.billing.reports.line_items import line_items
+from controlplane.billing.reports.openai_usage.query import UsageQuery
+from controlplane.metering.selectors import hour_list, rollup_list, use_summed
+from controlplane.tenants.models import Tenant
+
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_EPOCH: Final = dt.date(1970, 1, 1)
+_SUMS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "requests")
+_PRICED: Final = ("adapter", "base_model", "backend")
+"""What a call's price hangs on, with its day and tenant."""
+
+Group = tuple[str, ...]
+Found = dict[int, dict[Group, Any]]
+"""By the bucket's start, then by the values of `group_by`."""
+
+
+def completions_page(*, tenant: Tenant, project: str | None, query: UsageQuery) -> dict[str, Any]:
+    """Tokens and requests by bucket. `project`: the only one that may be read; None for all."""
+    found: Found = defaultdict(lambda: defaultdict(lambda: [0, 0, 0, 0]))
+    for row in _summed(tenant, project, query):
+        model = adapter_name(row["adapter"]) or row["base_model"]
+        if model not in query.filters.get("models", {model}):
+            continue
+        values = {"project_id": row["project"], "api_key_id": row["key_id"], "model": model}
+        sums = found[_start(row, query)][tuple(values[name] for name in query.group_by)]
+        for place, name in enumerate(_SUMS):
+            sums[place] += row[f"sum_{name}"]
+    return _page(query, found, _completions_result)
+
+
+def costs_page(*, tenant: Tenant, project: str | None, query: UsageQuery) -> dict[str, Any]:
+    """Amounts by day, at that day's prices. What has no price has a quantity and no amount."""
+    prices = PriceList.load()
+    currency = prices.currency().lower()
+    found: Found = defaultdict(lambda: defaultdict(_Cost))
+    wanted = query.filters.get("line_items")
+    named = {"project_id": "project", "api_key_id": "key_id"}
+    columns = [*_PRICED, *(column for name, column in named.items() if name in query.group_by)]
+    for rollup in use_summed(_filtered(rollup_list, tenant, project, query), by=columns):
+        for item in line_items(rollup, prices):
+            if wanted is not None and item.name not in wanted:
+                continue
+            values = {"project_id": rollup.project, "api_key_id": rollup.key_id, "line_item": item.name}
+            bucket = (rollup.day - _EPOCH).days * _DAY
+            found[bucket][tuple(values[name] for name in query.group_by)].add(item.quantity, item.nano)
+    return _page(query, found, lambda group, cost: _cost_result(group, cost, currency))
+
+
+@dataclass(slots=True)
+class _Cost:
+    quantity: int = 0
+    nano: int = 0
+    unpriced: bool = False
+
+    def add(self, quantity: int, nano: int | None) -> None:
+        self.quantity += quantity
+        self.nano += nano or 0
+        self.unpriced |= nano is None
+
+
+def _filtered(rows: Any, tenant: Tenant, project: str | None, query: UsageQuery) -> QuerySet[Any]:
+    start, end = query.days
+    found = rows(tenant=tenant.pk, start=start, end=end)
+    if project is not None:
+        found = found.filter(project=project)
+    for name, column in (("project_ids", "project"), ("api_key_ids", "key_id")):
+        if name in query.filters:
+            found = found.filter(**{f"{column}__in": list(query.filters[name])})
+    return found if query.count else found.none()  # type: ignore[no-any-return]
+
+
+def _summed(tenant: Tenant, project: str | None, query: UsageQuery) -> Iterable[dict[str, Any]]:
+    """Sums by bucket and by all that is grouped or filtered by, added up by the database."""
+    hourly = query.width == _HOUR
+    rows = _filtered(hour_list if hourly else rollup_list, tenant, project, query)
+    if hourly:
+        # Days are whole: less of the first and last one.
+        first, last = query.first, query.first + query.count * query.width - _HOUR
+        rows = rows.exclude(_before(first)).exclude(_after(last))
+    columns = ["day", "project", "key_id", "adapter", "base_model", *(["hour"] if hourly else [])]
+    found: Iterable[dict[str, Any]] = (
+        rows.values(*columns).annotate(**{f"sum_{name}": Sum(name) for name in _SUMS}).order_by()
+    )
+    return found
+
+
+def _before(moment: int) -> Q:
+    return Q(day=_EPOCH + dt.timedelta(moment // _DAY), hour__lt=moment % _DAY // _HOUR)
+
+
+def _after(moment: int) -> Q:
+    return Q(day=_EPOCH + dt.timedelta(moment // _DAY), hour__gt=moment % _DAY // _HOUR)
+
+
+def _start(row: dict[str, Any], query: UsageQuery) -> int:
+    return int((row["day"] - _EPOCH).days * _DAY + (row["hour"] * _HOUR if query.width == _HOUR else 0))
+
+
+def _page(query: UsageQuery, found: Found, result: Any) -> dict[str, Any]:
+    return {
+        "object": "page",
+        "data": [
+            {
+                "object": "bucket",
+                "start_time": start,
+                "end_time": start + query.width,
+                "results": [
+                    result(dict(zip(query.group_by, group, strict=True)), sums)
+                    for group, sums in sorted(found.get(start, {}).items())
+                ],
+            }
+            for start in query.buckets()
+        ],
+        "has_more": query.next_page is not None,
+        "next_page": query.next_page,
+    }
+
+
+def _completions_result(group: dict[str, str], sums: list[int]) -> dict[str, Any]:
+    prompt, cached, completion, requests = sums
+    return {
+        "object": "organization.usage.completions.result",
+        "input_tokens": prompt,
+        "input_cached_tokens": cached,
+        "input_uncached_tokens": prompt - cached,
+        "output_tokens": completion,
+        "input_audio_tokens": 0,
+        "output_audio_tokens": 0,
+        "num_model_requests": requests,
+        **{name: group.get(name) for name in ("project_id", "user_id", "api_key_id", "model")},
+        "batch": None,
+        "service_tier": None,
+    }
+
+
+def _cost_result(group: dict[str, str], cost: _Cost, currency: str) -> dict[str, Any]:
+    by_item = "line_item" in group
+    return {
+        "object": "organization.costs.result",
+        # A sum with a part that has no price would look like a price.
+        "amount": None if cost.unpriced else {"value": cost.nano / 1e9, "currency": currency},
+        "quantity": cost.quantity if by_item else None,
+        "quantity_unit": _unit(group["line_item"]) if by_item else None,
+        **{name: group.get(name) for name in ("line_item", "project_id", "api_key_id", "user_id")},
+        "organization_id": None,
+    }
+
+
+def _unit(line_item: str) -> str:
+    return "requests" if line_item.endswith(", requests") else "tokens"

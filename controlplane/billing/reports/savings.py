@@ -1,0 +1,178 @@
+"""What sharing machines saves against an endpoint for each adapter, and what a million tokens cost.
+
+    dedicated = adapter-hours x price of the machine that one adapter alone would need
+    shared    = machine-hours x price of the machines that all of them share
+    saving    = 1 - shared / dedicated
+
+Amounts are nano-units of the prices' currency, rounded to the nearest once a product and day.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Final
+
+from django.db.models import Max
+
+from controlplane.billing.reports.fleet_bill import fleet_bill
+from controlplane.billing.reports.instance_prices import InstancePrices
+from controlplane.billing.reports.models import InstancePrice
+from controlplane.errors import InvalidInputError
+from controlplane.metering.hosting.report import hosting_hours
+from controlplane.metering.models import HostingKind
+
+FORMULA: Final = "saving = 1 - shared / dedicated; dedicated = adapter-hours x price of dedicated_type"
+HOUR: Final = 3600
+TIERS: Final = ("placed", "stored")
+_MOST_DAYS: Final = 31
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Amounts are nano-units. `percent` is decimal text; None where nothing was dedicated to compare with, or
+    machines have no price: sharing would seem to save what nobody knows.
+
+    Attributes:
+        price: of the dedicated machine on the first day.
+        unpriced: instance types whose machines have no price, and are in no amount.
+    """
+
+    adapter_seconds: int
+    dedicated_nano: int
+    shared_nano: int
+    currency: str
+    price: InstancePrice
+    unpriced: tuple[str, ...] = ()
+
+    @property
+    def percent(self) -> str | None:
+        if not self.dedicated_nano or self.unpriced:
+            return None
+        saved = 1 - Decimal(self.shared_nano) / Decimal(self.dedicated_nano)
+        return f"{(saved * 100).quantize(Decimal('0.01'), ROUND_HALF_UP)}"
+
+
+def saving_estimate(
+    *, adapters: int, dedicated_type: str, shared_type: str, shared_instances: int, region: str, day: dt.date
+) -> Saving:
+    """Of an hour with so many adapters, at the prices of `day`.
+
+    Raises InvalidInputError for a type without a price, or prices of two currencies.
+    """
+    prices = InstancePrices()
+    dedicated = price_on(prices, day, dedicated_type, region, field="dedicated_type")
+    shared = price_on(prices, day, shared_type, region, field="shared_type")
+    if dedicated.currency != shared.currency:
+        raise InvalidInputError("the two prices are of different currencies", field="shared_type")
+    return Saving(
+        adapters * HOUR, adapters * dedicated.hour_nano, shared_instances * shared.hour_nano,
+        dedicated.currency, dedicated,
+    )  # fmt: skip
+
+
+def saving_measured(*, start: dt.date, end: dt.date, dedicated_type: str, region: str, tier: str) -> Saving:
+    """Of the fleet from `start` to `end`, UTC days, both included: machines that ran against adapters there.
+
+    Args:
+        dedicated_type: what each adapter version would have run on alone.
+        tier: which adapters: `placed` on deployments, or `stored`, all that could be called.
+
+    Each day's adapters and machines are at that day's prices.
+
+    Raises InvalidInputError: days in the wrong order or too many, an unknown tier, a type without price, or
+    prices of several currencies.
+    """
+    if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
+        raise InvalidInputError(
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts, and"
+            " add them up",
+            field="end",
+        )
+    if tier not in TIERS:
+        raise InvalidInputError(f"tier must be one of {', '.join(TIERS)}", field="tier")
+    prices = InstancePrices()
+    price = price_on(prices, start, dedicated_type, region, field="dedicated_type")
+    hours = hosting_hours(tenant=None, start=start, end=end).filter(kind=HostingKind.ADAPTER, tier=tier)
+    # On two deployments at once it would still need one endpoint.
+    each = hours.values("day", "hour", "adapter").annotate(seconds=Max("quantity_seconds")).order_by()
+    days: dict[dt.date, int] = defaultdict(int)
+    for row in each:
+        days[row["day"]] += int(row["seconds"])
+    bill = fleet_bill(start=start, end=end, region=region)
+    dedicated, currencies = 0, {price.currency, bill.currency or price.currency}
+    for day, seconds in days.items():
+        at = price_on(prices, day, dedicated_type, region, field="dedicated_type")
+        currencies.add(at.currency)
+        dedicated += (2 * seconds * at.hour_nano + HOUR) // (2 * HOUR)
+    if len(currencies) > 1:
+        raise InvalidInputError("the prices are of different currencies", field="dedicated_type")
+    return Saving(sum(days.values()), dedicated, bill.total, price.currency, price, bill.unpriced)
+
+
+def blended_by_throughput(
+    *, hour_nano: int, itl_p50_ms: Decimal, concurrency: int, discount: Decimal
+) -> tuple[Decimal, Decimal]:
+    """(price of a million tokens, tokens a second), as AWS's optimization toolkit counts:
+    (1 - discount) x price an hour / (throughput x 3600 / 1e6) / 4, with throughput = concurrency / median
+    inter-token latency. `discount` is a part of 1.
+
+    Raises InvalidInputError for a latency or concurrency of 0 or less, or a discount outside of 0 to 1.
+    """
+    if itl_p50_ms <= 0 or concurrency <= 0:
+        raise InvalidInputError("itl_p50_ms and concurrency must be above 0", field="itl_p50_ms")
+    if not 0 <= discount < 1:
+        raise InvalidInputError("discount must be from 0 to below 1", field="discount")
+    throughput = Decimal(1000) / itl_p50_ms * concurrency
+    an_hour = Decimal(hour_nano) / Decimal(10**9)
+    return (1 - discount) * an_hour / (throughput * HOUR / 1_000_000) / 4, throughput
+
+
+def blended_by_list_price(*, input_nano: int, output_nano: int) -> Decimal:
+    """Price of a million tokens by a token's prices: (3 x input + output) / 4."""
+    return Decimal(3 * input_nano + output_nano) / 4 / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Blended:
+    """A million tokens' price by both formulas, in units of currency; `by_list_price` is None without both
+    of a token's prices. `throughput` is in tokens a second."""
+
+    price: InstancePrice
+    by_throughput: Decimal
+    throughput: Decimal
+    by_list_price: Decimal | None
+
+
+def blended_prices(
+    *, instance_type: str, region: str, itl_p50_ms: Decimal, concurrency: int, discount: Decimal,
+    day: dt.date, input_nano: int | None = None, output_nano: int | None = None,
+) -> Blended:  # fmt: skip
+    """Both, at the machine's price on `day`. `input_nano` and `output_nano` are nano-units a token.
+
+    Raises InvalidInputError for a machine without a price, and as `blended_by_throughput` does.
+    """
+    price = price_on(InstancePrices(), day, instance_type, region, field="instance_type")
+    by_throughput, throughput = blended_by_throughput(
+        hour_nano=price.hour_nano, itl_p50_ms=itl_p50_ms, concurrency=concurrency, discount=discount
+    )
+    listed = None
+    if input_nano is not None and output_nano is not None:
+        listed = blended_by_list_price(input_nano=input_nano, output_nano=output_nano)
+    return Blended(price, by_throughput, throughput, listed)
+
+
+def price_on(
+    prices: InstancePrices, day: dt.date, instance_type: str, region: str, *, field: str
+) -> InstancePrice:
+    """The price in force. Raises InvalidInputError, naming `field`, where there is none."""
+    found = prices.on(day, instance_type=instance_type, region=region)
+    if found is None:
+        raise InvalidInputError(
+            f"{instance_type[:40]!r} has no price in {region[:30]!r} on {day}: "
+            f"add one by POST /instance-prices",
+            field=field,
+        )
+    return found

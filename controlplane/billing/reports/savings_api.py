@@ -1,0 +1,108 @@
+"""REST of what a tenant saves."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.billing.reports.api import REGION, InstancePriceSerializer
+from controlplane.billing.reports.days import days_asked
+from controlplane.billing.reports.instance_prices import NANO
+from controlplane.billing.reports.savings import HOUR, TIERS
+from controlplane.billing.reports.tenant_savings import TENANT_FORMULA, tenant_saving
+from controlplane.tenants.permissions import request_tenant, tenant_may
+from controlplane.tenants.roles import Permission
+
+DEFAULT_DAYS = 30
+TENANT_TIER = "stored"
+"""An endpoint of its own would run as long as the adapter is to be callable."""
+
+
+class TenantSavingQuery(serializers.Serializer[Any]):
+    start = serializers.DateField(required=False, help_text="First UTC day; the last 30 unless told.")
+    end = serializers.DateField(required=False, help_text="Last UTC day, included.")
+    region = serializers.CharField(max_length=30, default=REGION, help_text="Whose prices are taken.")
+    dedicated_type = serializers.CharField(
+        max_length=40, required=False, default="",
+        help_text="What one adapter alone would run on; the cheapest with a price unless told.",
+    )  # fmt: skip
+    tier = serializers.ChoiceField(choices=TIERS, default=TENANT_TIER, help_text="Which adapters count.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        start, end = days_asked(attrs, default=DEFAULT_DAYS)
+        return {**attrs, "start": start, "end": end}
+
+
+class VersionSavingSerializer(serializers.Serializer[Any]):
+    adapter = serializers.CharField()
+    version = serializers.CharField(help_text="Engine name.")
+    hours = serializers.CharField()
+    dedicated = serializers.CharField(help_text="Decimal, in `currency`.")
+
+
+class TenantSavingSerializer(serializers.Serializer[Any]):
+    formula = serializers.CharField()
+    start = serializers.DateField()
+    end = serializers.DateField()
+    adapter_hours = serializers.CharField()
+    dedicated = serializers.CharField(help_text="Decimal, in `currency`.")
+    paid = serializers.CharField(help_text="Calls and hosting of these days, before credits and tax.")
+    currency = serializers.CharField()
+    percent = serializers.CharField(
+        allow_null=True, help_text="Saved; below 0 where sharing costs more; null where it cannot be said."
+    )
+    unpriced = serializers.BooleanField(
+        help_text="Some calls or hosting have no price: `paid` is more than is said."
+    )
+    dedicated_price = InstancePriceSerializer(help_text="With its day, region and source.")
+    versions = VersionSavingSerializer(many=True, help_text="The 100 that were there longest.")
+
+
+class TenantSavingsApi(generics.GenericAPIView[Any]):
+    permission_classes = (tenant_may(Permission.BILLING_READ),)
+    serializer_class = TenantSavingSerializer
+    pagination_class = None
+
+    @extend_schema(parameters=[TenantSavingQuery], responses={200: TenantSavingSerializer})
+    def get(self, request: Request) -> Response:
+        """What the tenant paid, against an endpoint of its own for each of its adapters."""
+        query = TenantSavingQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        values = query.validated_data
+        saving = tenant_saving(tenant=request_tenant(request), **values)
+        return Response(
+            {
+                "formula": TENANT_FORMULA,
+                "start": values["start"],
+                "end": values["end"],
+                "adapter_hours": _hours(saving.adapter_seconds),
+                "dedicated": _amount(saving.dedicated_nano),
+                "paid": _amount(saving.paid_nano),
+                "currency": saving.currency,
+                "percent": saving.percent,
+                "unpriced": saving.unpriced,
+                "dedicated_price": InstancePriceSerializer(saving.price).data,
+                "versions": [
+                    {
+                        "adapter": row.adapter,
+                        "version": row.engine_name,
+                        "hours": _hours(row.seconds),
+                        "dedicated": _amount(row.dedicated_nano),
+                    }
+                    for row in saving.versions
+                ],
+            }
+        )
+
+
+def _hours(seconds: int) -> str:
+    return f"{Decimal(seconds) / HOUR:.6f}"
+
+
+def _amount(nano: int) -> str:
+    return f"{Decimal(nano) * NANO:.9f}"

@@ -1,0 +1,175 @@
+"""What a tenant saves against an endpoint of its own for each of its adapters.
+
+    dedicated = the tenant's adapter-hours x price of the machine that one adapter alone would need
+    paid      = what the tenant's calls and hosting cost it on the same days
+    saving    = 1 - paid / dedicated
+
+The operator's machines are in no figure: a tenant compares what it pays with what it would pay.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, Final
+
+from django.db import connection
+from django.db.models import Max, QuerySet
+
+from controlplane.billing.quantities import adapter_name
+from controlplane.billing.reports.instance_prices import InstancePrices
+from controlplane.billing.reports.models import InstancePrice
+from controlplane.billing.reports.savings import HOUR, TIERS, price_on
+from controlplane.billing.selectors import hosting_booked_nano
+from controlplane.billing.unpriced import usage_unpriced
+from controlplane.billing.usage_report import usage_report
+from controlplane.errors import InvalidInputError
+from controlplane.metering.hosting.report import hosting_hours
+from controlplane.metering.models import HostingHour, HostingKind
+from controlplane.tenants.models import Tenant
+
+TENANT_FORMULA: Final = "saving = 1 - paid / dedicated; dedicated = adapter-hours x price of dedicated_type"
+MOST_SHOWN: Final = 100
+_MOST_DAYS: Final = 31
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSaving:
+    """One version of an adapter of the tenant, and what an endpoint for it would cost."""
+
+    adapter: str
+    engine_name: str
+    seconds: int
+    dedicated_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSaving:
+    """Amounts are nano-units. `percent` is decimal text; None with nothing to compare with.
+
+    Attributes:
+        price: of the dedicated machine on the first day.
+        versions: the `MOST_SHOWN` of the tenant's own that were there longest.
+        unpriced: some of its calls or hosting have no price: what it paid is more than is said, where the
+            others are.
+    """
+
+    adapter_seconds: int
+    dedicated_nano: int
+    paid_nano: int
+    currency: str
+    price: InstancePrice
+    versions: tuple[VersionSaving, ...]
+    unpriced: bool
+
+    @property
+    def percent(self) -> str | None:
+        if not self.dedicated_nano or self.unpriced:
+            return None
+        saved = 1 - Decimal(self.paid_nano) / Decimal(self.dedicated_nano)
+        return f"{(saved * 100).quantize(Decimal('0.01'), ROUND_HALF_UP)}"
+
+
+def machines_priced(*, day: dt.date, region: str) -> list[InstancePrice]:
+    """Instance types that have a price in the region on the day, the cheapest first."""
+    prices = InstancePrices()
+    types = InstancePrice.objects.filter(region=region).order_by().values_list("instance_type", flat=True)
+    found = [prices.on(day, instance_type=name, region=region) for name in set(types)]
+    return sorted(
+        (price for price in found if price is not None),
+        key=lambda price: (price.hour_nano, price.instance_type),
+    )
+
+
+def tenant_saving(
+    *, tenant: Tenant, start: dt.date, end: dt.date, dedicated_type: str, region: str, tier: str
+) -> TenantSaving:
+    """Of the tenant's own adapters from `start` to `end`, UTC days, both included.
+
+    Args:
+        dedicated_type: what each adapter version would have run on alone; '' for the cheapest with a price,
+            which claims the least.
+        tier: which adapters: `placed` on deployments, or `stored`, all that could be called.
+
+    Raises InvalidInputError: days in the wrong order or too many, an unknown tier, a type without price, or a
+    price in another currency than the tenant is billed in.
+    """
+    if not dt.timedelta(0) <= end - start < dt.timedelta(days=_MOST_DAYS):
+        raise InvalidInputError(
+            f"end must be 0 to {_MOST_DAYS - 1} days after start: ask for a longer time in parts", field="end"
+        )
+    if tier not in TIERS:
+        raise InvalidInputError(f"tier must be one of {', '.join(TIERS)}", field="tier")
+    wanted = dedicated_type or _cheapest(start, region)
+    prices = InstancePrices()
+    price = price_on(prices, start, wanted, region, field="dedicated_type")
+    report = usage_report(tenant=tenant, start=start, end=end, group_by=())
+    paid = hosting_booked_nano(tenant=tenant.pk, start=start, end=end) + report.priced_nano
+    hours = _daily(tenant.pk, start, end, tier)
+    days = _seconds_by_day(hours)
+    at = {day: price_on(prices, day, wanted, region, field="dedicated_type") for day in days}
+    if {report.currency} != {price.currency, *(each.currency for each in at.values())}:
+        raise InvalidInputError(
+            f"{wanted} is priced in another currency than {report.currency}, in which you are billed",
+            field="dedicated_type",
+        )
+    dedicated = sum(_nano(seconds, at[day]) for day, seconds in days.items())
+    return TenantSaving(
+        sum(days.values()), dedicated, paid, price.currency, price, tuple(_versions(hours, at)),
+        report.total.unpriced or usage_unpriced(tenant=tenant.pk, start=start, end=end),
+    )  # fmt: skip
+
+
+def _cheapest(day: dt.date, region: str) -> str:
+    found = machines_priced(day=day, region=region)
+    if not found:
+        raise InvalidInputError(
+            f"no machine has a price in {region[:30]!r} on {day}: your operator adds one",
+            field="dedicated_type",
+        )
+    return found[0].instance_type
+
+
+def _daily(tenant: str, start: dt.date, end: dt.date, tier: str) -> QuerySet[HostingHour, Any]:
+    """Seconds by day, hour and version. One on two deployments at once would still need one endpoint."""
+    hours = hosting_hours(tenant=tenant, start=start, end=end).filter(kind=HostingKind.ADAPTER, tier=tier)
+    return hours.order_by().values("day", "hour", "adapter").annotate(seconds=Max("quantity_seconds"))
+
+
+def _summed(hours: QuerySet[HostingHour, Any], rest: str) -> list[tuple[Any, ...]]:
+    """Those hours added up by the database: 10,000 adapters have millions of them in a month."""
+    sql, parameters = hours.query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute(rest.format(hours=f"({sql}) AS hours"), parameters)
+        return [*cursor.fetchall()]
+
+
+def _seconds_by_day(hours: QuerySet[HostingHour, Any]) -> dict[dt.date, int]:
+    found = _summed(hours, "SELECT day, sum(seconds) FROM {hours} GROUP BY day")
+    return {_day(day): int(seconds) for day, seconds in found}
+
+
+def _versions(
+    hours: QuerySet[HostingHour, Any], at: Mapping[dt.date, InstancePrice]
+) -> Iterator[VersionSaving]:
+    """The `MOST_SHOWN` that were there longest."""
+    longest = "SELECT adapter, sum(seconds) FROM {hours} GROUP BY adapter ORDER BY 2 DESC, 1 LIMIT "
+    names = [name for name, _ in _summed(hours, f"{longest}{MOST_SHOWN}")]
+    days: dict[str, dict[dt.date, int]] = {name: {} for name in names}
+    by_day = "SELECT adapter, day, sum(seconds) FROM {hours} GROUP BY adapter, day"
+    for name, day, seconds in _summed(hours.filter(adapter__in=names), by_day) if names else ():
+        days[name][_day(day)] = int(seconds)
+    for name, seconds_of in days.items():
+        dedicated = sum(_nano(seconds, at[day]) for day, seconds in seconds_of.items())
+        yield VersionSaving(adapter_name(name), name, sum(seconds_of.values()), dedicated)
+
+
+def _day(value: dt.date | str) -> dt.date:
+    """SQLite has a day as text."""
+    return value if isinstance(value, dt.date) else dt.date.fromisoformat(value)
+
+
+def _nano(seconds: int, price: InstancePrice) -> int:
+    return (2 * seconds * price.hour_nano + HOUR) // (2 * HOUR)

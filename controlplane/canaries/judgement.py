@@ -1,0 +1,76 @@
+"""Deployments' rollouts judged by usage, as canaries of adapters are: errors, and time to the first token.
+
+New copies are compared with the others of the same time. SageMaker tells no copies apart, so there what came
+after the update began is compared with the hour before.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from typing import Final
+
+from controlplane.canaries.statistics import Arm, Bounds, Verdict, judge
+from controlplane.deployments.models import Target
+from controlplane.deployments.rollouts.models import DeploymentRollout
+from controlplane.deployments.rollouts.services import deployment_rollout_judged
+from controlplane.deployments.rollouts.turns import policy_of
+from controlplane.errors import ControlPlaneError
+from controlplane.metering.selectors import copy_attempts, latencies_ms
+
+logger = logging.getLogger(__name__)
+_MAX_LATENCIES: Final = 5000
+_MIN_REQUESTS: Final = 50
+"""Least answers of the others that latency is compared with."""
+_HOUR: Final = dt.timedelta(hours=1)
+_NO_BOUND: Final = 1.0
+"""So large an increase of the share of errors there cannot be."""
+
+
+def deployment_rollouts_judge() -> int:
+    """Looks at every rollout that runs; how many were judged. One that fails holds up no other."""
+    count = 0
+    rows = DeploymentRollout.objects.filter(status=DeploymentRollout.Status.RUNNING).order_by("pk")
+    for rollout in rows.select_related("deployment__target"):
+        try:
+            count += deployment_rollout_judge(rollout=rollout) is not None
+        except ControlPlaneError:
+            logger.exception("%s could not be judged", rollout)
+    return count
+
+
+def deployment_rollout_judge(*, rollout: DeploymentRollout) -> Verdict | None:
+    """What usage says of the present step; None where it has no say, or no new copy serves yet."""
+    policy = policy_of(rollout, rollout.deployment.target.kind)
+    sides = _sides(rollout)
+    if not policy.is_judged or sides is None:
+        return None
+    bounds = Bounds(_MIN_REQUESTS, policy.max_error_increase or _NO_BOUND, policy.max_latency_ratio)
+    verdict = judge(*sides, bounds)
+    deployment_rollout_judged(
+        rollout=rollout, verdict=verdict.outcome, reason=verdict.reason, figures=verdict.figures
+    )
+    return verdict
+
+
+def _sides(rollout: DeploymentRollout) -> tuple[Arm, Arm] | None:
+    """(the others, the new copies); the versions are 0 and 1."""
+    new, old = rollout.copies.get("new", []), rollout.copies.get("old", [])
+    if rollout.deployment.target.kind == Target.Kind.SAGEMAKER:
+        began = rollout.turned_at
+        return _arm(0, old, began - _HOUR, began), _arm(1, old, began, None)
+    if not new or rollout.ready_at is None:
+        return None
+    # The new ones by this step's requests; the others by the hour before too, for they get fewer, but in a
+    # canary: there both sides have callers drawn by chance, who are to be compared in the same time.
+    since = rollout.ready_at if rollout.is_tried_on_a_share else rollout.turned_at - _HOUR
+    return _arm(0, old, since, None), _arm(1, new, rollout.ready_at, None)
+
+
+def _arm(version: int, copies: list[str], since: dt.datetime, until: dt.datetime | None) -> Arm:
+    attempts = copy_attempts(copies=copies, since=since, until=until)
+    answered = attempts.filter(status="ok")
+    latencies = latencies_ms(answered, most=_MAX_LATENCIES)
+    # What a client broke off, or a gateway's stop, says nothing about a copy.
+    errors, ok = attempts.filter(status="error").count(), answered.count()
+    return Arm(version, ok + errors, errors, latencies)

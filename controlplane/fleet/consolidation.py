@@ -1,0 +1,128 @@
+"""A deployment's traffic on fewer copies, by its usage of the last minutes: a plan, and its doing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from django.db import transaction
+from django.db.models import Sum
+from django.utils import timezone
+
+from controlplane.deployments.containers.images import Family, Image
+from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.lifecycle import RECONCILE_TASK, deployment_locked, deployment_update
+from controlplane.deployments.models import Copy, Deployment, Scaling, Target
+from controlplane.deployments.phases.recorder import scale_ups_overtake
+from controlplane.deployments.placement.planner import Plan, Traffic, plan
+from controlplane.deployments.scaling.selectors import policy_of
+from controlplane.deployments.steps import step_add
+from controlplane.errors import ConflictError, InvalidInputError
+from controlplane.metering.models import UsageEventRow
+from controlplane.platform.audit.services import audit_record
+from controlplane.platform.queue import enqueue
+
+MOST_MINUTES: Final = 60
+
+
+def traffic_of(*, copies: Sequence[str], base_model: str, minutes: int, now: dt.datetime) -> list[Traffic]:
+    """What each adapter had on `copies` in the last `minutes`, the busiest first.
+
+    Requests at a time are the time that requests took, over the time that passed; those that still run are in
+    no event yet.
+    """
+    since = now - dt.timedelta(minutes=minutes)
+    # The days besides: PostgreSQL then reads their partitions alone.
+    rows = UsageEventRow.objects.filter(
+        day__range=(since.astimezone(dt.UTC).date(), now.astimezone(dt.UTC).date()), base_model=base_model,
+        endpoint__in=list(copies), started_at__gte=int(since.timestamp() * 1000),
+    )  # fmt: skip
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for adapter, copy, spent in rows.values_list("adapter", "endpoint").annotate(spent=Sum("duration_ms")):
+        found[adapter][copy] = float(spent) / (minutes * 60_000)
+    traffic = [
+        Traffic(adapter, sum(by_copy.values()), tuple(sorted(by_copy, key=lambda copy: -by_copy[copy])))
+        for adapter, by_copy in found.items()
+    ]
+    return sorted(traffic, key=lambda item: (-item.concurrency, item.adapter))
+
+
+def consolidation_plan(*, deployment: Deployment, minutes: int) -> tuple[Plan, list[Traffic]]:
+    """The plan, and the traffic that it is for.
+
+    Raises:
+        InvalidInputError: SageMaker chooses among its copies itself; or the minutes are out of their bounds.
+    """
+    if deployment.target.kind == Target.Kind.SAGEMAKER:
+        raise InvalidInputError(
+            "SageMaker chooses among its copies itself: a scaling policy sets how many there are",
+            field="target",
+        )
+    if not 1 <= minutes <= MOST_MINUTES:
+        raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
+    copies = list(
+        Copy.objects.filter(deployment=deployment).order_by("created_at").values_list("pk", flat=True)
+    )
+    options = LmiOptions.of(deployment.options, Image("worker", Family.WORKER, lora=True))
+    traffic = traffic_of(
+        copies=copies, base_model=deployment.base_model.name, minutes=minutes, now=timezone.now()
+    )
+    least = min(len(copies), max(1, copies_in_bounds(deployment)))
+    bears = partial(plan, sequences=options.max_rolling_batch_size, adapters=options.cpu_loras)
+    made = bears(copies, traffic, least=least)
+    for count in range(len(made.keep), len(copies)):
+        # Those that were there first stay, whichever packing alone would take.
+        first = bears(copies[:count], traffic, least=min(least, count))
+        if not first.short:
+            idle = tuple(copy for copy in copies if copy not in first.keep)
+            return replace(first, spare=idle), traffic
+    return replace(made, keep=tuple(copies), spare=()), traffic
+
+
+def copies_in_bounds(deployment: Deployment) -> int:
+    """The fewest copies that its policy allows now; without a policy people say how many."""
+    policy = policy_of(deployment)
+    return 1 if policy is None else policy.bounds(timezone.now())[0]
+
+
+@transaction.atomic
+def consolidation_execute(*, deployment: Deployment, minutes: int) -> tuple[Plan, list[Traffic]]:
+    """Has the spare copies end: they leave the routes, so new streams go to the others; when their last
+    requests are over, they stop. More traffic brings copies back where a scaling policy says so.
+
+    Raises:
+        InvalidInputError: as of `consolidation_plan`, or the target's servers are not ours to stop.
+        ConflictError: there is nothing to save, or the deployment is being removed.
+    """
+    if deployment.target.kind != Target.Kind.LOCAL:
+        text = "only copies in targets of kind local are started and stopped here"
+        raise InvalidInputError(text, field="target")
+    # Before its policy's row, as everybody does who changes both.
+    deployment = deployment_locked(deployment)
+    made, traffic = consolidation_plan(deployment=deployment, minutes=minutes)
+    if not made.saved:
+        raise ConflictError(
+            f"all {len(made.keep)} copies of {deployment.name} are needed, or wanted at least"
+        )
+    count = len(made.keep)
+    scaling = Scaling.objects.select_for_update().filter(deployment=deployment, policy__isnull=False).first()
+    if scaling is None:
+        deployment_update(deployment=deployment, min_copies=count)
+    else:
+        scaling.copies, scaling.state = count, {}
+        scaling.save()
+        Deployment.objects.filter(pk=deployment.pk).update(next_at=timezone.now())
+        enqueue(RECONCILE_TASK, deployment_id=deployment.pk)
+    scale_ups_overtake(deployment=deployment, at=timezone.now())
+    load = sum(item.concurrency for item in traffic)
+    cause = f"{made.saved} copies are not needed for {load:.1f} requests at a time"
+    step_add(deployment, "consolidate", f"{count + made.saved} -> {count}", cause)
+    audit_record(
+        tenant="", action="deployment.consolidate", target=deployment,
+        before={"copies": count + made.saved}, after={"copies": count},
+    )  # fmt: skip
+    return made, traffic

@@ -1,0 +1,91 @@
+"""REST of consolidation plans (staff)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.deployments.models import Deployment
+from controlplane.deployments.placement.planner import Plan, Traffic
+from controlplane.deployments.selectors import deployment_get
+from controlplane.errors import InvalidInputError
+from controlplane.fleet.consolidation import MOST_MINUTES, consolidation_execute, consolidation_plan
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.idempotency.api import idempotent
+from controlplane.tenants.permissions import Staff
+
+_MINUTES: Final = OpenApiParameter("minutes", int, description="Of traffic, 1 to 60; 15.")
+
+
+class AdapterTrafficSerializer(serializers.Serializer[Any]):
+    adapter = serializers.CharField(allow_blank=True, help_text="Engine name; empty for the base alone.")
+    concurrency = serializers.FloatField(help_text="Mean requests at a time.")
+    copies = serializers.ListField(child=serializers.CharField(), help_text="Where it was, most of it first.")
+    to = serializers.ListField(child=serializers.CharField(), help_text="Where the plan puts it.")
+
+
+class ConsolidationSerializer(serializers.Serializer[Any]):
+    """A dry run: nothing is changed by it."""
+
+    minutes = serializers.IntegerField()
+    keep = serializers.ListField(child=serializers.CharField(), help_text="Copies that are enough.")
+    spare = serializers.ListField(child=serializers.CharField())
+    saved = serializers.IntegerField(help_text="Copies that are not needed.")
+    moves = serializers.IntegerField(help_text="Adapters whose new streams would go elsewhere.")
+    short = serializers.FloatField(help_text="Requests at a time that find no room; 0 where all do.")
+    load = serializers.DictField(child=serializers.FloatField(), help_text="Planned, by copy.")
+    adapters = AdapterTrafficSerializer(many=True)
+
+
+class ConsolidationApi(ObjectApi[Deployment]):
+    """How few copies would bear a deployment's traffic."""
+
+    permission_classes = (Staff,)
+    serializer_class = ConsolidationSerializer
+
+    def get_object(self) -> Any:
+        found = deployment_get(name=self.kwargs["deployment"])
+        minutes = _minutes(self.request)
+        return shown(*consolidation_plan(deployment=found, minutes=minutes), minutes=minutes)
+
+    @conditional()
+    @extend_schema(parameters=[_MINUTES])
+    def get(self, request: Request, deployment: str) -> Response:
+        """A plan by the traffic of the last minutes: few busy copies instead of many idle ones."""
+        return Response(ConsolidationSerializer(self.get_object()).data)
+
+    @idempotent()
+    @extend_schema(request=None, parameters=[_MINUTES], responses={202: ConsolidationSerializer})
+    def post(self, request: Request, deployment: str) -> Response:
+        """Does it: new streams go to the copies that stay, the others end with their last requests."""
+        found, minutes = deployment_get(name=deployment), _minutes(request)
+        made, traffic = consolidation_execute(deployment=found, minutes=minutes)
+        told = ConsolidationSerializer(shown(made, traffic, minutes=minutes)).data
+        return Response(told, status.HTTP_202_ACCEPTED)
+
+
+def _minutes(request: Request) -> int:
+    text = request.query_params.get("minutes", "15")
+    if not (text.isascii() and text.isdigit() and len(text) < 5):
+        raise InvalidInputError(f"minutes is a whole number from 1 to {MOST_MINUTES}", field="minutes")
+    return int(text)
+
+
+def shown(made: Plan, traffic: Sequence[Traffic], *, minutes: int) -> dict[str, Any]:
+    """What ConsolidationSerializer shows."""
+    return {
+        "minutes": minutes, "keep": made.keep, "spare": made.spare, "saved": made.saved,
+        "moves": len(made.moves), "short": made.short, "load": made.load,
+        "adapters": [
+            {
+                "adapter": item.adapter, "concurrency": round(item.concurrency, 4), "copies": item.copies,
+                "to": made.placed.get(item.adapter, ()),
+            }
+            for item in traffic
+        ],
+    }  # fmt: skip

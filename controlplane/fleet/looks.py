@@ -1,0 +1,156 @@
+"""Looks at copies: all asked at once by one deadline, and shared through Redis among those who look.
+
+However many pages are open, a copy is asked once in SHARED_SECONDS. What it said last is kept with its time,
+so that of a copy without an answer a page can say since when, and what was then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import httpx
+from django.conf import settings
+from redis.exceptions import RedisError
+
+from controlplane.deployments.models import Copy
+from controlplane.fleet.figures import Figures, read_figures
+from controlplane.platform.http.tls import tls_context
+from controlplane.platform.task_signs import connection
+
+logger = logging.getLogger(__name__)
+
+SHARED_SECONDS: Final = 3.0
+_DEADLINE_SECONDS: Final = 2.0
+"""For all copies together: a page waits no longer, however many are silent."""
+_ANSWER_SECONDS: Final = 1.5
+_AT_ONCE: Final = 32
+_KEY: Final = "graftwork:fleet:looks"
+"""Redis hash: copy -> JSON of a Look."""
+_KEEP_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a copy.
+
+    Attributes:
+        asked_at: Unix seconds of the newest look; None of one that cannot be asked.
+        figures: as of `answered_at`; None if it never answered, or tells none.
+        error: why the newest look found nothing; '' where it did.
+        silent_since: of the first look of those without an answer; None while it answers.
+    """
+
+    asked_at: float | None = None
+    answered_at: float | None = None
+    figures: Figures | None = None
+    error: str = ""
+    silent_since: float | None = None
+
+    @property
+    def answers(self) -> bool:
+        return self.asked_at is not None and not self.error
+
+    def to_json(self) -> str:
+        return json.dumps({
+            "asked_at": self.asked_at, "answered_at": self.answered_at, "error": self.error,
+            "silent_since": self.silent_since, "figures": self.figures and self.figures.to_dict(),
+        })  # fmt: skip
+
+
+def copies_look(copies: Sequence[Copy]) -> dict[str, Look]:
+    """By id; of SageMaker's, which tell nothing, an empty one."""
+    askable = [copy for copy in copies if copy.url and copy.kind != Copy.Kind.SAGEMAKER]
+    known = _known([copy.pk for copy in askable])
+    now = time.time()
+    due = [copy for copy in askable if not _fresh(known.get(copy.pk), now)]
+    found = _asked(due, known)
+    _keep(found)
+    return {copy.pk: found.get(copy.pk) or known.get(copy.pk) or Look() for copy in copies}
+
+
+def _fresh(look: Look | None, now: float) -> bool:
+    return look is not None and look.asked_at is not None and 0 <= now - look.asked_at < SHARED_SECONDS
+
+
+def _asked(copies: Sequence[Copy], known: dict[str, Look]) -> dict[str, Look]:
+    if not copies:
+        return {}
+    pool = ThreadPoolExecutor(min(_AT_ONCE, len(copies)), thread_name_prefix="fleet")
+    asked = {copy.pk: pool.submit(_ask, copy) for copy in copies}
+    done = wait(asked.values(), timeout=_DEADLINE_SECONDS).done
+    pool.shutdown(wait=False, cancel_futures=True)
+    now, found = time.time(), {}
+    for copy in copies:
+        before = known.get(copy.pk, Look())
+        answer = asked[copy.pk].result() if asked[copy.pk] in done else "does not answer in time"
+        if isinstance(answer, Figures):
+            found[copy.pk] = Look(now, now, answer)
+        else:
+            since = before.silent_since or now
+            found[copy.pk] = Look(now, before.answered_at, before.figures, answer, since)
+    return found
+
+
+def _ask(copy: Copy) -> Figures | str:
+    """Its figures, or why there are none."""
+    is_worker = copy.kind == Copy.Kind.WORKER
+    token = settings.GRAFTWORK.fleet_token if is_worker else settings.GRAFTWORK.openai_http_key
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = httpx.get(
+            f"{copy.url}/metrics",
+            headers=headers,
+            timeout=_ANSWER_SECONDS,
+            trust_env=False,
+            verify=tls_context(),
+        )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return f"{copy.url} does not answer: {error}"[:300]
+    if not answer.is_success:
+        return f"{copy.url}/metrics answers {answer.status_code}"
+    figures = read_figures(answer.text)
+    if figures is None and not is_worker:
+        # Another OpenAI-compatible server: it is there, and tells no figures that are known here.
+        return Figures()
+    return f"{copy.url}/metrics are not a worker's figures: is it one?" if figures is None else figures
+
+
+def _known(ids: Sequence[str]) -> dict[str, Look]:
+    if not ids:
+        return {}
+    try:
+        values = cast(list[bytes | None], _redis().hmget(_KEY, list(ids)))
+    except RedisError as error:
+        logger.debug("looks are not shared: %s", error)
+        return {}
+    return {copy: _look(value) for copy, value in zip(ids, values, strict=True) if value is not None}
+
+
+def _look(text: bytes) -> Look:
+    try:
+        value: dict[str, Any] = json.loads(text)
+        figures = value.pop("figures")
+        return Look(figures=None if figures is None else Figures.from_dict(figures), **value)
+    except (ValueError, TypeError, KeyError):
+        # Of another release.
+        return Look()
+
+
+def _keep(found: dict[str, Look]) -> None:
+    if not found:
+        return
+    try:
+        _redis().hset(_KEY, mapping={copy: look.to_json() for copy, look in found.items()})
+        _redis().expire(_KEY, _KEEP_SECONDS)
+    except RedisError as error:
+        logger.debug("looks are not shared: %s", error)
+
+
+def _redis() -> Any:
+    return connection(settings.GRAFTWORK.redis_url)

@@ -1,0 +1,199 @@
+"""Every base model with its deployments and copies: how each is, what it has to do, what its traffic was."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.catalog.models import BaseModel
+from controlplane.deployments.models import Copy, Deployment, Scaling
+from controlplane.deployments.scaling.selectors import copies_in_force
+from controlplane.fleet.looks import Look, copies_look
+from controlplane.fleet.traffic import Traffic, traffic_by_copy
+
+MINUTES: Final = 5
+"""Of traffic that the overview shows."""
+
+
+class CopyState(StrEnum):
+    """How a copy is, by what it says itself."""
+
+    SERVING = "serving"
+    REFUSING = "refusing"
+    SILENT = "silent"
+    STARTING = "starting"
+    LEAVING = "leaving"
+    FAILED = "failed"
+    UNTOLD = "untold"
+    """SageMaker's: only its traffic is known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCopy:
+    """One place; `copy` is None of one that no route leads to (yet, or any more).
+
+    Attributes:
+        since: when it came into its state, where that is known.
+        reason: what to know of it, or to do.
+    """
+
+    name: str
+    place: str
+    kind: str
+    state: CopyState
+    copy: Copy | None = None
+    deployment: str = ""
+    look: Look = field(default_factory=Look)
+    traffic: Traffic = field(default_factory=Traffic)
+    since: dt.datetime | None = None
+    reason: str = ""
+
+    @property
+    def answered_at(self) -> dt.datetime | None:
+        """When its figures are from."""
+        return moment(self.look.answered_at)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDeployment:
+    """`wanted`: fewest and most copies that are to be there now."""
+
+    row: Deployment
+    wanted: tuple[int, int]
+    routed: int
+
+    @property
+    def least(self) -> int:
+        return self.wanted[0]
+
+    @property
+    def most(self) -> int:
+        return self.wanted[1]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBase:
+    """A base model; one without copies is asleep, or not deployed."""
+
+    name: str
+    deployments: tuple[SeenDeployment, ...]
+    copies: tuple[SeenCopy, ...]
+
+    @property
+    def serving(self) -> int:
+        return sum(item.state is CopyState.SERVING for item in self.copies)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """`at`: when it was put together; each copy's figures have their own time."""
+
+    at: dt.datetime
+    bases: tuple[SeenBase, ...]
+    traffic: Traffic = field(default_factory=Traffic)
+    minutes: int = MINUTES
+    copies: tuple[SeenCopy, ...] = ()
+
+    def total(self, name: str) -> int:
+        """The sum of a figure over the copies that tell it now."""
+        told = (item.look.figures for item in self.copies if item.look.answers)
+        return sum(getattr(figures, name) or 0 for figures in told if figures is not None)
+
+    def count(self, *states: CopyState) -> int:
+        return sum(item.state in states for item in self.copies)
+
+    @property
+    def used_share(self) -> float | None:
+        """Of all KV pages that are told."""
+        pages = self.total("kv_total")
+        return (self.total("kv_used") + self.total("adapter_pages")) / pages if pages else None
+
+
+def fleet_overview(*, minutes: int = MINUTES) -> Overview:
+    """The whole fleet. Seven queries whatever its size, and one look at each copy (`copies_look`)."""
+    now = timezone.now()
+    copies = list(Copy.objects.select_related("deployment").order_by("created_at", "id"))
+    deployments = list(
+        Deployment.objects.filter(removed_at=None).select_related("target", "base_model").order_by("name")
+    )
+    scaling = {row.deployment_id: row for row in Scaling.objects.filter(deployment__in=deployments)}
+    looks = copies_look(copies)
+    traffic, whole = traffic_by_copy(minutes=minutes, now=now)
+    by_base: dict[int, list[SeenCopy]] = defaultdict(list)
+    routed = Counter(copy.deployment_id for copy in copies)
+    for copy in copies:
+        by_base[copy.base_model_id].append(_seen(copy, looks[copy.pk], traffic.get(copy.pk, Traffic())))
+    placed: dict[int, list[SeenDeployment]] = defaultdict(list)
+    for row in deployments:
+        by_base[row.base_model_id] += _unrouted(row)
+        wanted = copies_in_force(row, scaling.get(row.pk, _NO_POLICY), now)
+        placed[row.base_model_id].append(SeenDeployment(row, wanted, routed[row.pk]))
+    bases = tuple(
+        SeenBase(base.name, tuple(placed[base.pk]), tuple(by_base[base.pk]))
+        for base in BaseModel.objects.order_by("name")
+    )
+    return Overview(now, bases, whole, minutes, tuple(copy for base in bases for copy in base.copies))
+
+
+def copy_overview(copy: Copy, *, minutes: int = MINUTES) -> tuple[dt.datetime, SeenCopy, int]:
+    """One copy as it is now, and how many minutes of traffic it is shown with."""
+    now = timezone.now()
+    traffic, _whole = traffic_by_copy(minutes=minutes, now=now, copy=copy.pk)
+    seen = _seen(copy, copies_look([copy])[copy.pk], traffic.get(copy.pk, Traffic()))
+    return now, seen, minutes
+
+
+_NO_POLICY: Final = Scaling(policy=None)
+"""Of a deployment without a row: to be told so keeps it from being looked for."""
+
+
+def _seen(copy: Copy, look: Look, traffic: Traffic) -> SeenCopy:
+    place = copy.url or "/".join(part for part in (copy.region, copy.endpoint, copy.component) if part)
+    state, since, reason = _state(copy, look)
+    name = "" if copy.deployment is None else copy.deployment.name
+    return SeenCopy(copy.pk, place, copy.kind, state, copy, name, look, traffic, since, reason)
+
+
+def _state(copy: Copy, look: Look) -> tuple[CopyState, dt.datetime | None, str]:
+    if copy.kind == Copy.Kind.SAGEMAKER:
+        return (
+            CopyState.UNTOLD,
+            None,
+            _("SageMaker tells no figures of a copy."),
+        )
+    if look.error:
+        # Its deployment may have missed it before anybody looked here.
+        known = [at for at in (moment(look.silent_since), copy.silent_since) if at is not None]
+        return CopyState.SILENT, min(known, default=None), look.error
+    if look.figures is not None and not look.figures.takes_requests:
+        return (
+            CopyState.REFUSING,
+            None,
+            _("It answers, but takes no requests: it starts, drains or is broken."),
+        )
+    return CopyState.SERVING, None, ""
+
+
+_RESOURCES: Final = {"ready": None, "failed": CopyState.FAILED, "leaving": CopyState.LEAVING}
+
+
+def _unrouted(row: Deployment) -> list[SeenCopy]:
+    """A deployment's workers that no route leads to: those that start, fail or leave."""
+    found: list[SeenCopy] = []
+    for item in row.resources:
+        state = _RESOURCES.get(str(item.get("state")), CopyState.STARTING)
+        if item.get("kind") == "worker" and state is not None:
+            name, reason = str(item.get("name")), str(item.get("reason") or "")
+            found.append(SeenCopy(name, "", "worker", state, None, row.name, reason=reason))
+    return found
+
+
+def moment(seconds: float | None) -> dt.datetime | None:
+    """Unix seconds as a time."""
+    return None if seconds is None else dt.datetime.fromtimestamp(seconds, dt.UTC)

@@ -1,0 +1,15 @@
+"""Who keeps prompts, for staff. What is kept is shown to the tenant's own people alone."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from controlplane.metering.prompt_log.models import PromptLog
+from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
+
+
+@admin.register(PromptLog)
+class PromptLogAdmin(ReadOnlyAdmin):
+    list_display = ("tenant", "days", "begun_at", "begun_by")
+    search_fields = ("tenant__id",)
+    exclude = ("sealed_private_key",)

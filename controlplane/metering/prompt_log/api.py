@@ -1,0 +1,90 @@
+"""REST of kept prompts: whether a tenant keeps them, and one request's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.metering.prompt_log.models import PromptLog
+from controlplane.metering.prompt_log.selectors import kept_until, prompt_log_get
+from controlplane.metering.prompt_log.services import MOST_DAYS, kept_read, prompt_log_end, prompt_log_set
+from controlplane.metering.requests import request_attempts
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.permissions import request_access, request_tenant, request_user, tenant_may
+from controlplane.tenants.roles import Permission
+
+
+class PromptLogSerializer(StrictSerializer):
+    days = serializers.IntegerField(min_value=1, max_value=MOST_DAYS, help_text="How long each is kept.")
+    begun_at = serializers.DateTimeField(read_only=True)
+
+
+class PromptLogApi(ObjectApi[PromptLog]):
+    permission_classes = (tenant_may(Permission.PROMPTS_READ, Permission.PROMPTS_WRITE),)
+    serializer_class = PromptLogSerializer
+
+    def get_object(self) -> PromptLog:
+        return prompt_log_get(tenant=request_tenant(self.request))
+
+    def row_to_lock(self, found: PromptLog) -> Tenant:
+        return found.tenant
+
+    @conditional()
+    def get(self, request: Request) -> Response:
+        """Since when prompts and answers are kept, and how long each; 404 while they are not."""
+        return Response(PromptLogSerializer(self.get_object()).data)
+
+    @conditional()
+    @extend_schema(request=PromptLogSerializer, responses={200: PromptLogSerializer})
+    def put(self, request: Request) -> Response:
+        """Keeps the prompts and answers of requests from now on, or changes for how many days."""
+        data = PromptLogSerializer(data=request.data)
+        data.is_valid(raise_exception=True)
+        log = prompt_log_set(
+            tenant=request_tenant(request), begun_by=request_user(request), **data.validated_data
+        )
+        return Response(PromptLogSerializer(log).data)
+
+    @conditional()
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request) -> Response:
+        """Keeps no more, and deletes what is kept at once."""
+        prompt_log_end(tenant=request_tenant(request))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class KeptPromptSerializer(serializers.Serializer[Any]):
+    request_id = serializers.CharField()
+    at = serializers.DateTimeField()
+    kept_until = serializers.DateTimeField()
+    path = serializers.CharField(help_text="As /v1/chat/completions.")
+    request = serializers.CharField(help_text="The body as it was sent.")
+    answer = serializers.CharField(help_text="What the client was sent; of a stream its events.")
+    cut = serializers.BooleanField(help_text="One of them was longer than 256 KiB.")
+
+
+class KeptPromptApi(generics.GenericAPIView[Any]):
+    permission_classes = (tenant_may(Permission.PROMPTS_READ),)
+    serializer_class = KeptPromptSerializer
+    pagination_class = None
+
+    @extend_schema(responses={200: KeptPromptSerializer})
+    def get(self, request: Request, request_id: str) -> Response:
+        """What was sent and answered, of a tenant that keeps it. Reading stands in the audit log."""
+        access, tenant = request_access(request), request_tenant(request)
+        if access and access.project is not None:
+            # A key of one project reads no other's.
+            request_attempts(tenant=tenant.pk, request_id=request_id, project=access.project)
+        kept, found = kept_read(tenant=tenant, request_id=request_id)
+        told = {
+            "request_id": kept.request_id, "at": kept.at,
+            "kept_until": kept_until(kept, prompt_log_get(tenant=tenant)),
+            "path": found.path, "request": found.request, "answer": found.answer, "cut": found.cut,
+        }  # fmt: skip
+        return Response(KeptPromptSerializer(told).data)

@@ -1,0 +1,73 @@
+"""Kept prompts."""
+
+import django.db.models.deletion
+from django.conf import settings
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = [
+        ("tenants", "0014_tenant_prompt_key"),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name="PromptLog",
+            fields=[
+                (
+                    "tenant",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="prompt_log",
+                        serialize=False,
+                        to="tenants.tenant",
+                    ),
+                ),
+                ("days", models.SmallIntegerField(help_text="How long a prompt is kept.")),
+                ("sealed_private_key", models.TextField(help_text="X25519: controlplane.platform.sealing.")),
+                ("begun_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "begun_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="KeptPrompt",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("request_id", models.CharField(max_length=64)),
+                ("at", models.DateTimeField()),
+                ("encrypted", models.BinaryField()),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="kept_prompts",
+                        to="tenants.tenant",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [models.Index(fields=["tenant", "at"], name="kept_prompt_aged")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("tenant", "request_id"), name="kept_prompt_once")
+                ],
+            },
+        ),
+    ]

@@ -1,0 +1,65 @@
+"""Reads of the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from controlplane.platform.audit.chain import ORIGIN, record_digest
+from controlplane.platform.audit.models import AuditChain, AuditRecord
+
+CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReport:
+    """What `chain_verify` found; `fault` is '' where all records are as they were written."""
+
+    tenant: str
+    records: int
+    fault: str = ""
+
+
+def audit_list(*, tenant: str | None) -> QuerySet[AuditRecord]:
+    """A tenant's records, '' the platform's own, None everybody's; newest first."""
+    if tenant is None:
+        return AuditRecord.objects.order_by("-id")
+    return AuditRecord.objects.filter(tenant=tenant).order_by("-number")
+
+
+def audit_chunks(*, records: QuerySet[AuditRecord]) -> Iterator[list[AuditRecord]]:
+    """The same, oldest first, in lists of at most CHUNK: no query lasts, and none holds all of them."""
+    last = 0
+    while chunk := list(records.order_by("id").filter(id__gt=last)[:CHUNK]):
+        yield chunk
+        last = chunk[-1].pk
+
+
+def chain_get(*, tenant: str) -> AuditChain:
+    """Where the tenant's chain ends; of one without a record, an unsaved start."""
+    chain = AuditChain.objects.filter(tenant=tenant).first()
+    return chain or AuditChain(tenant=tenant, sha256=ORIGIN, pruned_sha256=ORIGIN)
+
+
+def chain_tenants() -> list[str]:
+    """Whoever has a log."""
+    return list(AuditChain.objects.order_by("tenant").values_list("tenant", flat=True))
+
+
+def chain_verify(*, tenant: str) -> ChainReport:
+    """Computes every digest anew, from what was pruned on to the newest record."""
+    chain = chain_get(tenant=tenant)
+    number, previous, count = chain.pruned_through, chain.pruned_sha256, 0
+    for record in AuditRecord.objects.filter(tenant=tenant).order_by("number").iterator(CHUNK):
+        number += 1
+        if record.number != number:
+            return ChainReport(tenant, count, f"record {number} is missing")
+        if record.previous_sha256 != previous or record_digest(record) != record.sha256:
+            return ChainReport(tenant, count, f"record {number} is not as it was written")
+        previous = record.sha256
+        count += 1
+    if (number, previous) != (chain.number, chain.sha256):
+        return ChainReport(tenant, count, f"records after {number} are missing: {chain.number} were written")
+    return ChainReport(tenant, count)

@@ -1,0 +1,397 @@
+"""The control plane's configuration: frozen, read once from GRAFTWORK_* variables."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from contracts.addresses import Networks
+from controlplane.errors import SettingsError
+from controlplane.platform.languages import SOURCE, languages
+from controlplane.platform.open_endpoints import OpenEndpoints
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+VAR: Final = ROOT / "var"
+LOCALES: Final = ROOT / "controlplane" / "locale"
+SIGN_UP_OFF: Final = "off"
+SIGN_UP_OPEN: Final = "open"
+
+_PREFIX: Final = "GRAFTWORK_"
+_OTHER_PLANES: Final = (
+    "API_KEY",
+    "API_URL",
+    "CLI_",
+    "CORS_",
+    "DEMO_",
+    "ENGINE_",
+    "GATEWAY_",
+    "OPENAI_HTTP_",
+    "TEST_",
+    "TUNED_",
+    "VLLM_",
+    "WAL_",
+    "WORKER_",
+    "BENCH_",
+)
+"""Beginnings of names that other processes of the product read; a supervisor hands all to everyone."""
+_CONNECTION_S: Final = 10
+"""How long a request waits for a database connection that others have, before it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the operator sets.
+
+    Attributes:
+        database_url: `sqlite:////abs/path.db` or `postgresql://user:password@host:port/name`.
+        database_connections: most that one process keeps to PostgreSQL and hands round; 0 has each thread
+            open its own, and close it after each request or task.
+        gateway_url: public base URL of the gateway, ends in `/v1`.
+        artifact_store: `file:///abs/folder` or `s3://bucket/prefix`.
+        s3_endpoint_url: S3 API to use instead of AWS's; None for AWS.
+        import_roots: folders from which `file://` adapter URIs may be registered.
+        import_buckets: `bucket` or `bucket/prefix`, from which `s3://` adapter URIs may be.
+        trusted_proxies: whose X-Forwarded-For tells a client's address.
+        sealing_keys: seal secrets in the database; the first seals, all open, the secret key is the last.
+        hub_endpoint: the Hugging Face hub, or what speaks its API.
+        email_url: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://user:password@host:port`, or
+            `file:///abs/folder`; "" writes e-mails to the log.
+        email_from: who e-mails are from.
+        show_mail_links: pages show the links that e-mails of sign-up and invitations have. Whoever sees one
+            can act for its address: for a demo on its own machine, without a mail server, and nowhere else.
+        language: of e-mails, and of pages for who asks for none that there is; code, as `en`.
+        oidc_issuer: OpenID Connect provider that people may log in by; "" for none.
+        oidc_client_id, oidc_client_secret: what it knows us by.
+        oidc_name: what the button calls it.
+        sign_up: who may make a tenant by themselves: `off` for nobody, `open` for everybody, or domains of
+            e-mail addresses with commas between.
+        sign_up_requests_per_minute, sign_up_tokens_per_minute: limits of a tenant that signed up, until staff
+            sets others; 0 lets none of its requests through until then.
+        sign_up_concurrency: of its requests, how many may be under way at once.
+        sign_up_adapters, sign_up_adapter_mb: how many adapters it may keep, and megabytes of them.
+        deployment_drain_seconds: from a route's end until what it led to may be taken away.
+        openai_http_key: bearer token of `openai_http` copies, as gateways have it.
+        outgoing_allow: endpoints that tenants' URLs may lead to though they are not public.
+        api_rate: calls of the REST API a minute that one key, person or address may make.
+        tenant_grace_days: between a tenant's deletion and its purge.
+        audit_keep_days: audit records younger than this cannot be removed.
+        usage_keep_days: usage events older than this are dropped; their sums stay.
+        adapter_grace_days: how long deleted adapters and versions may be restored.
+        optimization_dir: where optimization jobs work on this host; several hosts may share it.
+        optimization_python: runs `-m optimizer`; "" for this process's own.
+        heartbeat_file: what a Celery worker touches every two seconds while it has its broker.
+    """
+
+    # What holds a secret stays out of error pages and logs.
+    redis_url: str = field(repr=False)
+    database_url: str = field(repr=False)
+    database_connections: int
+    secret_key: str = field(repr=False)
+    debug: bool
+    allowed_hosts: tuple[str, ...]
+    web_url: str
+    gateway_url: str
+    fleet_token: str = field(repr=False)
+    openai_http_key: str = field(repr=False)
+    deployment_drain_seconds: int
+    artifact_store: str
+    s3_endpoint_url: str | None
+    import_roots: tuple[Path, ...]
+    import_buckets: tuple[str, ...]
+    trusted_proxies: Networks
+    sealing_keys: tuple[str, ...] = field(repr=False)
+    outgoing_allow: OpenEndpoints
+    api_rate: int
+    tenant_grace_days: int
+    audit_keep_days: int
+    usage_keep_days: int
+    adapter_grace_days: int
+    hub_endpoint: str
+    email_url: str = field(repr=False)
+    email_from: str
+    show_mail_links: bool
+    language: str
+    oidc_issuer: str
+    oidc_client_id: str
+    oidc_client_secret: str = field(repr=False)
+    oidc_name: str
+    sign_up: str
+    sign_up_requests_per_minute: int
+    sign_up_tokens_per_minute: int
+    sign_up_concurrency: int
+    sign_up_adapters: int
+    sign_up_adapter_mb: int
+    optimization_dir: Path
+    optimization_python: str
+    heartbeat_file: Path | None
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Self:
+        """Raises SettingsError naming the variable that is unknown or malformed."""
+        _refuse_unknown(env)
+        secret_key = env.get("GRAFTWORK_SECRET_KEY") or _own_secret_key(VAR / "secret-key")
+        return cls(
+            redis_url=_url(env, "REDIS_URL", "redis://127.0.0.1:6379/0", ("redis", "rediss", "unix")),
+            database_url=_url(
+                env, "DATABASE_URL", f"sqlite:///{VAR / 'graftwork.db'}", ("sqlite", "postgresql")
+            ),
+            database_connections=_count(env, "DATABASE_CONNECTIONS", 0, least=0, most=1000),
+            secret_key=secret_key,
+            debug=_flag(env, "DEBUG"),
+            allowed_hosts=_words(env, "ALLOWED_HOSTS", ",") or ("localhost", "127.0.0.1", "[::1]"),
+            web_url=_url(env, "WEB_URL", "http://127.0.0.1:8000", ("http", "https")).rstrip("/"),
+            gateway_url=_gateway_url(env),
+            fleet_token=env.get("GRAFTWORK_FLEET_TOKEN", ""),
+            deployment_drain_seconds=_count(env, "DEPLOYMENT_DRAIN_SECONDS", 30, least=0, most=3600),
+            openai_http_key=env.get("GRAFTWORK_OPENAI_HTTP_KEY", ""),
+            artifact_store=_url(env, "ARTIFACT_STORE", f"file://{VAR / 'artifacts'}", ("file", "s3")),
+            s3_endpoint_url=_url(env, "S3_ENDPOINT_URL", "", ("http", "https")) or None,
+            import_roots=tuple(_folder(text) for text in _words(env, "IMPORT_ROOTS", ":")),
+            import_buckets=tuple(text.strip("/") for text in _words(env, "IMPORT_BUCKETS", ",")),
+            trusted_proxies=_networks(env, "TRUSTED_PROXIES"),
+            sealing_keys=(*_sealing_keys(env), secret_key),
+            email_url=_url(env, "EMAIL_URL", "", ("smtp", "smtp+tls", "smtps", "file")),
+            email_from=env.get("GRAFTWORK_EMAIL_FROM", "") or "Graftwork <graftwork@localhost>",
+            show_mail_links=_show_mail_links(env),
+            language=_language(env.get("GRAFTWORK_LANGUAGE", "") or SOURCE),
+            oidc_issuer=_url(env, "OIDC_ISSUER", "", ("http", "https")).rstrip("/"),
+            oidc_client_id=_needed_with(env, "OIDC_CLIENT_ID", "OIDC_ISSUER"),
+            oidc_client_secret=_needed_with(env, "OIDC_CLIENT_SECRET", "OIDC_ISSUER"),
+            oidc_name=env.get("GRAFTWORK_OIDC_NAME", "") or "single sign-on",
+            sign_up=_sign_up(env),
+            sign_up_requests_per_minute=_count(env, "SIGN_UP_REQUESTS_PER_MINUTE", 60, least=0),
+            sign_up_tokens_per_minute=_count(
+                env, "SIGN_UP_TOKENS_PER_MINUTE", 60_000, least=0, most=99_999_999
+            ),
+            sign_up_concurrency=_count(env, "SIGN_UP_CONCURRENCY", 8, least=0),
+            sign_up_adapters=_count(env, "SIGN_UP_ADAPTERS", 20, least=0),
+            sign_up_adapter_mb=_count(env, "SIGN_UP_ADAPTER_MB", 2000, least=0),
+            outgoing_allow=_open_endpoints(env),
+            api_rate=_count(env, "API_RATE", 1200),
+            tenant_grace_days=_count(env, "TENANT_GRACE_DAYS", 30),
+            audit_keep_days=_count(env, "AUDIT_KEEP_DAYS", 365),
+            usage_keep_days=_count(env, "USAGE_KEEP_DAYS", 400, least=45),
+            adapter_grace_days=_count(env, "ADAPTER_GRACE_DAYS", 7, least=0, most=3650),
+            hub_endpoint=_url(env, "HUB_ENDPOINT", "https://huggingface.co", ("http", "https")).rstrip("/"),
+            optimization_dir=_folder(
+                env.get("GRAFTWORK_OPTIMIZATION_DIR") or str(VAR / "optimization"),
+                told="OPTIMIZATION_DIR must be an absolute folder",
+            ),
+            optimization_python=env.get("GRAFTWORK_OPTIMIZATION_PYTHON", ""),
+            heartbeat_file=Path(path) if (path := env.get("GRAFTWORK_HEARTBEAT_FILE", "")) else None,
+        )
+
+    def database(self) -> dict[str, Any]:
+        """Django's DATABASES entry for `database_url`."""
+        parts = urlsplit(self.database_url)
+        if parts.scheme == "sqlite":
+            return _sqlite(Path(unquote(parts.path)))
+        pool = {"min_size": 1, "max_size": self.database_connections, "timeout": _CONNECTION_S}
+        return {
+            "ENGINE": "controlplane.platform.row_security.postgresql",
+            "NAME": unquote(parts.path.lstrip("/")),
+            "USER": unquote(parts.username or ""),
+            "PASSWORD": unquote(parts.password or ""),
+            "HOST": parts.hostname or "",
+            "PORT": str(parts.port or ""),
+            "OPTIONS": dict(parse_qsl(parts.query)) | ({"pool": pool} if self.database_connections else {}),
+            "CONN_HEALTH_CHECKS": True,
+        }
+
+    def oidc_apps(self) -> list[dict[str, Any]]:
+        """allauth's description of the OpenID Connect provider, if there is one."""
+        if not self.oidc_issuer:
+            return []
+        return [
+            {
+                "provider_id": "sso",
+                "name": self.oidc_name,
+                "client_id": self.oidc_client_id,
+                "secret": self.oidc_client_secret,
+                "settings": {"server_url": self.oidc_issuer},
+            }
+        ]
+
+    def email(self) -> dict[str, Any]:
+        """Django's settings for `email_url`."""
+        parts = urlsplit(self.email_url)
+        backends = "django.core.mail.backends"
+        if not parts.scheme:
+            return {"EMAIL_BACKEND": f"{backends}.console.EmailBackend"}
+        if parts.scheme == "file":
+            return {
+                "EMAIL_BACKEND": f"{backends}.filebased.EmailBackend",
+                "EMAIL_FILE_PATH": unquote(parts.path),
+            }
+        return {
+            "EMAIL_BACKEND": f"{backends}.smtp.EmailBackend",
+            "EMAIL_HOST": parts.hostname or "",
+            "EMAIL_PORT": parts.port or {"smtp": 25, "smtp+tls": 587, "smtps": 465}[parts.scheme],
+            "EMAIL_HOST_USER": unquote(parts.username or ""),
+            "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+            "EMAIL_USE_TLS": parts.scheme == "smtp+tls",
+            "EMAIL_USE_SSL": parts.scheme == "smtps",
+            "EMAIL_TIMEOUT": 20,
+        }
+
+
+def _language(code: str) -> str:
+    if code not in (known := languages(LOCALES)):
+        raise SettingsError(
+            f"GRAFTWORK_LANGUAGE is {code!r}, of which {LOCALES} has no compiled catalogue; there are"
+            f" {', '.join(known)}"
+        )
+    return code
+
+
+def _sqlite(path: Path) -> dict[str, Any]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(path),
+        # IMMEDIATE: a transaction that will write takes the lock at its start, where the busy timeout
+        # holds; upgrading a read lock later fails at once with "database is locked".
+        "OPTIONS": {
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 30,
+        },
+    }
+
+
+def _refuse_unknown(env: Mapping[str, str]) -> None:
+    own = {_PREFIX + name.upper() for name in Environment.__dataclass_fields__}
+    others = tuple(_PREFIX + name for name in _OTHER_PLANES)
+    for name in sorted(env):
+        if name.startswith(_PREFIX) and name not in own and not name.startswith(others):
+            raise SettingsError(f"{name} is not a known setting; known are {', '.join(sorted(own))}")
+
+
+def _url(env: Mapping[str, str], name: str, default: str, schemes: tuple[str, ...]) -> str:
+    text = env.get(_PREFIX + name, default).strip()
+    if not text and not default:
+        return text
+    parts = urlsplit(text)
+    if parts.scheme not in schemes or not (parts.netloc or parts.path.strip("/")):
+        accepted = " or ".join(f"{scheme}://" for scheme in schemes)
+        # A URL may hold a password: only its beginning is repeated.
+        raise SettingsError(
+            f"{_PREFIX}{name} must be a URL that begins with {accepted}, got {parts.scheme or 'none'}://"
+        )
+    if parts.scheme in ("sqlite", "file") and (parts.netloc or not parts.path.startswith("/")):
+        raise SettingsError(
+            f"{_PREFIX}{name} must name an absolute path, as {parts.scheme}:///..., got {text!r}"
+        )
+    if parts.scheme == "sqlite" and parts.path.startswith("//"):
+        text = f"sqlite://{parts.path[1:]}"
+    return text
+
+
+def _gateway_url(env: Mapping[str, str]) -> str:
+    text = _url(env, "GATEWAY_URL", "http://127.0.0.1:8001/v1", ("http", "https")).rstrip("/")
+    if not text.endswith("/v1"):
+        raise SettingsError(f"{_PREFIX}GATEWAY_URL must end in /v1, got {text!r}")
+    return text
+
+
+def _sealing_keys(env: Mapping[str, str]) -> tuple[str, ...]:
+    keys = _words(env, "SEALING_KEYS", ",")
+    if any(len(key) < 32 for key in keys):
+        raise SettingsError(f"{_PREFIX}SEALING_KEYS: a key has at least 32 characters; make it at random")
+    return keys
+
+
+def _needed_with(env: Mapping[str, str], name: str, other: str) -> str:
+    text = env.get(_PREFIX + name, "")
+    if env.get(_PREFIX + other) and not text:
+        raise SettingsError(f"{_PREFIX}{name} is needed with {_PREFIX}{other}")
+    return text
+
+
+def _sign_up(env: Mapping[str, str]) -> str:
+    rule = (env.get(_PREFIX + "SIGN_UP", "").strip() or SIGN_UP_OFF).lower()
+    if rule in (SIGN_UP_OFF, SIGN_UP_OPEN):
+        return rule
+    domains = [word.strip() for word in rule.split(",") if word.strip()]
+    for domain in domains:
+        if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+", domain) is None:
+            raise SettingsError(
+                f"{_PREFIX}SIGN_UP must be off, open, or domains such as example.com with commas between,"
+                f" got {domain!r}"
+            )
+    return ",".join(domains)
+
+
+def _flag(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(_PREFIX + name, "0")
+    if text not in ("0", "1"):
+        raise SettingsError(f"{_PREFIX}{name} must be 0 or 1, got {text!r}")
+    return text == "1"
+
+
+def _show_mail_links(env: Mapping[str, str]) -> bool:
+    if not _flag(env, "SHOW_MAIL_LINKS"):
+        return False
+    if env.get(_PREFIX + "EMAIL_URL"):
+        raise SettingsError(f"{_PREFIX}SHOW_MAIL_LINKS and {_PREFIX}EMAIL_URL exclude each other: unset one")
+    host = urlsplit(env.get(_PREFIX + "WEB_URL", "")).hostname
+    if host not in (None, "localhost", "127.0.0.1", "::1"):
+        raise SettingsError(
+            f"{_PREFIX}SHOW_MAIL_LINKS lets everybody act for any e-mail address: it is for a demo at"
+            f" localhost, and {_PREFIX}WEB_URL is at {host}"
+        )
+    return True
+
+
+def _count(env: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int = 999_999) -> int:
+    text = env.get(_PREFIX + name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        raise SettingsError(f"{_PREFIX}{name} must be a number from {least} to {most}, got {text!r}")
+    return int(text)
+
+
+def _words(env: Mapping[str, str], name: str, separator: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in env.get(_PREFIX + name, "").split(separator) if word.strip())
+
+
+def _networks(env: Mapping[str, str], name: str) -> Networks:
+    try:
+        return Networks(_words(env, name, ","))
+    except ValueError as error:
+        raise SettingsError(f"{_PREFIX}{name}: {error}") from None
+
+
+def _open_endpoints(env: Mapping[str, str]) -> OpenEndpoints:
+    try:
+        return OpenEndpoints.parse(_words(env, "OUTGOING_ALLOW", ","))
+    except ValueError as error:
+        raise SettingsError(f"{_PREFIX}OUTGOING_ALLOW: {error}") from None
+
+
+def _folder(text: str, told: str = "IMPORT_ROOTS must list absolute folders") -> Path:
+    path = Path(text)
+    if not path.is_absolute():
+        raise SettingsError(f"{_PREFIX}{told}, got {text!r}")
+    return path.resolve()
+
+
+def _own_secret_key(path: Path) -> str:
+    """This installation's key, made at first use and readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.touch(mode=0o600)
+    try:
+        # Linked into place whole, so that a process starting at the same time never reads half of it.
+        fresh.write_text(secrets.token_hex(32))
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
+    return path.read_text()

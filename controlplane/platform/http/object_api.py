@@ -1,0 +1,152 @@
+"""One object under a URL, with its ETag: nobody overwrites what they have not seen (RFC 9110, 13)."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, TypeVar, cast
+
+from django.db import models, transaction
+from django.utils.http import parse_etags
+from rest_framework import generics, status
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.errors import InvalidInputError, NotFoundError
+from controlplane.platform.http.errors import PreconditionFailed, PreconditionRequired
+
+M = TypeVar("M", bound=models.Model)
+Handler = TypeVar("Handler", bound=Callable[..., Response])
+
+
+class ObjectApi(generics.GenericAPIView[M]):
+    """A view of one object: `get_object` finds it, `serializer_class` shows it.
+
+    `etag_ignores` names fields that change without anyone's doing (when a key was last used): they do not
+    make a new state.
+    """
+
+    pagination_class = None
+    filter_backends = ()
+    etag_ignores: ClassVar[frozenset[str]] = frozenset()
+
+    def get_object(self) -> M:
+        """Raises NotFoundError."""
+        raise NotImplementedError(f"{type(self).__name__} must say which object it is about")
+
+    def row_to_lock(self, found: M) -> models.Model:
+        """The row whose lock orders changes of `found`; another one's where `found` may not be saved yet."""
+        return found
+
+    def etag(self, shown: Mapping[str, Any]) -> str:
+        """The tag of a state, from what `serializer_class` shows of it."""
+        kept = {name: value for name, value in shown.items() if name not in self.etag_ignores}
+        return f'"{hashlib.sha256(JSONRenderer().render(kept)).hexdigest()[:32]}"'
+
+    def locked_etag(self) -> str:
+        """The tag of the state in force, which no other change replaces before this transaction ends.
+
+        Raises NotFoundError.
+        """
+        row = self.row_to_lock(self.get_object())
+        # Not the key: whoever holds the route counter, which the change needs next, may refer to this row.
+        rows = type(row)._base_manager.select_for_update(no_key=True, of=("self",))
+        list(rows.filter(pk=row.pk).values_list("pk"))
+        return self.etag(self.get_serializer(self.get_object()).data)
+
+
+class Conditions:
+    """A request's `If-Match` and `If-None-Match`."""
+
+    def __init__(self, request: Request) -> None:
+        self.match = _tags(request, "If-Match")
+        self.none_match = _tags(request, "If-None-Match")
+
+    def __bool__(self) -> bool:
+        return self.match is not None or self.none_match is not None
+
+    def check(self, view: ObjectApi[Any]) -> None:
+        """Within the change's transaction.
+
+        Raises:
+            PreconditionFailed: the state in force is not one that they allow.
+            NotFoundError: there is no object, and `If-Match` names a state of one.
+        """
+        try:
+            current = view.locked_etag()
+        except NotFoundError:
+            if self.match is not None:
+                raise
+            return
+        if self.match is not None and not _named(self.match, current):
+            raise PreconditionFailed()
+        if self.none_match is not None and _named(self.none_match, current):
+            raise PreconditionFailed(
+                "There is such an object already, in the state that If-None-Match rules out."
+            )
+
+
+def conditional(*, demanded: bool = False) -> Callable[[Handler], Handler]:
+    """Makes a handler of an ObjectApi heed conditions and tell the object's ETag.
+
+    A GET answers 304 to one who has the state already. A change holds the object's row from the check to
+    its commit, so of two with the same `If-Match` one is refused.
+
+    Args:
+        demanded: refuse a change that states no condition (428); for those that replace what others set.
+    """
+
+    def decorate(handler: Handler) -> Handler:
+        @functools.wraps(handler)
+        def checked(view: ObjectApi[Any], request: Request, *args: Any, **kwargs: Any) -> Response:
+            conditions = Conditions(request)
+            if request.method in ("GET", "HEAD"):
+                return _shown(view, conditions, handler(view, request, *args, **kwargs))
+            if not conditions:
+                if demanded and view.get_object():
+                    raise PreconditionRequired()
+                return _tagged(view, handler(view, request, *args, **kwargs))
+            with transaction.atomic():
+                conditions.check(view)
+                return _tagged(view, handler(view, request, *args, **kwargs))
+
+        checked.conditional = True  # type: ignore[attr-defined]
+        checked.condition_demanded = demanded  # type: ignore[attr-defined]
+        return cast(Handler, checked)
+
+    return decorate
+
+
+def _shown(view: ObjectApi[Any], conditions: Conditions, response: Response) -> Response:
+    response = _tagged(view, response)
+    if conditions.none_match is not None and _named(conditions.none_match, response["ETag"]):
+        return Response(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": response["ETag"]})
+    return response
+
+
+def _tagged(view: ObjectApi[Any], response: Response) -> Response:
+    if response.data is not None:
+        response["ETag"] = view.etag(response.data)
+    return response
+
+
+_ANY: Final = "*"
+
+
+def _named(tags: set[str], current: str) -> bool:
+    return _ANY in tags or current in tags
+
+
+def _tags(request: Request, header: str) -> set[str] | None:
+    text = request.headers.get(header)
+    if text is None:
+        return None
+    # A compressed answer's tag is marked weak on its way; it names the same state.
+    tags = {tag.removeprefix("W/") for tag in parse_etags(text)}
+    if not tags:
+        raise InvalidInputError(
+            f'{header} must be "<etag>" in its quotes, a list of them, or *', field=header
+        )
+    return tags

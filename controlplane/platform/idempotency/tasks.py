@@ -1,0 +1,13 @@
+"""Celery's edge of idempotency."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from controlplane.platform.idempotency.services import answers_expire
+
+
+@shared_task(name="idempotency.expire", acks_late=True)
+def expire() -> None:
+    """Forgets answers whose time is over."""
+    answers_expire()

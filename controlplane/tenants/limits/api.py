@@ -1,0 +1,92 @@
+"""REST of limits: staff sets a tenant's, the tenant sets its keys' below them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.platform.http.object_api import ObjectApi, conditional
+from controlplane.platform.http.strict import StrictSerializer
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.limits.selectors import key_limits_get, tenant_limits_get
+from controlplane.tenants.limits.services import key_limits_set, tenant_limits_set
+from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.permissions import Staff, request_access, request_tenant, tenant_may
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import api_key_get, tenant_get
+
+
+class LimitsSerializer(StrictSerializer, serializers.ModelSerializer[ScopeLimits]):
+    class Meta:
+        model = ScopeLimits
+        fields = ("scope", *ScopeLimits.FIELDS, "budget_alerted")
+        read_only_fields = ("scope", "budget_alerted")
+
+
+class TenantLimitsApi(ObjectApi[ScopeLimits]):
+    permission_classes = (Staff,)
+    serializer_class = LimitsSerializer
+
+    def get_object(self) -> ScopeLimits:
+        return tenant_limits_get(tenant=tenant_get(slug=self.kwargs["slug"]))
+
+    def row_to_lock(self, found: ScopeLimits) -> Tenant:
+        return found.tenant
+
+    @conditional()
+    def get(self, request: Request, slug: str) -> Response:
+        return Response(LimitsSerializer(self.get_object()).data)
+
+    @conditional(demanded=True)
+    @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
+    def put(self, request: Request, slug: str) -> Response:
+        """Replaces the tenant's limits, in force within a second. What is left out is unlimited."""
+        row = tenant_limits_set(tenant=tenant_get(slug=slug), **_values(request))
+        return Response(LimitsSerializer(row).data)
+
+
+class OwnLimitsApi(ObjectApi[ScopeLimits]):
+    permission_classes = (tenant_may(Permission.TENANT_READ),)
+    serializer_class = LimitsSerializer
+
+    def get_object(self) -> ScopeLimits:
+        return tenant_limits_get(tenant=request_tenant(self.request))
+
+    @conditional()
+    def get(self, request: Request) -> Response:
+        """What the tenant may use; staff sets it."""
+        return Response(LimitsSerializer(self.get_object()).data)
+
+
+class KeyLimitsApi(ObjectApi[ScopeLimits]):
+    permission_classes = (tenant_may(Permission.KEYS_READ, Permission.KEYS_WRITE),)
+    serializer_class = LimitsSerializer
+
+    def get_object(self) -> ScopeLimits:
+        tenant = request_tenant(self.request)
+        return key_limits_get(api_key=api_key_get(tenant=tenant, public_id=self.kwargs["public_id"]))
+
+    def row_to_lock(self, found: ScopeLimits) -> ApiKey | Tenant:
+        return found.api_key or found.tenant
+
+    @conditional()
+    def get(self, request: Request, public_id: str) -> Response:
+        return Response(LimitsSerializer(self.get_object()).data)
+
+    @conditional(demanded=True)
+    @extend_schema(request=LimitsSerializer, responses={200: LimitsSerializer})
+    def put(self, request: Request, public_id: str) -> Response:
+        """Replaces the key's limits, each within the tenant's. What is left out is the tenant's."""
+        api_key = api_key_get(tenant=request_tenant(request), public_id=public_id)
+        row = key_limits_set(api_key=api_key, by=request_access(request), **_values(request))
+        return Response(LimitsSerializer(row).data)
+
+
+def _values(request: Request) -> dict[str, Any]:
+    data = LimitsSerializer(data=request.data)
+    data.is_valid(raise_exception=True)
+    return dict(data.validated_data)

@@ -1,0 +1,26 @@
+"""How often a tenant may have invitations sent: mail to addresses that whoever is a member types in."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controlplane.errors import ConflictError
+from controlplane.platform.http.throttling import take, take_daily
+from controlplane.tenants.models import Tenant
+
+PER_TENANT: Final = 20
+"""Links a minute, of one tenant's invitations."""
+PER_EMAIL: Final = 2
+"""Links a minute that one e-mail address is sent, whichever tenants invite it."""
+PER_EMAIL_DAILY: Final = 20
+
+
+def invitation_rate_check(*, tenant: Tenant, email: str) -> None:
+    """Counts one more link, which is about to be sent. Raises ConflictError when that is too many."""
+    to, wait = f"invitations:mail:{email}", "wait a minute, then send it again"
+    if take(f"invitations:tenant:{tenant.pk}", per_minute=PER_TENANT):
+        raise ConflictError(f"{PER_TENANT} invitations are sent a minute: {wait}")
+    if take(to, per_minute=PER_EMAIL):
+        raise ConflictError(f"{email} is sent {PER_EMAIL} invitations a minute: {wait}")
+    if take_daily(to, per_day=PER_EMAIL_DAILY):
+        raise ConflictError(f"{email} was sent {PER_EMAIL_DAILY} invitations today: send it tomorrow")
