@@ -172,7 +172,7 @@ def once(variables: Mapping[str, str], model: Path | None = None) -> Start:
 
 def drop_page_cache(folder: Path) -> None:
     """Of the checkpoint, Python, its packages, the product's code, and of what `folder` holds."""
-    roots = {MODEL, folder, ROOT / "kernels", ROOT / "worker_engine"}
+    roots = {MODEL, folder, ROOT / "contracts", ROOT / "kernels", ROOT / "worker_engine"}
     roots |= {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
     os.sync()
     for root in roots:

@@ -90,7 +90,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "controlplane.platform.row_security.middleware.RowScopeMiddleware",
-    "controlplane.console.account_transaction.AccountTransaction",
+    "controlplane.console.account.transaction.AccountTransaction",
 ]
 TEMPLATES = [
     {
@@ -133,7 +133,7 @@ CACHES = {
     }
 }
 
-ACCOUNT_ADAPTER = "controlplane.console.accounts.AccountAdapter"
+ACCOUNT_ADAPTER = "controlplane.console.account.allauth_adapter.AccountAdapter"
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
@@ -149,10 +149,10 @@ ACCOUNT_RATE_LIMITS = {
     "reset_password_from_key": "20/m/ip",
     "change_password": "5/m/user",
 }
-MFA_ADAPTER = "controlplane.console.accounts.MfaAdapter"
+MFA_ADAPTER = "controlplane.console.account.allauth_adapter.MfaAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Graftwork"
-SOCIALACCOUNT_ADAPTER = "controlplane.console.accounts.SocialAdapter"
+SOCIALACCOUNT_ADAPTER = "controlplane.console.account.allauth_adapter.SocialAdapter"
 # The provider is the operator's own: who it says has verified an address is who has it here.
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = True
 SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True

@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerView
 
-from controlplane.console.views import login
+from controlplane.console.account.views import login
 from controlplane.platform.http.not_found import api_not_found
 from controlplane.platform.http.openapi import OpenApiDocument
 

@@ -20,15 +20,15 @@ SQLITE: Final = frozenset(
     _CONTROLPLANE / name
     for name in (
         "adapters/test_races.py",
-        "audit/test_append_only.py",
-        "audit/test_chain.py",
+        "platform/audit/test_append_only.py",
+        "platform/audit/test_chain.py",
         "billing/test_closing.py",
         "billing/test_exact.py",
         "billing/test_migrations.py",
         "billing/test_voids.py",
         "console/test_account_events.py",
         "deployments/test_leases.py",
-        "http/test_idempotency.py",
+        "platform/http/test_idempotency.py",
         "metering/test_ingest.py",
         "metering/test_ingest_loop.py",
         "operations/test_backup.py",

@@ -12,7 +12,7 @@ import pytest
 from django.db.migrations.loader import MigrationLoader
 
 from tests.database_templates import COPY, TEMPLATE, postgresql_copy, postgresql_template, sqlite_copy
-from tests.databases import SERVER
+from tests.databases import SERVER, SQLITE
 
 _APPLIED = "SELECT app, name FROM django_migrations"
 
@@ -63,3 +63,8 @@ def test_what_dead_processes_left_is_dropped(server: psycopg.Connection) -> None
         there = databases(server)
         assert {template, urlsplit(url).path.removeprefix("/")} <= there
         assert not {abandoned, unused} & there
+
+
+def test_the_modules_that_run_on_sqlite_exist() -> None:
+    """A module that moves would silently run on PostgreSQL alone."""
+    assert [path for path in SQLITE if not path.exists()] == []

@@ -12,4 +12,4 @@ class ConsoleConfig(AppConfig):
     verbose_name = "Console"
 
     def ready(self) -> None:
-        from controlplane.console import account_events  # noqa: F401  # its receivers register by being imported
+        from controlplane.console.account import events  # noqa: F401  # its receivers register by being imported

@@ -31,7 +31,7 @@ UNRECORDED = {
     "controlplane.billing.ledger.checkpoints.checkpoints_check": "sums of the journal, made anew from it",
     "controlplane.billing.ledger.posting.usage_post": "is a journal of its own, made from usage and prices",
     "controlplane.billing.ledger.posting.usage_post_held": "the same, under a lock that its caller holds",
-    "controlplane.console.accounts.AccountAdapter": "receivers of its signals do (console.account_events)",
+    "controlplane.console.account.allauth_adapter.AccountAdapter": "its receivers do (account.events)",
     "controlplane.artifacts.credentials.services.credential_secret": "marks when a credential was last used",
     "controlplane.deployments.leases.Lease": "who drives a deployment just now, and what was seen of it",
     "controlplane.deployments.placement.keeper.rules_keep": "follows rules that are recorded; steps tell it",
@@ -93,7 +93,7 @@ UNRECORDED = {
     "controlplane.sign_up.services.sign_ups_forget": "strangers' wishes, kept for a day",
     "controlplane.tenants.services.last_use.api_keys_touch": "a use: of the API what it did is recorded",
     "controlplane.tenants.services.tenants.user_end_sessions": "part of changes that are recorded",
-    "controlplane.tenants.sessions.SessionStore": "logins and logouts are recorded (console.account_events)",
+    "controlplane.tenants.sessions.SessionStore": "logins and logouts are recorded (account.events)",
 }
 """Functions, and classes, that write and record nothing."""
 

@@ -12,12 +12,12 @@ from tests.conftest import ROOT
 
 CONSOLE = ROOT / "controlplane" / "console"
 EXEMPT = {
-    "snippets.py": "code, which people paste",
-    "provider_session.py": "for the log: who logs in is told that it did not work",
-    "account_events.py": "for the audit log, which is kept in one language",
-    "comparison_charts.py": "names of a comparison's figures, as it stores them",
+    "adapters/snippets.py": "code, which people paste",
+    "account/provider_session.py": "for the log: who logs in is told that it did not work",
+    "account/events.py": "for the audit log, which is kept in one language",
+    "optimization/comparison_charts.py": "names of a comparison's figures, as it stores them",
     "templatetags/console.py": "an icon's markup",
-    "comparison_form.py": "an arm's name, stored as others that people choose",
+    "optimization/comparison_form.py": "an arm's name, stored as others that people choose",
 }
 """Below `CONSOLE` -> why what looks like a sentence there is none that a page translates."""
 UNSEEN = {"NotFoundError", "Http404"}

@@ -58,7 +58,7 @@ def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
             "-m",
             "celery",
             "-A",
-            "controlplane.platform.celery",
+            "controlplane.celery",
             "worker",
             "--pool",
             "solo",

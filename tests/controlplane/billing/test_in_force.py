@@ -12,7 +12,7 @@ from controlplane.billing.models import PriceBook, PriceBookTerm
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.services import hosting_price_set, price_book_create, price_set
 from controlplane.billing.terms import term_create, term_end, term_remove
-from controlplane.console.price_timeline import WIDTH, lanes
+from controlplane.console.billing.price_timeline import WIDTH, lanes
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import user_create

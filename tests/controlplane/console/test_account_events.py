@@ -18,7 +18,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.console.provider_session import ProviderSession
+from controlplane.console.account.provider_session import ProviderSession
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.tenants.members.selectors import invitation_token
 from controlplane.tenants.members.services import invitation_create
@@ -72,7 +72,7 @@ def test_what_strangers_type_is_not_recorded(user: User) -> None:
 
 
 def test_strangers_cannot_fill_the_log(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.console.account_events._STRANGERS", 3)
+    monkeypatch.setattr("controlplane.console.account.events._STRANGERS", 3)
     for number in range(6):
         log_in(Client(), "x", f"{number}@here.test")
     assert len(events("")) == 3
@@ -167,7 +167,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no room for a record")
 
-    return partial(monkeypatch.setattr, "controlplane.console.account_events.audit_record", broken)
+    return partial(monkeypatch.setattr, "controlplane.console.account.events.audit_record", broken)
 
 
 def test_a_provider_that_cannot_be_recorded_is_not_connected(

@@ -19,9 +19,9 @@ from django.core.management import call_command
 from django.test import Client, RequestFactory
 from pytest_django import Settings
 
-from controlplane.console import accounts, provider_session
-from controlplane.console.accounts import SocialAdapter
-from controlplane.console.known_browser import COOKIE, known_browser
+from controlplane.console.account import allauth_adapter, provider_session
+from controlplane.console.account.allauth_adapter import SocialAdapter
+from controlplane.console.account.known_browser import COOKIE, known_browser
 from controlplane.errors import SettingsError
 from controlplane.platform.environment import Environment
 from controlplane.tenants.members.selectors import invitation_token
@@ -81,7 +81,7 @@ def test_a_known_browser_guesses_no_more_than_others_and_only_its_own_accounts(u
 
 def test_all_networks_together_have_a_bound(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        accounts, "_STRANGERS", 1
+        allauth_adapter, "_STRANGERS", 1
     )  # of more, one would be free again while others are refused
     pages = [log_in(Client(REMOTE_ADDR=f"10.{number}.0.1"), "wrong").content.decode() for number in range(2)]
     assert "not correct" in pages[0]

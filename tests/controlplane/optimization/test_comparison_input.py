@@ -19,7 +19,7 @@ from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish
 from controlplane.artifacts.store import artifact_store
 from controlplane.catalog.models import BaseModel
-from controlplane.console.comparison_charts import adapters
+from controlplane.console.optimization.comparison_charts import adapters
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.models import ComparisonRun, PromptSet
 from controlplane.optimization.orders import ComparisonOrder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.catalog.models import BaseModel
-from controlplane.console.comparison_charts import bars, frontier, ranked, samples
+from controlplane.console.optimization.comparison_charts import bars, frontier, ranked, samples
 from controlplane.optimization.attempt import work_run
 from controlplane.optimization.comparisons import comparison_create
 from controlplane.optimization.models import Attempt

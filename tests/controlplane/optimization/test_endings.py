@@ -365,15 +365,7 @@ def test_a_killed_celery_process_is_followed_by_another_that_goes_on(
     """A real Celery worker, killed with its pool in the middle of the copy; the lease runs out; a second one
     finds the same folder and finishes."""
     job = ask(demo_base)
-    arguments = (
-        "-m",
-        "celery",
-        "-A",
-        "controlplane.platform.celery",
-        "worker",
-        "-Q",
-        "graftwork.optimize.cpu",
-    )
+    arguments = ("-m", "celery", "-A", "controlplane.celery", "worker", "-Q", "graftwork.optimize.cpu")
     more = {"GRAFTWORK_OPTIMIZATION_DIR": str(optimization_dir)}
     first = start(*arguments, "-n", "first@%h", "--concurrency", "1", "--loglevel", "INFO", **more)
     OptimizationJob.objects.update(next_at=timezone.now())
@@ -381,7 +373,7 @@ def test_a_killed_celery_process_is_followed_by_another_that_goes_on(
     wait_for(job, lambda job: job.status == "running" and (work_folder(job) / "output").exists(), seconds=120)
     family = [psutil.Process(first.pid), *psutil.Process(first.pid).children(recursive=True)]
     for process in family:
-        if "worker_engine" not in " ".join(process.cmdline()):
+        if "optimizer" not in process.cmdline():
             os.kill(process.pid, signal.SIGKILL)
     _, alive = psutil.wait_procs(family, timeout=30)
     # Nobody read what it said any more, and that ended it.

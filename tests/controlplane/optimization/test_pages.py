@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.catalog.services import variant_create
-from controlplane.console.comparison_charts import bars, frontier, ranked, sweep
+from controlplane.console.optimization.comparison_charts import bars, frontier, ranked, sweep
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.lifecycle import deployment_create
 from controlplane.deployments.models import Deployment, DeploymentRollout

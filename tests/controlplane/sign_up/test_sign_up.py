@@ -17,7 +17,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.adapters.models import AdapterQuota
-from controlplane.console.views import sign_up as sign_up_views
+from controlplane.console.account.views import sign_up as sign_up_views
 from controlplane.errors import ConflictError, NotFoundError, SettingsError
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.platform.environment import Environment

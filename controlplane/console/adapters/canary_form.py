@@ -1,0 +1,119 @@
+"""The adapter page's aliases: each with its way back and, given another version, a canary's slider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+from controlplane.adapters.models import Adapter, Alias, AliasChange
+from controlplane.adapters.selectors import alias_changes_newest
+from controlplane.canaries.models import Rollout
+from controlplane.console.adapters.traffic_form import split_shown
+from controlplane.console.seen import seen_tag
+from controlplane.errors import InvalidInputError
+
+_OFFERED: Final = 20
+"""Newest versions that a canary may be of; older ones are on the alias's own page."""
+_ALL: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A slider's form that was refused: of which alias, what was sent, why, and the tag for the next try."""
+
+    alias: str
+    sent: Mapping[str, str]
+    error: str
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """What the slider shows. `version` gets `percent` of the callers, as text; `stable` the rest.
+
+    Attributes:
+        versions: those that may be chosen, newest first.
+        decides: a rollout that decides by itself is under way, and a share set by hand ends it.
+    """
+
+    stable: int
+    versions: tuple[int, ...]
+    version: int
+    percent: str
+    seen: str
+    decides: bool
+
+    @property
+    def slid(self) -> int:
+        """Where the slider stands; what is no percentage leaves it at its beginning."""
+        return int(self.percent) if _is_percent(self.percent) else 0
+
+    @property
+    def rest(self) -> int:
+        return _ALL - self.slid
+
+
+@dataclass(frozen=True, slots=True)
+class AliasRow:
+    """An alias of the page. `newest` can be taken back; `canary` is None where no slider can say what it is:
+    there is no other version, or it is split among more than two. `error` is why a form was refused."""
+
+    alias: Alias
+    newest: AliasChange | None
+    canary: Canary | None
+    error: str
+
+
+def alias_rows_of(adapter: Adapter, refused: Refused | None = None) -> list[AliasRow]:
+    """Of all the adapter's aliases, by name. Two queries."""
+    if not adapter.live_aliases:
+        return []
+    changes = alias_changes_newest(adapter=adapter)
+    active = Rollout.objects.filter(adapter=adapter, status__in=Rollout.ACTIVE)
+    deciding = set(active.values_list("alias", flat=True))
+    rows = []
+    for alias in adapter.live_aliases:
+        own = refused if refused and refused.alias == alias.name else None
+        newest = changes.get(alias.name)
+        back = newest if newest and newest.before else None
+        canary = _canary(adapter, alias, alias.name in deciding, own)
+        rows.append(AliasRow(alias, back, canary, own.error if own else ""))
+    return rows
+
+
+def canary_arms(sent: Mapping[str, str], *, stable: int) -> list[tuple[int, int]]:
+    """(version, percent) of who gets a share, first the version that stays; 0 and 100 leave one of them all.
+
+    Raises InvalidInputError.
+    """
+    version, percent = sent.get("version", ""), sent.get("percent", "").strip().removesuffix("%").strip()
+    if not (version.isascii() and version.isdigit() and len(version) < 9) or int(version) == stable:
+        text = _("choose a version other than v%(number)s, which the alias means now")
+        raise InvalidInputError(text % {"number": stable}, field="version")
+    if not _is_percent(percent):
+        raise InvalidInputError(_("the share is a whole percentage from 0 to 100"), field="percent")
+    arms = [(stable, _ALL - int(percent)), (int(version), int(percent))]
+    return [(number, share) for number, share in arms if share]
+
+
+def _canary(adapter: Adapter, alias: Alias, decides: bool, refused: Refused | None) -> Canary | None:
+    stable = alias.version.number
+    now = {arm.version.number: arm.percent for arm in alias.live_arms if arm.version.number != stable}
+    others = [item.number for item in adapter.live_versions if item.is_callable and item.number != stable]
+    versions = tuple(dict.fromkeys([*now, *others[:_OFFERED]]))
+    if len(now) > 1 or not versions:
+        return None
+    version, percent = versions[0], str(now.get(versions[0], 0))
+    seen = seen_tag(split_shown(alias))
+    if refused is not None:
+        sent = refused.sent.get("version", "")
+        version = next((number for number in versions if str(number) == sent), version)
+        percent, seen = refused.sent.get("percent", ""), refused.seen
+    return Canary(stable, versions, version, percent, seen, decides)
+
+
+def _is_percent(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 4 and int(text) <= _ALL

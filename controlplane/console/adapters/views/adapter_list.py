@@ -1,0 +1,75 @@
+"""The tenant's adapters in a list, narrowed and ordered, and those that may be restored."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Final
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.quotas import quota_get, quota_use
+from controlplane.adapters.selectors import adapter_list
+from controlplane.catalog.selectors import base_model_list
+from controlplane.console.adapters.list_form import SORTS, STATUSES, AdapterListForm
+from controlplane.console.adapters.residency import kept_on
+from controlplane.console.pages import tenant_page
+from controlplane.console.paging import page_of
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+DELETED_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the list. `kept`: on how many copies the version that the bare name means is kept ready."""
+
+    adapter: Adapter
+    newest: AdapterVersion | None
+    kept: int
+
+
+@require_GET
+@tenant_page(Permission.ADAPTERS_READ)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """A page of the list; while something on it is being validated its table asks for itself again."""
+    form = AdapterListForm.of(request)
+    page = page_of(request, form.rows(adapter_list(tenant=tenant)))
+    rows = _rows(page.rows)
+    busy = any(row.newest is not None and not row.newest.is_settled for row in rows)
+    is_poll = request.headers.get("HX-Target") == "adapter-rows"
+    template = "console/adapters/rows.html" if is_poll else "console/adapters/index.html"
+    context = {"rows": rows, "busy": busy, "page": page, "form": form, "query": request.GET.urlencode()}
+    if not is_poll:
+        context |= {"deleted": deleted_adapters(tenant), "bases": base_model_list()}
+        context |= {"sorts": [(key, text) for key, (text, _order) in SORTS.items()], "statuses": STATUSES}
+        context["quota"] = quota = quota_get(tenant=tenant)
+        # Counting reads all the tenant's versions: not for those whom nothing bounds.
+        if any(getattr(quota, name) is not None for name in quota.FIELDS):
+            context["use"] = quota_use(tenant=tenant)
+    return render(request, template, context)
+
+
+def _rows(adapters: list[Adapter]) -> list[Row]:
+    kept = kept_on(adapters)
+    return [
+        Row(item, next(iter(item.live_versions), None), kept.get(means.engine_name, 0) if means else 0)
+        for item in adapters
+        for means in (item.default_version,)
+    ]
+
+
+def deleted_adapters(tenant: Tenant) -> list[tuple[Adapter, dt.datetime | None]]:
+    """What may be restored, each with the time until which it may; the first DELETED_SHOWN by name."""
+    deleted = adapter_list(tenant=tenant, deleted=True)[:DELETED_SHOWN]
+    return [(item, until(item.deleted_at)) for item in deleted]
+
+
+def until(deleted_at: dt.datetime | None) -> dt.datetime | None:
+    """Until when what was deleted then may be restored."""
+    return deleted_at and deleted_at + dt.timedelta(days=settings.GRAFTWORK.adapter_grace_days)

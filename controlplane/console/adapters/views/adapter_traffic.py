@@ -1,0 +1,76 @@
+"""A part of the adapter's page: who called which version by which name, and how that went."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from functools import lru_cache
+from typing import Final
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from contracts.adapters.reference import EngineName
+from contracts.errors import ContractError
+from controlplane.adapters.selectors import adapter_get
+from controlplane.console.adapters.traffic_figures import HEIGHT, MEASURES, SPANS, WIDTH, adapter_traffic
+from controlplane.console.pages import tenant_page
+from controlplane.metering.adapter_use import NEWEST, adapter_requests
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+SHARE_DAYS: Final = 7
+"""Of which the list of adapters tells shares."""
+_MOST_NAMES: Final = 200
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def part(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Asked for once the page is there: a busy tenant's sums are many. Unknown words are the first choice."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    spans = {str(days): days for days in SPANS}
+    days = spans.get(request.GET.get("days", ""), SPANS[0])
+    asked = request.GET.get("measure", "")
+    measure = asked if asked in MEASURES else MEASURES[0]
+    today = timezone.now().astimezone(dt.UTC).date()
+    traffic = adapter_traffic(adapter=adapter, days=days, measure=measure, today=today)
+    context = {
+        "adapter": adapter, "traffic": traffic, "spans": SPANS, "width": WIDTH, "height": HEIGHT,
+        "measures": list(zip(MEASURES, (_("Requests"), _("Tokens"), _("Errors")), strict=True)),
+        "newest": NEWEST,
+    }  # fmt: skip
+    return render(request, "console/adapters/traffic.html", context)
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def shares(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """What part of the tenant's requests each adapter had that `?name=` names; the list asks for it.
+
+    The page does not wait for it: the sums of a tenant with thousands of adapters are many.
+    """
+    today = timezone.now().astimezone(dt.UTC).date()
+    found = adapter_requests(tenant=tenant.pk, start=today - dt.timedelta(days=SHARE_DAYS - 1), end=today)
+    requests: dict[str, int] = defaultdict(int)
+    for engine, asked in found.items():
+        requests[_adapter(engine)] += asked
+    total = sum(requests.values())
+    lines = [
+        (name, requests.get(name, 0), requests.get(name, 0) / total if total else 0.0)
+        for name in dict.fromkeys(request.GET.getlist("name")[:_MOST_NAMES])
+    ]
+    return render(request, "console/adapters/shares.html", {"lines": lines, "days": SHARE_DAYS})
+
+
+# Each list's part asks for the same thousands, and an engine name never means another adapter.
+@lru_cache(maxsize=50_000)
+def _adapter(engine: str) -> str:
+    """The adapter's name of an engine name; '' for the base alone and for what is none."""
+    try:
+        return EngineName.parse(engine).adapter if engine else ""
+    except ContractError:
+        return ""

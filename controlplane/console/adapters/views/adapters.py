@@ -1,0 +1,339 @@
+"""Adapters: registering, the page of one, its aliases, its end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.adapters.aliases import adapter_pin, alias_move, alias_remove, default_rollback
+from controlplane.adapters.intake import files_by_name
+from controlplane.adapters.lifecycle import (
+    adapter_delete,
+    adapter_purge,
+    adapter_restore,
+    adapter_update,
+)
+from controlplane.adapters.lineage import FIELDS as LINEAGE
+from controlplane.adapters.models import Adapter, AdapterVersion
+from controlplane.adapters.selectors import (
+    adapter_get,
+    adapter_list,
+    alias_change_newest,
+    alias_get,
+    default_number,
+    version_get,
+    version_list,
+)
+from controlplane.adapters.services import adapter_check, adapter_register
+from controlplane.artifacts.credentials.selectors import credential_list
+from controlplane.artifacts.uploads.selectors import upload_list
+from controlplane.catalog.selectors import base_model_get, base_model_list
+from controlplane.console.adapters.canary_form import Refused, alias_rows_of
+from controlplane.console.adapters.snippets import snippets
+from controlplane.console.adapters.traffic_form import fallback_context
+from controlplane.console.adapters.views.adapter_list import until
+from controlplane.console.pages import field_errors, tenant_page
+from controlplane.console.seen import seen_again, seen_tag, unchanged
+from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.metering.adapter_use import CALLED_DAYS, adapter_is_called
+from controlplane.platform.lengths import checked_text
+from controlplane.tenants.models import Tenant, User
+from controlplane.tenants.roles import Permission
+
+NOTES: Final = LINEAGE["notes"]
+_FIELDS: Final = (
+    "name", "base_model", "source", "uri", "hub_id", "revision", "credential", "make_default", *LINEAGE
+)  # fmt: skip
+"""Of the form that registers an adapter, beside its files."""
+
+
+@require_http_methods(["GET", "POST"])
+@tenant_page(Permission.ADAPTERS_WRITE)
+def register(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The form, and the registration by files or by URI."""
+    if request.method == "GET":
+        values = dict.fromkeys(_FIELDS, "") | {"source": "files"}
+        values |= {"name": request.GET.get("name", ""), "base_model": request.GET.get("base", "")}
+        return _form(request, tenant, values, {})
+    values = {field: request.POST.get(field, "") for field in _FIELDS}
+    try:
+        version = _register(request, tenant, values)
+    except ControlPlaneError as error:
+        return _form(request, tenant, values, field_errors(error, conflict_field="name"))
+    url = reverse("console:adapter", args=(tenant.pk, version.adapter.name))
+    if request.headers.get("HX-Request") == "true":
+        return HttpResponse(status=204, headers={"HX-Redirect": url})
+    return redirect(url)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def register_check(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Checks the form before its files are sent: 204, or the form with its errors."""
+    values = {field: request.POST.get(field, "") for field in _FIELDS}
+    size = request.POST.get("size_bytes", "")
+    try:
+        adapter_check(
+            size_bytes=int(size) if size.isascii() and size.isdecimal() and len(size) < 16 else 0,
+            **_registration(tenant, values),
+        )
+    except ControlPlaneError as error:
+        return _form(request, tenant, values, field_errors(error, conflict_field="name"))
+    return HttpResponse(status=204)
+
+
+def _form(
+    request: HttpRequest, tenant: Tenant, values: dict[str, str], errors: dict[str, str]
+) -> HttpResponse:
+    context: dict[str, Any] = {"values": values, "errors": errors, "bases": base_model_list()}
+    context["credentials"] = credential_list(tenant=tenant)
+    context["uploads"] = upload_list(tenant=tenant)
+    known = adapter_list(tenant=tenant).filter(name=values["name"].strip()).first()
+    context["default"] = known.default_version.number if known and known.default_version else None
+    context["called"] = known is not None and adapter_is_called(tenant=tenant.pk, name=known.name)
+    context["days"] = CALLED_DAYS
+    is_htmx = request.headers.get("HX-Request") == "true"
+    template = "console/adapters/form.html" if is_htmx else "console/adapters/register.html"
+    return render(request, template, context, status=422 if errors else 200)
+
+
+def _register(request: HttpRequest, tenant: Tenant, values: dict[str, str]) -> AdapterVersion:
+    assert isinstance(request.user, User)
+    registration = _registration(tenant, values)
+    return adapter_register(created_by=request.user, **registration, **_source(request, values))
+
+
+def _registration(tenant: Tenant, values: dict[str, str]) -> dict[str, Any]:
+    """Return what `adapter_check` and `adapter_register` both take.
+
+    Raises:
+        InvalidInputError, NotFoundError: no base model is chosen, or it is unknown.
+    """
+    if not values["base_model"]:
+        raise InvalidInputError(
+            _("choose the base model that the adapter was trained on"), field="base_model"
+        )
+    return {
+        "tenant": tenant,
+        "name": values["name"].strip(),
+        "base_model": base_model_get(name=values["base_model"]),
+        "lineage": {field: values[field].strip() for field in LINEAGE},
+        "make_default": _make_default(tenant, values),
+    }
+
+
+def _make_default(tenant: Tenant, values: dict[str, str]) -> bool | None:
+    """As `adapter_register` takes it: a bare name that is called keeps its version unless told otherwise."""
+    match values["make_default"]:
+        case "true":
+            return True
+        case "":
+            return False if adapter_is_called(tenant=tenant.pk, name=values["name"].strip()) else None
+        case _:
+            return False
+
+
+def _source(request: HttpRequest, values: dict[str, str]) -> dict[str, Any]:
+    """What the form was filled in for, as `adapter_register` takes it."""
+    match values["source"]:
+        case "hub":
+            if not values["hub_id"].strip():
+                raise InvalidInputError(_("name the repository, as owner/name"), field="hub_id")
+            revision = quote(values["revision"].strip(), safe="")
+            uri = f"hf://{values['hub_id'].strip()}" + (f"@{revision}" if revision else "")
+            return {"uri": uri, "credential": values["credential"]}
+        case "uri":
+            return {"uri": values["uri"], "credential": values["credential"]}
+        case _ if uploads := request.POST.getlist("uploads"):
+            return {"uploads": uploads}
+        case _:
+            return {"files": files_by_name(request.FILES.getlist("files"))}
+
+
+@require_GET
+@tenant_page(Permission.ADAPTERS_READ)
+def detail(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """One adapter."""
+    return render(request, "console/adapters/detail.html", detail_context(tenant, name))
+
+
+def detail_context(tenant: Tenant, name: str, *, refused: Refused | None = None) -> dict[str, Any]:
+    """What the adapter's page shows; `refused` is a canary's form that was. Raises NotFoundError."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    versions = adapter.live_versions
+    ready = [version for version in versions if version.status == AdapterVersion.Status.READY]
+    return {
+        "adapter": adapter,
+        "versions": versions,
+        "newest": versions[0] if versions else None,
+        "ready": ready,
+        "aliases": alias_rows_of(adapter, refused),
+        "default": adapter.default_version,
+        "replaced": alias_change_newest(adapter=adapter, name=""),
+        "labels_text": _about(adapter)["labels"],
+        "notes_text": adapter.notes,
+        "seen": seen_tag(_about(adapter)),
+        "snippets": snippets(adapter.name),
+        "card": _card(versions),
+        "fallback": fallback_context(tenant, adapter),
+        "deleted": [(item, until(item.deleted_at)) for item in version_list(adapter=adapter, deleted=True)],
+    }
+
+
+@require_GET
+@tenant_page(Permission.ADAPTERS_READ)
+def version_status(request: HttpRequest, tenant: Tenant, name: str, number: int) -> HttpResponse:
+    """The steps of one validation; once it has settled the whole page is asked for anew."""
+    version = version_get(adapter=adapter_get(tenant=tenant, name=name), number=number)
+    response = render(
+        request, "console/adapters/steps.html", {"version": version, "adapter": version.adapter}
+    )
+    if version.is_settled:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def alias_set(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Makes or moves an alias."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    alias, number = request.POST.get("alias", "").strip(), request.POST.get("number", "")
+    try:
+        alias_move(adapter=adapter, name=alias, number=_number(number))
+    except ControlPlaneError as error:
+        context = detail_context(tenant, name) | {"alias_error": str(error), "alias_value": alias}
+        return render(request, "console/adapters/detail.html", context, status=422)
+    text = _("%(adapter)s@%(alias)s now means version %(number)s.")
+    messages.success(request, text % {"adapter": name, "alias": alias, "number": number})
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def alias_delete(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """Removes an alias."""
+    found = alias_get(adapter=adapter_get(tenant=tenant, name=name), name=alias)
+    alias_remove(alias=found)
+    messages.success(request, _("Alias %(alias)s is removed.") % {"alias": alias})
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def pin(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Says what the bare name means: one version, or the newest ready one."""
+    adapter, number = adapter_get(tenant=tenant, name=name), request.POST.get("number", "")
+    try:
+        adapter_pin(adapter=adapter, number=_number(number) if number else None)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, _("The bare name now means what you chose."))
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def rollback(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Makes the bare name mean the version before again; refused if another change came between."""
+    adapter, newest = adapter_get(tenant=tenant, name=name), request.POST.get("newest", "")
+    try:
+        adapter = default_rollback(adapter=adapter, newest=_number(newest) if newest else None)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        text = _("%(name)s means version %(number)s again, in force within a second.")
+        messages.success(request, text % {"name": name, "number": default_number(adapter=adapter)})
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def delete(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Deletes the adapter; it may be restored for a while."""
+    adapter_delete(adapter=adapter_get(tenant=tenant, name=name))
+    messages.success(request, _("Adapter %(name)s is deleted.") % {"name": name})
+    return redirect("console:adapters", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def restore(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Brings a deleted adapter back."""
+    adapter = adapter_get(tenant=tenant, name=name, deleted=True)
+    try:
+        adapter_restore(adapter=adapter)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+        return redirect("console:adapters", tenant=tenant.pk)
+    messages.success(request, _("Adapter %(name)s is back.") % {"name": name})
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def purge(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Removes a deleted adapter for good."""
+    adapter_purge(adapter=adapter_get(tenant=tenant, name=name, deleted=True))
+    messages.success(request, _("Adapter %(name)s is gone for good.") % {"name": name})
+    return redirect("console:adapters", tenant=tenant.pk)
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def update(request: HttpRequest, tenant: Tenant, name: str) -> HttpResponse:
+    """Replaces labels and notes."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    text, notes = request.POST.get("labels", ""), request.POST.get("notes", "")
+    try:
+        with unchanged(request, row=adapter, shown=lambda: _about(adapter_get(tenant=tenant, name=name))):
+            labels = dict(_label(part.strip()) for part in text.split(",") if part.strip())
+            kept = checked_text(notes, field="notes", most=NOTES)
+            adapter_update(adapter=adapter, labels=labels, notes=kept)
+    except ControlPlaneError as error:
+        context = detail_context(tenant, name)
+        context |= {"labels_error": str(error), "labels_text": text, "notes_text": notes}
+        context["seen"] = seen_again(request, error)
+        return render(request, "console/adapters/detail.html", context, status=422)
+    messages.success(request, _("Saved."))
+    return redirect("console:adapter", tenant=tenant.pk, name=name)
+
+
+def _card(versions: list[AdapterVersion]) -> SafeString | str:
+    """The newest ready version's card; as text where it could not be rendered. Lists leave the cards out."""
+    ready = next((version for version in versions if version.is_callable), None)
+    if ready is None or not ready.card:
+        return ""
+    if ready.card_html:
+        return mark_safe(ready.card_html)  # noqa: S308  # card_html's own tags around escaped text
+    return format_html("<pre>{}</pre>", ready.card)
+
+
+def _about(adapter: Adapter) -> dict[str, str]:
+    """Labels and notes, as their form has them."""
+    # By name: PostgreSQL keeps no order of an object's keys.
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(adapter.labels.items()))
+    return {"labels": labels, "notes": adapter.notes}
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidInputError(_("write labels as key=value, with commas between"), field="labels")
+    return key.strip(), value.strip()
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise InvalidInputError(_("choose a version"), field="number")
+    return int(text)

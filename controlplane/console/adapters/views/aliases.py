@@ -1,0 +1,170 @@
+"""One alias: what it means and meant, taking changes back, and canary releases with live figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.adapters.aliases import alias_rollback
+from controlplane.adapters.models import Adapter, Alias
+from controlplane.adapters.selectors import adapter_get, alias_change_list, alias_get
+from controlplane.canaries.models import Rollout
+from controlplane.canaries.selectors import rollout_get, rollout_list, split_traffic
+from controlplane.canaries.services import (
+    DEFAULT_STEPS,
+    rollout_abort,
+    rollout_pause,
+    rollout_promote,
+    rollout_resume,
+    rollout_start,
+)
+from controlplane.console.adapters.traffic_form import fallback_context, split_shares, split_shown
+from controlplane.console.pages import tenant_page
+from controlplane.console.seen import seen_tag
+from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+_SHOWN: Final = 20
+_ACTIONS: Final[dict[str, Callable[..., Rollout]]] = {
+    "pause": rollout_pause, "resume": rollout_resume, "abort": rollout_abort, "promote": rollout_promote,
+}  # fmt: skip
+
+
+@require_GET
+@tenant_page(Permission.ADAPTERS_READ)
+def detail(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """The alias, also one that was removed and has a history."""
+    return render(request, "console/aliases/detail.html", alias_context(tenant, name, alias))
+
+
+def alias_context(
+    tenant: Tenant, name: str, alias: str, *, sent: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What the page shows; `sent` are the entries of a split that was refused. Raises NotFoundError."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    changes = list(alias_change_list(adapter=adapter, name=alias)[:_SHOWN])
+    found = next((item for item in adapter.live_aliases if item.name == alias), None)
+    if found is None and not changes:
+        raise NotFoundError(f"adapter {name} has no alias {alias!r}")
+    rollouts = list(rollout_list(adapter=adapter, alias=alias).prefetch_related("decisions")[:_SHOWN])
+    return {
+        "adapter": adapter,
+        "alias": alias,
+        "found": found,
+        "changes": changes,
+        "active": next((rollout for rollout in rollouts if rollout.is_active), None),
+        "ended": [rollout for rollout in rollouts if not rollout.is_active],
+        "others": _others(adapter, found),
+        "values": {"steps": ", ".join(map(str, DEFAULT_STEPS)), "hold": 10, "requests": 100},
+        "shares": split_shares(adapter, found, sent) if found else (),
+        "split_reason": sent.get("reason", "") if sent else "",
+        "seen": seen_tag(split_shown(found)) if found else "",
+        "fallback": fallback_context(tenant, found) if found else {},
+    }
+
+
+def _others(adapter: Adapter, found: Alias | None) -> list[int]:
+    """Versions that a canary may be of."""
+    own = found.version_id if found else None
+    return [item.number for item in adapter.live_versions if item.is_callable and item.pk != own]
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def rollback(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """Takes the newest change back, or goes to what an earlier one left; refused if another came between."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    try:
+        alias_rollback(
+            adapter=adapter,
+            name=alias,
+            to=_whole(request, "to") if request.POST.get("to") else None,
+            newest=_whole(request, "newest") if request.POST.get("newest") else None,
+        )
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    else:
+        text = _("%(adapter)s@%(alias)s is rolled back, in force within a second.")
+        messages.success(request, text % {"adapter": name, "alias": alias})
+    if request.POST.get("from") == "adapter":
+        return redirect("console:adapter", tenant=tenant.pk, name=name)
+    return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def arms(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """What each version of a split alias answered, asked for again and again; without a split the page is."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    found = alias_get(adapter=adapter, name=alias)
+    context = {"adapter": adapter, "alias": found, "traffic": split_traffic(alias=found)}
+    response = render(request, "console/aliases/arms.html", context)
+    if not found.live_arms:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def start(request: HttpRequest, tenant: Tenant, name: str, alias: str) -> HttpResponse:
+    """Starts a canary."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    values = {key: request.POST.get(key, "") for key in ("steps", "hold", "requests")}
+    try:
+        steps = [int(word) for word in values["steps"].replace(",", " ").split() if _is_number(word)]
+        rollout_start(
+            adapter=adapter, alias=alias, version=_whole(request, "version"), steps=steps,
+            hold_seconds=60 * _whole(request, "hold"), min_requests=_whole(request, "requests"),
+        )  # fmt: skip
+    except ControlPlaneError as error:
+        context = alias_context(tenant, name, alias) | {"values": values, "start_error": str(error)}
+        return render(request, "console/aliases/detail.html", context, status=422)
+    messages.success(request, _("The canary runs; usage decides from here."))
+    return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+
+
+@require_GET
+@tenant_page(Permission.ADAPTERS_READ)
+def status(request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout: int) -> HttpResponse:
+    """A running rollout's figures, asked for again and again; once it has ended the whole page is."""
+    adapter = adapter_get(tenant=tenant, name=name)
+    found = rollout_get(adapter=adapter, alias=alias, number=rollout)
+    context = {"adapter": adapter, "alias": alias, "active": found}
+    response = render(request, "console/aliases/rollout.html", context)
+    if not found.is_active:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_POST
+@tenant_page(Permission.ADAPTERS_WRITE)
+def act(
+    request: HttpRequest, tenant: Tenant, name: str, alias: str, rollout: int, action: str
+) -> HttpResponse:
+    """Pauses, resumes, aborts or promotes."""
+    found = rollout_get(adapter=adapter_get(tenant=tenant, name=name), alias=alias, number=rollout)
+    if action not in _ACTIONS:
+        raise NotFoundError(f"a rollout cannot {action}")
+    try:
+        _ACTIONS[action](rollout=found)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    return redirect("console:alias", tenant=tenant.pk, name=name, alias=alias)
+
+
+def _is_number(word: str) -> bool:
+    if not (word.isascii() and word.isdigit()) or len(word) > 9:
+        raise InvalidInputError(_("%(word)s is not a whole number") % {"word": word[:40]})
+    return True
+
+
+def _whole(request: HttpRequest, name: str) -> int:
+    text = request.POST.get(name, "").strip()
+    return int(text) if _is_number(text) else 0

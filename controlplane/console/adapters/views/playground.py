@@ -1,0 +1,152 @@
+"""The playground: the browser streams from the gateway itself, with a key of a quarter of an hour."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.adapters.models import Adapter
+from controlplane.adapters.selectors import adapter_callable, adapter_named
+from controlplane.billing.price_list import PriceList
+from controlplane.catalog.selectors import base_model_list
+from controlplane.console.adapters.playground_texts import texts
+from controlplane.console.pages import page_access, tenant_page
+from controlplane.errors import NotFoundError
+from controlplane.tenants.models import ApiKey, Tenant, User
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.services import api_key_create
+
+KEY_LIFETIME: Final = dt.timedelta(minutes=15)
+MOST_COLUMNS: Final = 4
+"""The base and three adapters."""
+OFFERED: Final = 50
+"""Adapters whose names are offered at once; typing finds the others."""
+_NAME: Final = 200
+
+
+@require_GET
+@tenant_page(Permission.INFERENCE_CALL)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The page, with the models that the address names side by side, else the first adapter and its base."""
+    bases = [base.name for base in base_model_list()]
+    asked = list(dict.fromkeys(name[:_NAME] for name in request.GET.getlist("model") if name))
+    context = {
+        "bases": bases,
+        "gateway_url": settings.GRAFTWORK.gateway_url,
+        "setup": {
+            "gateway": settings.GRAFTWORK.gateway_url,
+            "columns": _columns(tenant, asked[:MOST_COLUMNS], bases),
+            "bases": bases,
+            "most": MOST_COLUMNS,
+            "texts": texts(gateway=settings.GRAFTWORK.gateway_url),
+            "urls": _urls(request, tenant),
+        },
+    }
+    return render(request, "console/playground.html", context)
+
+
+def _columns(tenant: Tenant, asked: list[str], bases: list[str]) -> list[str]:
+    """What stands side by side at first: of one adapter its base besides."""
+    if len(asked) > 1 or (asked and asked[0] in bases):
+        return asked
+    ready = adapter_callable(tenant=tenant)
+    found = (ready.filter(name=asked[0].partition("@")[0]) if asked else ready).first()
+    if found is None:
+        return asked or bases[:1]
+    return [asked[0] if asked else found.name, found.base_model.name]
+
+
+def _urls(request: HttpRequest, tenant: Tenant) -> dict[str, str]:
+    """Where the script asks, and where it sends people; "" for pages that are not theirs to see."""
+    may = page_access(request).may
+    names = {"key": "playground-key", "models": "playground-models", "prices": "playground-prices"}
+    names |= {"adapters": "adapters"} if may(Permission.ADAPTERS_READ) else {}
+    names |= {"limits": "usage"} if may(Permission.USAGE_READ) else {}
+    return {key: reverse(f"console:{name}", args=(tenant.pk,)) for key, name in names.items()}
+
+
+@require_GET
+@tenant_page(Permission.INFERENCE_CALL)
+def models(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """`{"models": [...]}`: names that can be called and have `search` in them, base models first."""
+    search = request.GET.get("search", "").strip().lower()[:_NAME]
+    part = search.partition("@")[0]
+    adapters = adapter_callable(tenant=tenant)
+    shown = (adapter_named(adapters, part) if part else adapters)[:OFFERED]
+    names = [base.name for base in base_model_list()]
+    names += [call for adapter in shown for call in _calls(adapter)]
+    return JsonResponse({"models": [name for name in names if search in name.lower()][: 4 * OFFERED]})
+
+
+def _calls(adapter: Adapter) -> list[str]:
+    """Every name by which the adapter can be called."""
+    name = adapter.name
+    aliases = [f"{name}@{alias.name}" for alias in adapter.live_aliases]
+    versions = [f"{name}@v{version.number}" for version in adapter.live_versions if version.is_callable]
+    return [name, *aliases, *versions]
+
+
+@never_cache
+@require_GET
+@tenant_page(Permission.INFERENCE_CALL)
+def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """What a call of `model` costs today: `{"currency", "units"}`, in nano-units for a token or request.
+
+    Units are one object for each price that the backend may make, null where there is none; of no model none.
+
+    Raises:
+        NotFoundError: the tenant has no such model.
+    """
+    model = request.GET.get("model", "")[:_NAME]
+    name, at, _tag = model.partition("@")
+    bases = {base.name: base for base in base_model_list()}
+    adapter = adapter_callable(tenant=tenant).filter(name=name).first()
+    found, units = PriceList.load(), list[dict[str, int] | None]()
+    if not model:
+        return JsonResponse({"currency": found.currency(), "units": units})
+    if adapter is None and (at or name not in bases):
+        raise NotFoundError(f"there is no model {model!r}")
+    base = bases[adapter.base_model.name if adapter else name]
+    for backend in sorted({copy.kind for copy in base.copies.all()}) or [""]:
+        unit = _units(found, tenant, base.name, adapter.name if adapter else "", backend)
+        if unit not in units:
+            units.append(unit)
+    return JsonResponse({"currency": found.currency(), "units": units})
+
+
+def _units(found: PriceList, tenant: Tenant, base: str, adapter: str, backend: str) -> dict[str, int] | None:
+    today = timezone.now().astimezone(dt.UTC).date()
+    price = found.call(tenant=tenant.pk, day=today, base_model=base, adapter=adapter, backend=backend)
+    if price is None:
+        return None
+    return {
+        "input": price.input_nano,
+        "cached": price.cached_input_nano,
+        "output": price.output_nano,
+        "request": price.request_nano,
+    }
+
+
+@never_cache
+@require_POST
+@tenant_page(Permission.INFERENCE_CALL)
+def key(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """A short-lived key for this browser: `{"key", "expires_at"}`, the latter in Unix seconds."""
+    assert isinstance(request.user, User)
+    expires_at = timezone.now() + KEY_LIFETIME
+    _, text = api_key_create(
+        tenant=tenant,
+        name=ApiKey.PLAYGROUND,
+        scopes=[ApiKey.Scope.INFERENCE],
+        created_by=request.user,
+        expires_at=expires_at,
+    )
+    return JsonResponse({"key": text, "expires_at": expires_at.timestamp()})

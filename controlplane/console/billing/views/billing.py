@@ -1,0 +1,106 @@
+"""What a tenant owes and why: its balance, credits, budget, invoices and their files."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from contracts.limits import budget_period
+from controlplane.billing.credit_notes.selectors import credit_note_list
+from controlplane.billing.invoices.download import invoice_download
+from controlplane.billing.invoices.files import CONTENT_TYPES, item_title
+from controlplane.billing.invoices.selectors import invoice_get, invoice_list, key_names, line_list
+from controlplane.billing.ledger.selectors import balance, grants_left, invoice_open_nano, invoices_open
+from controlplane.billing.models import BudgetNotice
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.taxes.selectors import tax_title, treatment_list
+from controlplane.billing.unpriced import unbilled_unpriced
+from controlplane.console.billing.spend import budget_state
+from controlplane.console.billing.views.credit_notes import notes_of
+from controlplane.console.billing.views.parties import parties_context
+from controlplane.console.pages import tenant_page
+from controlplane.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.limits.selectors import tenant_limits_get
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+SHOWN: Final = 60
+"""Invoices: five years."""
+LINES: Final = 500
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """How the tenant stands, and its invoices."""
+    prices = PriceList.load()
+    found = balance(tenant=tenant.pk, currency=prices.currency())
+    limits = tenant_limits_get(tenant=tenant)
+    invoices = list(invoice_list(tenant=tenant.pk)[:SHOWN])
+    unpaid = invoices_open(tenant=tenant.pk, invoices=invoices)
+    context = {
+        "currency": found.currency,
+        "balance": found,
+        "booked_minutes": int(settings.CELERY_BEAT_SCHEDULE["billing.post_usage"]["schedule"].seconds) // 60,
+        "unpriced": unbilled_unpriced(tenant=tenant.pk),
+        "taken_back": found.prepaid < 0,
+        "credits": grants_left(tenant=tenant.pk),
+        "budget_state": budget_state(limits=limits, prices=prices),
+        "limits": limits,
+        "notice": _notice(limits),
+        "invoices": [(row, unpaid.get(row.pk, 0)) for row in invoices],
+        "notes": credit_note_list(tenant=tenant.pk)[:SHOWN],
+        "treatments": treatment_list(tenant=tenant.pk)[:SHOWN],
+        **parties_context(tenant.pk),
+    }
+    return render(request, "console/billing.html", context)
+
+
+def _notice(limits: ScopeLimits) -> BudgetNotice | None:
+    """The highest share that was reached of the budget that is shown, in the period under way."""
+    period, _ = budget_period("day" if limits.budget_period == "day" else "month", timezone.now())
+    notices = BudgetNotice.objects.filter(
+        scope=limits.scope, period=period, budget_nano=limits.budget_nano or 0
+    )
+    return notices.order_by("-percent").first()
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def detail(request: HttpRequest, tenant: Tenant, invoice: int) -> HttpResponse:
+    """One invoice, by its id: sums, lines, and what to download."""
+    found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
+    lines = line_list(invoice=found)
+    shown = list(lines[:LINES])
+    names = key_names(invoice=found, lines=shown)
+    context = {
+        "invoice": found,
+        "open": invoice_open_nano(invoice=found),
+        "tax_title": tax_title(found),
+        "notes": notes_of(found),
+        "lines": [(line, item_title(line.item), names[line.key_id]) for line in shown],
+        "left_out": max(0, lines.count() - LINES),
+        "forms": [form for form in CONTENT_TYPES if form != "pdf" or found.is_final],
+    }
+    return render(request, "console/invoice.html", context)
+
+
+@require_GET
+@tenant_page(Permission.BILLING_READ)
+def file(request: HttpRequest, tenant: Tenant, invoice: int, form: str) -> HttpResponseBase:
+    """The invoice in one of its forms."""
+    found = invoice_get(invoice_id=invoice, tenant=tenant.pk)
+    if form not in CONTENT_TYPES:
+        raise NotFoundError(f"invoices have no form {form!r}")
+    try:
+        return invoice_download(request, found, form)
+    except (ConflictError, InvalidInputError, UnavailableError) as error:
+        status = 503 if isinstance(error, UnavailableError) else 409
+        return HttpResponse(str(error), status=status, content_type="text/plain; charset=utf-8")

@@ -1,0 +1,110 @@
+"""What of a tenant's needs somebody: refused versions, keys that end, money that does."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from controlplane.adapters.models import AdapterVersion
+from controlplane.billing.invoices.currency import money_rounded
+from controlplane.billing.invoices.selectors import invoice_list
+from controlplane.billing.ledger.selectors import balance, invoices_open
+from controlplane.console.billing.spend import NEAR_PERCENT, BudgetState
+from controlplane.tenants.access import Access
+from controlplane.tenants.limits.models import ScopeLimits
+from controlplane.tenants.models import ApiKey, Tenant
+from controlplane.tenants.roles import Permission
+
+SOON: Final = dt.timedelta(days=7)
+"""A key that ends within it needs another; a version that was refused within it is news."""
+_SHOWN: Final = 3
+_INVOICES: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class ToDo:
+    """A line: what it is, and where to act."""
+
+    tone: str
+    text: str
+    url: str
+    name: str
+
+
+def to_do(
+    *, access: Access, limits: ScopeLimits, budget: BudgetState | None, currency: str, a_day_nano: int
+) -> list[ToDo]:
+    """What the member who looks may see of it, the most pressing kind first.
+
+    Args:
+        a_day_nano: what the tenant spent a day lately.
+    """
+    found: list[ToDo] = []
+    if access.may(Permission.BILLING_READ):
+        found += _money(access.tenant, limits, budget, currency, a_day_nano)
+    if access.may(Permission.ADAPTERS_READ):
+        found += _refused(access.tenant)
+    if access.may(Permission.KEYS_READ):
+        found += _expiring(access.tenant)
+    return found
+
+
+def _money(
+    tenant: Tenant, limits: ScopeLimits, budget: BudgetState | None, currency: str, a_day_nano: int
+) -> Iterator[ToDo]:
+    billing = reverse("console:billing", args=(tenant.pk,))
+    if budget and budget.percent >= NEAR_PERCENT:
+        text = _("%(percent)d %% of the budget of %(period)s is spent; at 100 %% calls are refused.")
+        yield ToDo(
+            budget.tone, text % {"percent": budget.percent, "period": budget.period}, billing, "budget"
+        )
+    if limits.prepaid_stop:
+        left = balance(tenant=tenant.pk, currency=currency).available
+        if left <= 0:
+            yield ToDo(
+                "danger",
+                _("Nothing is left of what was paid in advance: calls are refused."),
+                billing,
+                "prepaid",
+            )
+        elif left < a_day_nano * SOON.days:
+            text = _("%(left)s is left of what is prepaid: at the present pace it ends within %(days)d days.")
+            told = {"left": money_rounded(left, currency), "days": left // a_day_nano + 1}
+            yield ToDo("warn", text % told, billing, "prepaid")
+    invoices = [row for row in invoice_list(tenant=tenant.pk)[:_INVOICES] if row.is_final]
+    if unpaid := invoices_open(tenant=tenant.pk, invoices=invoices):
+        text = ngettext(
+            "%(count)d invoice is due: %(sum)s.", "%(count)d invoices are due: %(sum)s.", len(unpaid)
+        )
+        told = {"count": len(unpaid), "sum": money_rounded(sum(unpaid.values()), currency)}
+        yield ToDo("warn", text % told, billing, "invoices")
+
+
+def _refused(tenant: Tenant) -> Iterator[ToDo]:
+    rows = AdapterVersion.objects.filter(
+        adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None,
+        status=AdapterVersion.Status.REFUSED, created_at__gte=timezone.now() - SOON,
+    )  # fmt: skip
+    for name, number in rows.order_by("-created_at").values_list("adapter__name", "number")[:_SHOWN]:
+        text = _("%(name)s v%(number)d was refused: see which check it failed.")
+        url = reverse("console:version", args=(tenant.pk, name, number))
+        yield ToDo("danger", text % {"name": name, "number": number}, url, "refused")
+
+
+def _expiring(tenant: Tenant) -> Iterator[ToDo]:
+    now = timezone.now()
+    keys = ApiKey.objects.filter(tenant=tenant, revoked_at=None, expires_at__range=(now, now + SOON))
+    for key in keys.exclude(name=ApiKey.PLAYGROUND).order_by("expires_at")[:_SHOWN]:
+        assert key.expires_at is not None
+        text = _("Key “{name}” ends on {day}: move its applications to another.")
+        name = format_html("<bdi>{}</bdi>", key.name)
+        told = format_html(text, name=name, day=f"{key.expires_at:%d %b %Y}")
+        yield ToDo("warn", told, reverse("console:key", args=(tenant.pk, key.pk)), "key")

@@ -1,0 +1,13 @@
+"""Addresses of the first page."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from controlplane.console.home.views import home
+
+tenant_urls = [
+    path("", home.home, name="home"),
+    path("figures", home.figures, name="home-figures"),
+    path("first-steps", home.first_steps, name="home-state"),
+]

@@ -1,0 +1,93 @@
+"""The first page: what was used, what needs somebody, what runs, and until the first answer the way there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.selectors import adapter_list
+from controlplane.billing.price_list import PriceList
+from controlplane.catalog.selectors import base_model_list
+from controlplane.console.adapters.snippets import snippets
+from controlplane.console.billing.spend import budget_state
+from controlplane.console.day_range import last_days
+from controlplane.console.home.figures import HEIGHT, WIDTH, home_figures
+from controlplane.console.home.first_steps import FirstSteps, first_steps_of
+from controlplane.console.home.to_do import to_do
+from controlplane.console.pages import page_access, tenant_page
+from controlplane.tenants.limits.selectors import tenant_limits_get
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+RANGES: Final = (1, 7, 30)
+_DEFAULT: Final = 7
+
+
+@require_GET
+@tenant_page(Permission.TENANT_READ)
+def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The tenant's overview of `?days=` days, today the last of them."""
+    days = _days_asked(request)
+    access, prices, limits = page_access(request), PriceList.load(), tenant_limits_get(tenant=tenant)
+    used = _used(tenant, days, prices)
+    currency, a_day_nano = used["currency"], used["figures"].nano // days
+    pays = access.may(Permission.BILLING_READ)
+    budget = budget_state(limits=limits, prices=prices) if pays else None
+    context = {
+        **used,
+        "ranges": [(count, count == days) for count in RANGES],
+        "budget_state": budget,
+        "to_do": to_do(
+            access=access, limits=limits, budget=budget, currency=currency, a_day_nano=a_day_nano
+        ),
+        "statuses": _statuses(tenant),
+        "adapters": adapter_list(tenant=tenant)[:5],
+        "bases": base_model_list().prefetch_related("copies"),
+        **_steps(first_steps_of(tenant)),
+    }  # fmt: skip
+    return render(request, "console/home.html", context)
+
+
+@require_GET
+@tenant_page(Permission.TENANT_READ)
+def figures(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The figures alone, which the page asks for again and again."""
+    return render(request, "console/home_figures.html", _used(tenant, _days_asked(request), PriceList.load()))
+
+
+@require_GET
+@tenant_page(Permission.TENANT_READ)
+def first_steps(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The checklist alone, which the page asks for until all is done."""
+    return render(request, "console/first_steps.html", {**_steps(first_steps_of(tenant)), "polled": True})
+
+
+def _days_asked(request: HttpRequest) -> int:
+    asked = request.GET.get("days", "")
+    return int(asked) if asked in map(str, RANGES) else _DEFAULT
+
+
+def _used(tenant: Tenant, days: int, prices: PriceList) -> dict[str, Any]:
+    """What the figures show of the last `days` days."""
+    start, end = last_days(days)
+    found, report = home_figures(tenant=tenant, start=start, end=end, prices=prices)
+    return {
+        "days": days, "figures": found, "total": report.total, "currency": report.currency, "width": WIDTH,
+        "height": HEIGHT,
+    }  # fmt: skip
+
+
+def _steps(steps: FirstSteps) -> dict[str, Any]:
+    return {"steps": steps, "model": steps.model, "snippets": snippets(steps.model) if steps.model else ()}
+
+
+def _statuses(tenant: Tenant) -> list[tuple[str, int]]:
+    """How many versions are in each status, in the order in which they pass through them."""
+    rows = AdapterVersion.objects.filter(adapter__tenant=tenant, adapter__deleted_at=None, deleted_at=None)
+    counts = dict(rows.order_by().values_list("status").annotate(count=Count("*")))
+    return [(str(status), counts.get(status.value, 0)) for status in AdapterVersion.Status]

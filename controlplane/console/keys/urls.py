@@ -1,0 +1,21 @@
+"""Addresses of API keys, projects and service accounts."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from controlplane.console.keys.views import key_limits, key_settings, keys, projects, service_accounts
+
+tenant_urls = [
+    path("keys/", keys.index, name="keys"),
+    path("keys/<slug:public_id>/", key_settings.detail, name="key"),
+    path("keys/<slug:public_id>/limits", key_limits.detail, name="key-limits"),
+    path("keys/<slug:public_id>/rotate", keys.rotate, name="key-rotate"),
+    path("keys/<slug:public_id>/revoke", keys.revoke, name="key-revoke"),
+    path("projects/", projects.index, name="projects"),
+    path("projects/<slug:project>/rename", projects.rename, name="project-rename"),
+    path("projects/<slug:project>/archive", projects.archive, name="project-archive"),
+    path("service-accounts/", service_accounts.index, name="service-accounts"),
+    path("service-accounts/<slug:account>/role", service_accounts.set_role, name="service-account-role"),
+    path("service-accounts/<slug:account>/disable", service_accounts.disable, name="service-account-disable"),
+]

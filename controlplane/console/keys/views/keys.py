@@ -1,0 +1,157 @@
+"""API keys: made and shown once, rotated, revoked for good."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from contracts.keys import ENDPOINTS
+from controlplane.console.keys.views.key_settings import words
+from controlplane.console.pages import field_errors, page_access, tenant_page
+from controlplane.console.paging import page_of, searched
+from controlplane.errors import ConflictError, ControlPlaneError, InvalidInputError
+from controlplane.tenants.access import may_change_key
+from controlplane.tenants.models import ApiKey, Tenant, User
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import (
+    api_key_get,
+    api_key_list,
+    api_key_named,
+    project_get,
+    project_list,
+    service_account_get,
+    service_account_list,
+)
+from controlplane.tenants.services import api_key_create, api_key_revoke, api_key_rotate
+
+LIFETIMES: Final = {
+    "": gettext_lazy("Never expires"),
+    "30": gettext_lazy("30 days"),
+    "90": gettext_lazy("90 days"),
+    "365": gettext_lazy("1 year"),
+}
+OVERLAPS: Final = {
+    "0": gettext_lazy("Ends at once"),
+    "1": gettext_lazy("1 hour"),
+    "24": gettext_lazy("1 day"),
+    "168": gettext_lazy("7 days"),
+}
+"""How many hours the old secret stays right beside the new one."""
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+@tenant_page(Permission.KEYS_READ, Permission.KEYS_WRITE)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The list and the form; the answer to the form is the only page that ever shows the secret."""
+    context: dict[str, object] = {}
+    status = 200
+    if request.method == "POST":
+        values: dict[str, object] = {
+            "name": request.POST.get("name", ""),
+            "scopes": request.POST.getlist("scopes"),
+            "lifetime": request.POST.get("lifetime", ""),
+            "owner": request.POST.get("owner", ""),
+            "models": request.POST.get("allowed_models", ""),
+            "networks": request.POST.get("allowed_networks", ""),
+            "endpoints": request.POST.getlist("allowed_endpoints"),
+        }
+        try:
+            context["created"], context["secret"] = _create(request, tenant, values)
+        except ControlPlaneError as error:
+            context |= {"values": values, "errors": field_errors(error, conflict_field="name")}
+            status = 422
+    return _page(request, tenant, context, status)
+
+
+def _page(request: HttpRequest, tenant: Tenant, more: dict[str, object], status: int = 200) -> HttpResponse:
+    now = timezone.now()
+    keys, search = api_key_list(tenant=tenant).exclude(name=ApiKey.PLAYGROUND, expires_at__lte=now), ""
+    if request.method == "GET" and (search := searched(request)):
+        keys = api_key_named(keys, search)
+    page = page_of(request, keys)
+    context = {
+        "lifetimes": LIFETIMES,
+        "overlaps": OVERLAPS,
+        "endpoints": ENDPOINTS,
+        "projects": project_list(tenant=tenant).filter(archived_at=None),
+        "accounts": service_account_list(tenant=tenant).filter(disabled_at=None),
+        "values": {"scopes": ["inference"], "lifetime": "", "owner": ""},
+        "keys": page.rows,
+        "changeable": {key.pk for key in page.rows if may_change_key(page_access(request), key)},
+        "page": page,
+        "search": search,
+        "now": now,
+        **more,
+    }
+    is_htmx = request.headers.get("HX-Request") == "true"
+    template = "console/keys/body.html" if is_htmx else "console/keys/index.html"
+    return render(request, template, context, status=status)
+
+
+def _create(request: HttpRequest, tenant: Tenant, values: dict[str, object]) -> tuple[ApiKey, str]:
+    assert isinstance(request.user, User)
+    lifetime = str(values["lifetime"])
+    if lifetime not in LIFETIMES:
+        raise InvalidInputError(_("choose one of the lifetimes"), field="lifetime")
+    if len(str(values["name"])) > 100:
+        raise InvalidInputError(_("a key's name has at most 100 characters"), field="name")
+    return api_key_create(
+        tenant=tenant,
+        name=str(values["name"]),
+        scopes=list(values["scopes"]),  # type: ignore[call-overload]
+        by=page_access(request),
+        created_by=request.user,
+        **_owner(tenant, str(values["owner"])),
+        expires_at=timezone.now() + dt.timedelta(days=int(lifetime)) if lifetime else None,
+        allowed_models=words(values["models"]),
+        allowed_endpoints=list(values["endpoints"]) or None,  # type: ignore[call-overload]
+        allowed_networks=words(values["networks"]),
+    )
+
+
+def _owner(tenant: Tenant, text: str) -> dict[str, Any]:
+    """`project:<slug>` or `account:<name>`, as the form sends it; the default project for none."""
+    kind, _separator, name = text.partition(":")
+    if kind == "account":
+        return {"service_account": service_account_get(tenant=tenant, name=name)}
+    return {"project": project_get(tenant=tenant, slug=name) if name else None}
+
+
+@never_cache
+@require_POST
+@tenant_page(Permission.KEYS_WRITE)
+def rotate(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
+    """A new secret for a key; the answer is the only page that ever shows it."""
+    hours = request.POST.get("overlap", "")
+    api_key = api_key_get(tenant=tenant, public_id=public_id)
+    try:
+        if hours not in OVERLAPS:
+            raise InvalidInputError(_("choose one of the times"), field="overlap")
+        until = timezone.now() + dt.timedelta(hours=int(hours)) if hours != "0" else None
+        created, secret = api_key_rotate(api_key=api_key, old_secret_until=until, by=page_access(request))
+    except (ConflictError, InvalidInputError) as error:
+        messages.error(request, str(error))
+        return redirect("console:keys", tenant=tenant.pk)
+    return _page(request, tenant, {"created": created, "secret": secret})
+
+
+@require_POST
+@tenant_page(Permission.KEYS_WRITE)
+def revoke(request: HttpRequest, tenant: Tenant, public_id: str) -> HttpResponse:
+    """Ends a key."""
+    found = api_key_get(tenant=tenant, public_id=public_id)
+    api_key = api_key_revoke(api_key=found, by=page_access(request))
+    messages.success(
+        request, _("Key “%(name)s” is revoked, everywhere within a second.") % {"name": api_key.name}
+    )
+    return redirect("console:keys", tenant=tenant.pk)

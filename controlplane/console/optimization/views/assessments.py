@@ -1,0 +1,134 @@
+"""The operator's pages of SageMaker's AI benchmarks and recommendations."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.selectors import base_model_get
+from controlplane.console.optimization.views.optimizations import work_context
+from controlplane.console.pages import field_errors, staff_page
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.selectors import deployment_get
+from controlplane.errors import ControlPlaneError, InvalidInputError
+from controlplane.optimization.assessments import (
+    FRAMEWORKS,
+    METRICS,
+    assessment_remove,
+    benchmark_create,
+    recommendation_create,
+)
+from controlplane.optimization.models import Assessment
+from controlplane.optimization.selectors import assessment_get, prompts_get, prompts_list
+from controlplane.optimization.services import work_cancel
+
+_FIELDS: Final = (
+    "subject", "deployment", "base_model", "target", "workload", "prompts", "name", "metric", "weights",
+    "framework", "instance_types", "adapters", "optimize",
+)  # fmt: skip
+_LONGEST: Final = {"workload": 20_000, "adapters": 3000, "weights": 1000}
+
+
+@require_http_methods(["GET", "POST"])
+@staff_page
+def new(request: HttpRequest) -> HttpResponse:
+    """What SageMaker is to measure or to advise on."""
+    values = {name: request.POST.get(name, "").strip()[: _LONGEST.get(name, 200)] for name in _FIELDS}
+    values["subject"] = values["subject"] or Assessment.Subject.BENCHMARK.value
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            made = _asked(values)
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="form")
+        else:
+            return redirect("console:staff-assessment", assessment=made.pk)
+    on_sagemaker = Deployment.objects.filter(target__kind=Target.Kind.SAGEMAKER, removed_at=None)
+    context = {
+        "values": values, "errors": errors, "bases": BaseModel.objects.order_by("name"),
+        "deployments": on_sagemaker.order_by("name"), "metrics": METRICS, "frameworks": FRAMEWORKS,
+        "targets": Target.objects.filter(kind=Target.Kind.SAGEMAKER), "prompt_sets": prompts_list()[:100],
+    }  # fmt: skip
+    return render(request, "staff/assessment_new.html", context, status=422 if errors else 200)
+
+
+@require_GET
+@staff_page
+def detail(request: HttpRequest, assessment: int) -> HttpResponse:
+    """One of them, with what SageMaker said once it is done."""
+    return render(request, "staff/assessment.html", _context(assessment_get(pk=assessment)))
+
+
+@require_GET
+@staff_page
+def status(request: HttpRequest, assessment: int) -> HttpResponse:
+    """What of it changes by itself, asked for again while it does; the whole page once it has ended."""
+    found = assessment_get(pk=assessment)
+    if not found.is_open:
+        return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/assessments/{found.pk}/"})
+    return render(request, "staff/work_status.html", _context(found))
+
+
+@require_POST
+@staff_page
+def act(request: HttpRequest, assessment: int) -> HttpResponse:
+    """Cancels it, or forgets it."""
+    found = assessment_get(pk=assessment)
+    try:
+        if request.POST.get("action") == "remove":
+            assessment_remove(assessment=found)
+            return redirect("console:staff-optimizations")
+        work_cancel(work=found)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    return redirect("console:staff-assessment", assessment=assessment)
+
+
+def _asked(values: dict[str, str]) -> Assessment:
+    prompts = prompts_get(sha256=values["prompts"]) if values["prompts"] else None
+    common: dict[str, Any] = {"workload": values["workload"], "prompts": prompts, "name": values["name"]}
+    if values["subject"] == Assessment.Subject.BENCHMARK:
+        return benchmark_create(deployment=deployment_get(name=values["deployment"]), **common)
+    if not values["target"]:
+        raise InvalidInputError(_("choose an account"), field="target")
+    told = {
+        "target": values["target"], "weights": values["weights"], "metric": values["metric"],
+        "framework": values["framework"], "optimize": bool(values["optimize"]),
+        "instance_types": values["instance_types"].replace(",", " ").split(),
+        "adapters": values["adapters"].split(),
+    }  # fmt: skip
+    return recommendation_create(base_model=base_model_get(name=values["base_model"]), values=told, **common)
+
+
+def _context(assessment: Assessment) -> dict[str, Any]:
+    result = assessment.result or {}
+    return {
+        **work_context(assessment), "assessment": assessment, "result": result,
+        "recommendations": [_row(item) for item in result.get("recommendations", [])],
+        "poll": f"/staff/assessments/{assessment.pk}/status",
+    }  # fmt: skip
+
+
+def _row(item: dict[str, Any]) -> dict[str, Any]:
+    """One recommendation, flat."""
+    deployment = item.get("DeploymentConfiguration", {})
+    expected = [
+        " ".join(
+            str(part)
+            for part in (one.get("Metric"), one.get("Stat"), one.get("Value"), one.get("Unit"))
+            if part
+        )
+        for one in item.get("ExpectedPerformance", [])
+    ]
+    return {
+        "text": item.get("RecommendationDescription", ""), "type": deployment.get("InstanceType", ""),
+        "instances": deployment.get("InstanceCount"), "copies": deployment.get("CopyCountPerInstance"),
+        "image": deployment.get("ImageUri", ""), "expected": expected,
+        "done": [one.get("OptimizationType", "") for one in item.get("OptimizationDetails", [])],
+    }  # fmt: skip

@@ -1,0 +1,126 @@
+"""The operator's pages of comparisons: which arms, how far it is, and what was measured."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.catalog.models import BaseModel, Variant
+from controlplane.catalog.selectors import base_model_get
+from controlplane.console.optimization.comparison_charts import (
+    HEIGHT,
+    WIDTH,
+    adapters,
+    bars,
+    frontier,
+    ranked,
+    samples,
+    sweep,
+)
+from controlplane.console.optimization.comparison_form import (
+    SCORERS,
+    TRACE,
+    arms_asked,
+    form_values,
+    settings_asked,
+)
+from controlplane.console.optimization.views.optimizations import deployments_for, work_context
+from controlplane.console.pages import field_errors, staff_page
+from controlplane.errors import ControlPlaneError
+from controlplane.optimization.comparisons import comparison_create, comparison_remove
+from controlplane.optimization.models import ComparisonRun
+from controlplane.optimization.selectors import comparison_get, prompts_get, prompts_list
+from controlplane.optimization.services import work_cancel
+
+_FACTS: Final = ("date", "cpu", "cores", "memory_gib", "kernel", "python", "gpu")
+
+
+@require_http_methods(["GET", "POST"])
+@staff_page
+def new(request: HttpRequest) -> HttpResponse:
+    """Which variants are measured beside the base."""
+    sent = request.POST if request.method == "POST" else request.GET
+    values = form_values(sent)
+    chosen, errors = sent.getlist("variant"), dict[str, str]()
+    own_prompts = values["prompts"] if values["prompts"] != TRACE else ""
+    if request.method == "POST":
+        try:
+            comparison, _made = comparison_create(
+                base_model=base_model_get(name=values["base_model"]), name=values["name"],
+                arms=arms_asked(chosen, again="again" in sent),
+                settings=settings_asked(values, request.FILES.get("trace")),
+                adapters=[{"engine_name": name} for name in values["adapters"].split()],
+                prompts=prompts_get(sha256=own_prompts) if own_prompts else None,
+                texts=prompts_get(sha256=values["texts"]) if values["texts"] else None,
+            )  # fmt: skip
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="form")
+        else:
+            return redirect("console:staff-comparison", comparison=comparison.pk)
+    base = BaseModel.objects.filter(name=values["base_model"]).first()
+    context = {
+        "values": values, "errors": errors, "bases": BaseModel.objects.order_by("name"), "base": base,
+        "variants": base.variants.all() if base else [], "chosen": chosen, "again": "again" in sent,
+        "prompt_sets": prompts_list()[:100], "trace": TRACE, "scorers": SCORERS,
+    }  # fmt: skip
+    return render(request, "staff/comparison_new.html", context, status=422 if errors else 200)
+
+
+@require_GET
+@staff_page
+def detail(request: HttpRequest, comparison: int) -> HttpResponse:
+    """One comparison, with what was measured once it is done."""
+    return render(request, "staff/comparison.html", _context(comparison_get(pk=comparison)))
+
+
+@require_GET
+@staff_page
+def status(request: HttpRequest, comparison: int) -> HttpResponse:
+    """What of it changes by itself, asked for again while it does; the whole page once it has ended."""
+    found = comparison_get(pk=comparison)
+    if not found.is_open:
+        return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/comparisons/{found.pk}/"})
+    return render(request, "staff/work_status.html", _context(found))
+
+
+@require_POST
+@staff_page
+def act(request: HttpRequest, comparison: int) -> HttpResponse:
+    """Cancels it, or forgets it."""
+    found = comparison_get(pk=comparison)
+    try:
+        if request.POST.get("action") == "remove":
+            comparison_remove(comparison=found)
+            return redirect("console:staff-optimizations")
+        work_cancel(work=found)
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    return redirect("console:staff-comparison", comparison=comparison)
+
+
+def _context(comparison: ComparisonRun) -> dict[str, Any]:
+    context = {
+        **work_context(comparison), "comparison": comparison,
+        "poll": f"/staff/comparisons/{comparison.pk}/status",
+    }  # fmt: skip
+    if not comparison.result:
+        return context
+    names = [arm["variant"] for arm in comparison.arms if arm["variant"]]
+    variants = Variant.objects.filter(base_model=comparison.base_model, name__in=names)
+    made = variants.filter(optimization__isnull=False).select_related("optimization").order_by("name")
+    return context | {
+        "rows": ranked(comparison.result), "bars": bars(comparison.result), "width": WIDTH, "height": HEIGHT,
+        "adapters": adapters(comparison.result), "frontier": frontier(comparison.result),
+        "samples": samples(comparison.result), "sweep": sweep(comparison.result), "deployable": made,
+        "machine": _machine(comparison.result.get("machine", {})),
+        "rounds": comparison.result.get("rounds", {}),
+        "deployments": deployments_for(comparison.base_model) if made else [],
+    }  # fmt: skip
+
+
+def _machine(facts: dict[str, Any]) -> dict[str, str]:
+    return {name.replace("_", " "): str(facts[name]) for name in _FACTS if facts.get(name)}

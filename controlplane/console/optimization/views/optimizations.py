@@ -1,0 +1,201 @@
+"""The operator's pages of optimization jobs: the menu of recipes, each job while it runs, its deployment."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.catalog.models import BaseModel
+from controlplane.catalog.selectors import base_model_get
+from controlplane.console.optimization.optimization_form import (
+    choices,
+    form_values,
+    preset_runs,
+    recipe_asked,
+    sagemaker_asked,
+)
+from controlplane.console.pages import field_errors, staff_page
+from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.rollouts.selectors import deployment_rollout_list
+from controlplane.deployments.selectors import deployment_get
+from controlplane.errors import ControlPlaneError
+from controlplane.optimization.deploying import job_deploy, job_take_back
+from controlplane.optimization.models import OptimizationJob, Status, Work
+from controlplane.optimization.prompt_sets import prompts_create
+from controlplane.optimization.queueing import queue_of, waits_for_worker
+from controlplane.optimization.recipes import recipe_refusals
+from controlplane.optimization.selectors import (
+    assessment_list,
+    comparison_list,
+    event_list,
+    job_get,
+    job_list,
+    prompts_get,
+    prompts_list,
+)
+from controlplane.optimization.services import job_create, job_remove, work_cancel
+
+_SHOWN: Final = 50
+TONES: Final = {
+    Status.DONE: "ok", Status.FAILED: "danger", Status.CANCELLED: "neutral", Status.WAITING: "warn",
+    Status.CANCELLING: "warn",
+}  # fmt: skip
+
+
+@require_GET
+@staff_page
+def index(request: HttpRequest) -> HttpResponse:
+    """Jobs, comparisons and what SageMaker was asked, newest first."""
+    context = {
+        "jobs": [_row(job) for job in job_list()[:_SHOWN]],
+        "comparisons": [_row(comparison) for comparison in comparison_list()[:_SHOWN]],
+        "assessments": [_row(assessment) for assessment in assessment_list()[:_SHOWN]],
+    }
+    return render(request, "staff/optimizations.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@staff_page
+def new(request: HttpRequest) -> HttpResponse:
+    """The menu of recipes."""
+    values, errors = form_values(request.POST), {}
+    if request.method == "POST":
+        try:
+            job, made = job_create(
+                base_model=base_model_get(name=values["base_model"]), recipe=recipe_asked(values),
+                prompts=prompts_get(sha256=values["prompts"]) if values["prompts"] else None,
+                variant=values["variant"], sagemaker=sagemaker_asked(values),
+            )  # fmt: skip
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="form")
+        else:
+            if not made:
+                messages.info(request, _("There is a job of this recipe and checkpoint already: this one."))
+            return redirect("console:staff-optimization", optimization=job.pk)
+    context = {
+        "values": values, "errors": errors, "bases": BaseModel.objects.order_by("name"),
+        "prompt_sets": prompts_list()[:100], "check": _check(values) if values["base_model"] else None,
+        "preset_runs": preset_runs(values), **choices(),
+    }  # fmt: skip
+    return render(request, "staff/optimization_new.html", context, status=422 if errors else 200)
+
+
+@require_GET
+@staff_page
+def check(request: HttpRequest) -> HttpResponse:
+    """Whether what stands in the form goes together, and what its presets are worth; asked at each change."""
+    values = form_values(request.GET)
+    context = {"check": _check(values), "preset_runs": preset_runs(values), "swapped": True}
+    return render(request, "staff/optimization_check.html", context)
+
+
+@require_GET
+@staff_page
+def detail(request: HttpRequest, optimization: int) -> HttpResponse:
+    """One job."""
+    return render(request, "staff/optimization.html", _context(job_get(pk=optimization)))
+
+
+@require_GET
+@staff_page
+def status(request: HttpRequest, optimization: int) -> HttpResponse:
+    """What of it changes by itself, asked for again while it does; the whole page once it has ended."""
+    job = job_get(pk=optimization)
+    if not job.is_open:
+        return HttpResponse(status=204, headers={"HX-Redirect": f"/staff/optimizations/{job.pk}/"})
+    return render(request, "staff/work_status.html", _context(job))
+
+
+@require_POST
+@staff_page
+def act(request: HttpRequest, optimization: int) -> HttpResponse:
+    """Cancels it, forgets it, rolls its variant out, or has a deployment go back from it."""
+    job = job_get(pk=optimization)
+    try:
+        match request.POST.get("action", ""):
+            case "cancel":
+                work_cancel(work=job)
+            case "remove":
+                job_remove(job=job)
+                return redirect("console:staff-optimizations")
+            case "deploy":
+                deployment = deployment_get(name=request.POST.get("deployment", ""))
+                job_deploy(job=job, deployment=deployment)
+                messages.success(
+                    request, _("The rollout has begun: a few callers first, and back by itself.")
+                )
+                return redirect("console:staff-deployment", deployment=deployment.name)
+            case "take_back":
+                deployment = deployment_get(name=request.POST.get("deployment", ""))
+                job_take_back(job=job, deployment=deployment)
+                messages.success(request, _("It goes back to what it served before."))
+                return redirect("console:staff-deployment", deployment=deployment.name)
+            case _:
+                messages.error(request, _("choose what to do"))
+    except ControlPlaneError as error:
+        messages.error(request, str(error))
+    return redirect("console:staff-optimization", optimization=optimization)
+
+
+@require_http_methods(["GET", "POST"])
+@staff_page
+def prompt_sets(request: HttpRequest) -> HttpResponse:
+    """The prompt sets, and the form that adds one."""
+    errors: dict[str, str] = {}
+    if request.method == "POST":
+        try:
+            file = request.FILES.get("file")
+            if file is None:
+                errors = {"file": _("choose a JSONL file")}
+            else:
+                name = request.POST.get("name", "").strip() or (file.name or "")
+                prompts_create(stream=file, name=name)
+                return redirect("console:staff-prompt-sets")
+        except ControlPlaneError as error:
+            errors = field_errors(error, conflict_field="file")
+    context = {"prompt_sets": prompts_list()[:_SHOWN], "errors": errors}
+    return render(request, "staff/prompt_sets.html", context, status=422 if errors else 200)
+
+
+def deployments_for(base_model: BaseModel) -> list[Deployment]:
+    """Where a variant of a base may be rolled out to."""
+    rows = Deployment.objects.filter(base_model=base_model, removal_asked_at=None, removed_at=None)
+    return list(rows.exclude(target__kind=Target.Kind.OPENAI_HTTP).select_related("target").order_by("name"))
+
+
+def work_context(work: Work) -> dict[str, Any]:
+    """What the part that is polled shows."""
+    return {
+        "work": work, "tone": TONES.get(Status(work.status), "info"), "unattended": waits_for_worker(work),
+        "events": event_list(work=work)[:_SHOWN], "queue": queue_of(work),
+    }  # fmt: skip
+
+
+def _context(job: OptimizationJob) -> dict[str, Any]:
+    deployments = deployments_for(job.base_model) if job.variant else []
+    serving = [item for item in deployments if job.variant and item.variant == job.variant.name]
+    return {
+        **work_context(job), "job": job, "poll": f"/staff/optimizations/{job.pk}/status",
+        "deployments": [item for item in deployments if item not in serving],
+        "serving": [(item, deployment_rollout_list(deployment=item).first()) for item in serving],
+    }  # fmt: skip
+
+
+def _row(work: Work) -> dict[str, Any]:
+    return {"work": work, "tone": TONES.get(Status(work.status), "info")}
+
+
+def _check(values: dict[str, str]) -> dict[str, Any]:
+    try:
+        recipe = recipe_asked(values)
+        base_model = base_model_get(name=values["base_model"])
+        refusals = recipe_refusals(recipe, base_model)
+    except ControlPlaneError as error:
+        return {"problem": str(error)}
+    waits = base_model.digest_status != BaseModel.Digest.DONE
+    return {"recipe": recipe.to_dict(), "refusals": refusals, "waits": waits}

@@ -1,0 +1,110 @@
+"""What staff sees of tenants: in the list, and of one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.db.models import Count, Q, Sum
+from django.utils import timezone
+
+from controlplane.adapters.models import Adapter, AdapterQuota
+from controlplane.adapters.quotas import quota_get, quota_use
+from controlplane.billing.ledger.selectors import balance
+from controlplane.billing.models import TaxKind
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.selectors import booked_nano
+from controlplane.billing.taxes.selectors import treatment_list
+from controlplane.billing.unpriced import unbilled_unpriced
+from controlplane.console.amounts import nano_shown
+from controlplane.console.billing.views.parties import parties_context
+from controlplane.console.keys.limits_form import limits_shown
+from controlplane.console.seen import seen_tag
+from controlplane.metering.models import UsageRollup
+from controlplane.operations.models import TenantDeletion
+from controlplane.tenants.limits.selectors import tenant_limits_get
+from controlplane.tenants.models import ApiKey, Tenant
+
+USE_DAYS: Final = 30
+"""Of usage that the list shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """A tenant in the list.
+
+    Attributes:
+        use: its sums of the last days (`asked`, `tokens`, `failed`); None for none.
+        spent_nano: booked for this month's invoice.
+        keys: that are live; adapters: that are not deleted.
+    """
+
+    tenant: Tenant
+    use: Mapping[str, Any] | None
+    spent_nano: int
+    keys: int
+    adapters: int
+    currency: str
+
+
+def tenant_rows(found: Sequence[Tenant]) -> list[TenantRow]:
+    """One query for each column of a page, however many tenants it has."""
+    now, names = timezone.now(), [tenant.pk for tenant in found]
+    today = now.astimezone(dt.UTC).date()
+    sums = UsageRollup.objects.filter(tenant__in=names, day__gt=today - dt.timedelta(days=USE_DAYS))
+    told = sums.values("tenant").annotate(
+        asked=Sum("requests"), tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
+        failed=Sum("requests", filter=Q(status="error")),
+    )  # fmt: skip
+    use = {row["tenant"]: row for row in told}
+    live = ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
+    keys = _counts(live.filter(tenant__in=names).values_list("tenant").annotate(Count("pk")))
+    kept = Adapter.objects.filter(tenant__in=names, deleted_at=None)
+    adapters = _counts(kept.values_list("tenant").annotate(Count("pk")))
+    spent = booked_nano(tenants=names, month=today.replace(day=1))
+    currency = PriceList.load().currency()
+    return [
+        TenantRow(
+            tenant, use.get(tenant.pk), spent.get(tenant.pk, 0), keys.get(tenant.pk, 0),
+            adapters.get(tenant.pk, 0), currency,
+        )
+        for tenant in found
+    ]  # fmt: skip
+
+
+def _counts(rows: Any) -> dict[str, int]:
+    # Without the model's own order, which would be grouped by as well.
+    return dict(rows.order_by())
+
+
+def tenant_context(found: Tenant) -> dict[str, Any]:
+    """The page's context: books, limits, quota, taxes, deletion."""
+    how, limits = balance(tenant=found.pk), tenant_limits_get(tenant=found)
+    limits_now, quota_now = limits_shown(limits), quota_shown(quota_get(tenant=found))
+    return {
+        "found": found,
+        "deletion": TenantDeletion.objects.filter(pk=found.pk).first(),
+        "limits": limits,
+        "balance": how,
+        "unpriced": unbilled_unpriced(tenant=found.pk),
+        "currency": how.currency,
+        "once": uuid.uuid4().hex,
+        "treatments": treatment_list(tenant=found.pk),
+        "tax_kinds": TaxKind.choices,
+        **parties_context(found.pk),
+        "limits_form": {"values": limits_now, "seen": seen_tag(limits_now)},
+        "quota_form": {"values": quota_now, "seen": seen_tag(quota_now), "use": quota_use(tenant=found)},
+    }
+
+
+def quota_shown(row: AdapterQuota) -> dict[str, str]:
+    """As the form has it: empty for no limit, bytes in GB."""
+    shown = {
+        name: "" if getattr(row, name) is None else str(getattr(row, name))
+        for name in ("adapters", "versions")
+    }
+    # A gigabyte has as many bytes as a unit has nano-units.
+    return {**shown, "size_gb": "" if row.size_bytes is None else nano_shown(row.size_bytes)}

@@ -1,0 +1,95 @@
+"""The request log: single requests by filter, and one of them by its id."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Final
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.request_costs import requests_nano
+from controlplane.console.day_range import last_days
+from controlplane.console.pages import tenant_page
+from controlplane.console.usage.request_rows import request_rows
+from controlplane.errors import InvalidInputError
+from controlplane.metering.event_rows import STATUSES
+from controlplane.metering.prompt_log.selectors import is_kept
+from controlplane.metering.requests import (
+    MOST_DAYS,
+    SEARCHED,
+    RequestFilter,
+    RequestPage,
+    request_attempts,
+    request_page,
+)
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+
+SHOWN: Final = 50
+_DAYS: Final = 7
+_TEXTS: Final = ("project", "key", "model", "adapter", "alias", "status", "error_code")
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The newest that fit the filter; `?before=<event>` goes on from there."""
+    error, page = "", RequestPage((), "")
+    wanted = RequestFilter(*last_days(_DAYS))
+    before = request.GET.get("before", "")
+    try:
+        wanted = _wanted(request)
+        page = request_page(tenant=tenant.pk, wanted=wanted, before=before, size=SHOWN)
+    except InvalidInputError as wrong:
+        error = str(wrong)
+    query, prices = request.GET.copy(), PriceList.load()
+    query.pop("before", None)
+    context = {
+        "rows": request_rows(tenant=tenant.pk, events=page.rows, prices=prices),
+        "currency": prices.currency(),
+        "older": page.older,
+        "searched": SEARCHED if page.older and len(page.rows) < SHOWN else None,
+        "is_first": not before,
+        "query": query.urlencode(),
+        "wanted": wanted,
+        "statuses": STATUSES,
+        "most_days": MOST_DAYS,
+        "kept_days": settings.GRAFTWORK.usage_keep_days,
+        "error": error,
+    }
+    return render(request, "console/requests/index.html", context, status=422 if error else 200)
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def detail(request: HttpRequest, tenant: Tenant, request_id: str) -> HttpResponse:
+    """One request with its attempts, by the `x-request-id` that its answer carried."""
+    events, prices = request_attempts(tenant=tenant.pk, request_id=request_id), PriceList.load()
+    context = {
+        "request_id": request_id,
+        "rows": request_rows(tenant=tenant.pk, events=events, prices=prices),
+        "nano": requests_nano(events, prices),
+        "currency": prices.currency(),
+        "is_kept": is_kept(tenant=tenant, request_id=request_id),
+        "kept_until": events[0].day + dt.timedelta(days=settings.GRAFTWORK.usage_keep_days),
+    }
+    return render(request, "console/requests/detail.html", context)
+
+
+def _wanted(request: HttpRequest) -> RequestFilter:
+    start, end = last_days(_DAYS)
+    texts = {name: request.GET.get(name, "").strip()[:200] for name in _TEXTS}
+    wanted = RequestFilter(start, end, **texts)
+    if not request.GET.get("start") and not request.GET.get("end"):
+        return wanted
+    try:
+        start, end = (dt.date.fromisoformat(request.GET.get(name, "")) for name in ("start", "end"))
+    except ValueError as error:
+        raise InvalidInputError(_("give both days as YYYY-MM-DD"), field="start") from error
+    return replace(wanted, start=start, end=end)

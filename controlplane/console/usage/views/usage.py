@@ -1,0 +1,209 @@
+"""The usage explorer: chart, table and their exports, by what the address asks; and single days as CSV."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from controlplane.billing.price_list import PriceList
+from controlplane.billing.usage_explorer import (
+    BUCKETS,
+    EXPLORED,
+    MEASURES,
+    Explored,
+    Line,
+    Question,
+    measured,
+    usage_explore,
+)
+from controlplane.billing.usage_report import UsageRow, usage_report
+from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
+from controlplane.console.pages import tenant_page
+from controlplane.console.usage.query import all_lines, exported_json, exported_rows, question_of
+from controlplane.errors import InvalidInputError
+from controlplane.tenants.limits.selectors import tenant_limits_get
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.roles import Permission
+from controlplane.tenants.selectors import api_key_names
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The chart and the table of what is asked."""
+    error, prices = "", PriceList.load()
+    try:
+        asked = question_of(request)
+        found = usage_explore(tenant=tenant, asked=asked, prices=prices)
+    except InvalidInputError as wrong:
+        error = str(wrong)
+        asked = Question(*last_days(DEFAULT_DAYS))
+        found = usage_explore(tenant=tenant, asked=asked, prices=prices)
+    names = _names(tenant, asked, found)
+    limits = tenant_limits_get(tenant=tenant)
+    context = {
+        **_state(request, asked),
+        "asked": asked,
+        "error": error,
+        "total": found.total,
+        "change": _change(found.total, found.before, asked.measure),
+        "before_start": found.before_start,
+        "before_end": asked.start - dt.timedelta(days=1),
+        "currency": found.currency,
+        "lines": [
+            _told(request, asked, line, names) | {"hue": at + 1} for at, line in enumerate(found.lines)
+        ],
+        "others": found.others,
+        "others_change": _change(found.others.row, found.others.before, asked.measure)
+        if found.others
+        else "",
+        "count": found.count,
+        "chart": _chart(found, asked, names),
+        "limits": limits if any(getattr(limits, name) is not None for name in limits.AMOUNTS) else None,
+    }
+    return render(request, "console/usage.html", context, status=422 if error else 200)
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def explored(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """Exactly what the page shows, as CSV or (`form=json`) JSON."""
+    form = request.GET.get("form", "csv")
+    try:
+        if form not in ("csv", "json"):
+            raise InvalidInputError(_("form must be csv or json"), field="form")
+        asked = question_of(request)
+        found = usage_explore(tenant=tenant, asked=asked, prices=PriceList.load())
+    except InvalidInputError as error:
+        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    names = _names(tenant, asked, found)
+    response: HttpResponse
+    if form == "json":
+        response = JsonResponse(exported_json(found, asked, names), json_dumps_params={"indent": 1})
+    else:
+        response = HttpResponse(content_type="text/csv; charset=utf-8")
+        csv.writer(response).writerows(exported_rows(found, asked, names))
+    name = f"usage-{tenant.pk}-by-{asked.group}-{asked.start}-{asked.end}.{form}"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+@require_GET
+@tenant_page(Permission.USAGE_READ)
+def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
+    """The range as CSV, a line a day, base model, adapter and key."""
+    groups = ("day", "base", "adapter", "key", "status")
+    try:
+        start, end = range_asked(request)
+        report = usage_report(tenant=tenant, start=start, end=end, group_by=groups)
+    except InvalidInputError as error:
+        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    name = f"usage-{tenant.pk}-{start}-{end}.csv"
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    writer = csv.writer(response)
+    sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+    writer.writerow([*groups, *sums, "price", "currency"])
+    for row in report.rows:
+        price = "unpriced" if row.price is None else row.price
+        amounts = [getattr(row, name) for name in sums]
+        writer.writerow([*(row.group[group] for group in groups), *amounts, price, report.currency])
+    return response
+
+
+def _state(request: HttpRequest, asked: Question) -> dict[str, Any]:
+    """Links that change one thing of the address and keep the rest."""
+
+    def link(without: str = "", **changed: str | None) -> str:
+        query = request.GET.copy()
+        query.setlist("none", [name for name in query.getlist("none") if name != without])
+        for name, value in changed.items():
+            query.pop(name, None)
+            if value is not None:
+                query[name] = value
+        return f"?{query.urlencode()}"
+
+    return {
+        "presets": [
+            (days, last_days(days) == (asked.start, asked.end), link(days=str(days), start=None, end=None))
+            for days in PRESETS
+        ],
+        "groups": EXPLORED,
+        "buckets": BUCKETS,
+        "measures": [(name, name == asked.measure, link(measure=name)) for name in MEASURES],
+        "only": [(name, value, link(without=name, **{name: None})) for name, value in asked.only.items()],
+        "fields": [(name, asked.only.get(name, "")) for name in EXPLORED],
+        "nothing_of": [name for name, value in asked.only.items() if not value],
+        "query": request.GET.urlencode(),
+    }
+
+
+def _names(tenant: Tenant, asked: Question, found: Explored) -> dict[str, str]:
+    if asked.group != "key":
+        return {}
+    return api_key_names(tenant=tenant.pk, public_ids=[line.value for line in found.lines])
+
+
+def _title(line: Line, asked: Question, names: dict[str, str]) -> str:
+    if line.value:
+        return names.get(line.value, line.value)
+    return {
+        "adapter": _("the base alone"), "version": _("the base alone"), "alias": _("no alias"),
+    }.get(asked.group, "–")  # fmt: skip
+
+
+def _told(request: HttpRequest, asked: Question, line: Line, names: dict[str, str]) -> dict[str, Any]:
+    return {
+        "line": line,
+        "name": _title(line, asked, names),
+        "drill": _drill(request, asked, line),
+        "change": _change(line.row, line.before, asked.measure),
+    }
+
+
+def _drill(request: HttpRequest, asked: Question, line: Line) -> str:
+    """The same page of this group alone, by what tells most about it next."""
+    query = request.GET.copy()
+    query[asked.group] = line.value
+    if not line.value:
+        query.appendlist("none", asked.group)
+    query["group"] = {"adapter": "version", "version": "key", "key": "adapter"}.get(asked.group, "adapter")
+    return f"?{query.urlencode()}"
+
+
+def _change(now: UsageRow, before: UsageRow, measure: str) -> str:
+    """By how much it changed against the period before; '' where there was nothing, or a price is unknown."""
+    amount, was = measured(now, measure), measured(before, measure)
+    if amount is None or not was:
+        return ""
+    return f"{(amount - was) * 100 / was:+.1f} %"
+
+
+def _chart(found: Explored, asked: Question, names: dict[str, str]) -> dict[str, object]:
+    """Each line over time, as the script draws it."""
+    return {
+        "times": found.times,
+        "bucket": asked.bucket,
+        "measure": asked.measure,
+        "currency": found.currency,
+        "unpriced": _("unpriced"),
+        "series": [
+            {
+                "name": _("Others") if line is found.others else _title(line, asked, names),
+                "values": [_drawn(measured(row, asked.measure)) for row in line.series],
+            }
+            for line in all_lines(found)
+        ],
+    }
+
+
+def _drawn(amount: Decimal | None) -> float | None:
+    """What has no price has no bar, and is named where the others' amounts are."""
+    return None if amount is None else float(amount)
