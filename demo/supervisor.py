@@ -24,6 +24,7 @@ from demo.credentials import TENANTS, Credentials, write_private
 from demo.errors import AlreadyRunningError, DiskFullError, PortTakenError, SeedError
 from demo.mail_links import MailLinks
 from demo.model import DEFAULT_FOLDER, check_folder, set_up
+from demo.old_database import is_old, set_aside
 from demo.processes import Check, Processes
 from demo.readiness import answers, logged, pings, serves
 from demo.registration import register_adapters
@@ -85,6 +86,9 @@ def running(config: DemoConfig, *, progress: Progress = lambda _: None) -> Itera
         AlreadyRunningError, DiskFullError, PortTakenError: before anything is started.
         ProcessDiedError, SeedError: after everything was ended.
     """
+    if config.database is None and is_old(config.database_file):
+        with _exclusive(config.state / "lock"):
+            set_aside(config.state, progress)
     config.state.mkdir(parents=True, exist_ok=True)
     config.state.chmod(0o700)
     with _exclusive(config.state / "lock") as lock:

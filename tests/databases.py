@@ -24,7 +24,6 @@ SQLITE: Final = frozenset(
         "platform/audit/test_chain.py",
         "billing/test_closing.py",
         "billing/test_exact.py",
-        "billing/test_migrations.py",
         "billing/test_voids.py",
         "console/test_account_events.py",
         "deployments/test_leases.py",
@@ -34,7 +33,6 @@ SQLITE: Final = frozenset(
         "operations/test_backup.py",
         "routes/test_publisher.py",
         "routes/test_snapshot.py",
-        "tenants/test_migrations.py",
     )
 )
 """Test modules about what the databases do differently: schema changes, triggers, locks, backups."""

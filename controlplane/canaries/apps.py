@@ -5,4 +5,3 @@ from django.apps import AppConfig
 
 class CanariesConfig(AppConfig):
     name = "controlplane.canaries"
-    label = "rollouts"

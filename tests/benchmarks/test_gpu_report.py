@@ -393,7 +393,7 @@ def test_report_loads_no_more_than_a_gpu_image_has() -> None:
     """PyTorch, Triton and what the engine needs; no installation of ours, no server, no grammar library."""
     done = subprocess.run([sys.executable, "-c", PRESENT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    own = {"benchmarks", "kernels", "worker_engine"}
+    own = {"benchmarks", "contracts", "kernels", "worker_engine"}
     of_theirs = {"jinja2", "numpy", "safetensors", "tokenizers", "torch", "triton", "triton_kernels"}
     assert own <= (found := set(done.stdout.split()))
     assert found <= own | of_theirs

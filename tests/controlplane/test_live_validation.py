@@ -54,17 +54,7 @@ def server(tmp_path: Path, redis_url: str) -> Iterator[httpx.Client]:
     key = run("-c", SEED.format(source=str(write_checkpoint(tmp_path / "base")))).strip()
     commands = [
         ["-m", "controlplane.web_server", "--port", str(port)],
-        [
-            "-m",
-            "celery",
-            "-A",
-            "controlplane.celery",
-            "worker",
-            "--pool",
-            "solo",
-            "--loglevel",
-            "INFO",
-        ],
+        ["-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "solo", "--loglevel", "INFO"],
     ]
     with (tmp_path / "log").open("wb") as log:
         processes = [

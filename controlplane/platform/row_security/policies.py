@@ -28,58 +28,18 @@ def owned_through(table: str, column: str, parent: str) -> str:
 
 
 class RowPolicy(migrations.operations.base.Operation):
-    """Turns row security of `table` on: a role that does not own it meets only rows for which `using` is
-    true, and writes no other. Nothing on databases that have no such thing."""
-
-    reversible = True
-    atomic = True
-
-    def __init__(self, table: str, using: str) -> None:
-        self.table, self.using = table, using
-
-    def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        pass
-
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            _state(schema_editor, self.table, self.using)
-            schema_editor.execute(f"ALTER TABLE {self.table} ENABLE ROW LEVEL SECURITY")
-
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            schema_editor.execute(f"ALTER TABLE {self.table} DISABLE ROW LEVEL SECURITY")
-            schema_editor.execute(f"DROP POLICY IF EXISTS graftwork_scope ON {self.table}")
-
-    def describe(self) -> str:
-        return f"Row policy of {self.table}"
-
-
-class RowPolicyChange(migrations.operations.base.Operation):
-    """Replaces the policy that RowPolicy made.
+    """Turn row security of `table` on; do nothing on databases without it.
 
     Args:
-        using: rows that may be met and written from now on.
-        find: rows that may be read besides, and not written.
-        before: what `using` was, for the way back.
+        using: condition of the rows that a role which does not own the table may read and write.
+        find: condition of further rows that it may read.
     """
 
     reversible = True
     atomic = True
 
-    def __init__(self, table: str, using: str, *, before: str, find: str | None = None) -> None:
-        self.table, self.using, self.before, self.find = table, using, before, find
+    def __init__(self, table: str, using: str, *, find: str | None = None) -> None:
+        self.table, self.using, self.find = table, using, find
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
         pass
@@ -93,6 +53,7 @@ class RowPolicyChange(migrations.operations.base.Operation):
     ) -> None:
         if schema_editor.connection.vendor == "postgresql":
             _state(schema_editor, self.table, self.using, find=self.find)
+            schema_editor.execute(f"ALTER TABLE {self.table} ENABLE ROW LEVEL SECURITY")
 
     def database_backwards(
         self,
@@ -102,10 +63,12 @@ class RowPolicyChange(migrations.operations.base.Operation):
         to_state: ProjectState,
     ) -> None:
         if schema_editor.connection.vendor == "postgresql":
-            _state(schema_editor, self.table, self.before)
+            schema_editor.execute(f"ALTER TABLE {self.table} DISABLE ROW LEVEL SECURITY")
+            for name in ("graftwork_scope", "graftwork_find"):
+                schema_editor.execute(f"DROP POLICY IF EXISTS {name} ON {self.table}")
 
     def describe(self) -> str:
-        return f"Row policy of {self.table}, changed"
+        return f"Row policy of {self.table}"
 
 
 def _state(editor: BaseDatabaseSchemaEditor, table: str, using: str, *, find: str | None = None) -> None:

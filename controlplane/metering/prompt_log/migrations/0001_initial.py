@@ -1,5 +1,3 @@
-"""Kept prompts."""
-
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
@@ -9,7 +7,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("tenants", "0014_tenant_prompt_key"),
+        ("tenants", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,5 +1,3 @@
-"""Invitations."""
-
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
@@ -9,7 +7,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("tenants", "0006_keys_project"),
+        ("tenants", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -1,15 +1,16 @@
-"""List prices to begin with: those that AWS's own articles on serving adapters cite."""
+"""List prices of instances that a new installation begins with."""
+
+from __future__ import annotations
 
 import datetime as dt
 from typing import Final
 
-from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 
 _SOURCE: Final = (
-    "Dollars an hour of SageMaker hosting as cited in AWS's articles of 2024 to 2026, which name no region: taken"
-    " as us-east-1. Add what you pay from the day on which you pay it."
+    "Dollars an hour of SageMaker hosting as cited in AWS's articles of 2024 to 2026, which name no region:"
+    " taken as us-east-1. Add what you pay from the day on which you pay it."
 )
 _FROM: Final = dt.date(2024, 12, 2)
 _HOUR_NANO: Final = {
@@ -22,16 +23,11 @@ _HOUR_NANO: Final = {
 }
 
 
-def add(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+def add_list_prices(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """Add the list prices; prices that exist stay."""
     prices = apps.get_model("reports", "InstancePrice").objects
     for instance_type, nano in _HOUR_NANO.items():
         prices.get_or_create(
             instance_type=instance_type, region="us-east-1", effective_from=_FROM,
             defaults={"currency": "USD", "hour_nano": nano, "source": _SOURCE},
         )  # fmt: skip
-
-
-class Migration(migrations.Migration):
-    dependencies = [("reports", "0001_instance_prices")]
-
-    operations = [migrations.RunPython(add, migrations.RunPython.noop)]
