@@ -9,10 +9,10 @@ from controlplane.adapters import lifecycle_api as lifecycle
 from controlplane.artifacts.credentials import api as credentials
 from controlplane.artifacts.uploads import api as uploads
 from controlplane.billing import api as billing
+from controlplane.billing import ledger_api as ledger
 from controlplane.billing import prices_api as prices
 from controlplane.billing.credit_notes import api as credit_notes
 from controlplane.billing.invoices import api as invoices
-from controlplane.billing.ledger import api as ledger
 from controlplane.billing.parties import api as parties
 from controlplane.billing.reports import api as reports
 from controlplane.billing.reports import openai_api, requests_api, savings_api

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
-from sagemaker_local.aws.errors import AccessDenied, ApiError, Injected, ThrottlingException
-from sagemaker_local.aws.errors import InternalFailure as InternalFailureOfApi
-from sagemaker_local.aws.errors import ServiceUnavailable as ServiceUnavailableOfApi
+from sagemaker_local.aws_errors import AccessDenied, ApiError, Injected, ThrottlingException
+from sagemaker_local.aws_errors import InternalFailure as InternalFailureOfApi
+from sagemaker_local.aws_errors import ServiceUnavailable as ServiceUnavailableOfApi
 from sagemaker_local.errors import (
     AccessRefused,
     InternalDependency,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sagemaker_local.aws.errors import ThrottlingException
+from sagemaker_local.aws_errors import ThrottlingException
 from sagemaker_local.clock import Clock
 from sagemaker_local.faults import Faults
 

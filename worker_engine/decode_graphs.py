@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.attention.graph import capture_plan
 from kernels.capture import Captures
 from kernels.lora import Segments
 from kernels.lora.graph import MAX_RANK, CapturedLora, GraphLora, GraphTables, LinearShape
@@ -188,7 +189,7 @@ class DecodeGraphs:
 
     def _record(self, rows: int, with_lora: bool) -> _Recording:
         inputs = torch.zeros((2, rows), dtype=torch.int64, device=self._device)
-        attention = self._plan(rows).for_capture(max_context=self._max_context)
+        attention = capture_plan(self._plan(rows), max_context=self._max_context)
         lora = GraphLora(self._tables, rows) if with_lora else None
         batch = Batch(
             token_ids=inputs[0],

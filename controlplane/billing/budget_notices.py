@@ -14,7 +14,7 @@ from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane.billing.invoices.currency import money, money_rounded
+from controlplane.billing.currency import money, money_rounded
 from controlplane.billing.models import BudgetNotice
 from controlplane.billing.price_list import PriceList
 from controlplane.platform.mail_server import MailServer, Outcome

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from controlplane.billing.ledger.journal import month_after
 from controlplane.billing.models import LedgerHead, PostedDay
+from controlplane.billing.months import month_after
 
 
 def usage_unpriced(*, tenant: str, start: dt.date, end: dt.date) -> bool:

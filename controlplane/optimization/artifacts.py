@@ -19,7 +19,7 @@ from controlplane.catalog.models import Variant
 from controlplane.errors import ControlPlaneError, RefusedError, UnavailableError
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.models import OPEN, Artifact, OptimizationJob, Status
-from controlplane.optimization.sagemaker.outputs import output_remove
+from controlplane.optimization.outputs import output_remove
 
 logger = logging.getLogger(__name__)
 LINEAGE: Final = "lineage.json"

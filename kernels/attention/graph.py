@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,3 +72,9 @@ class GraphAttention:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         gpu.attend_graph(out, q, kv_pages, graph, scale=scale, sinks=sinks)
         return out
+
+
+def capture_plan(plan: AttentionPlan, *, max_context: int) -> AttentionPlan:
+    """Return `plan` for a captured step. Batches of as many rows are loaded into its `graph` later."""
+    graph = GraphAttention(plan, max_context=max_context)
+    return replace(plan, slots=graph.slots, kept={}, graph=graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -72,13 +72,6 @@ class AttentionPlan:
             page_size,
             to_device(slots, torch.device(device)),
         )
-
-    def for_capture(self, *, max_context: int) -> AttentionPlan:
-        """The plan of a step that is captured; batches of as many rows are loaded into its `graph` later."""
-        from kernels.attention.graph import GraphAttention
-
-        graph = GraphAttention(self, max_context=max_context)
-        return replace(self, slots=graph.slots, kept={}, graph=graph)
 
     @property
     def rows(self) -> int:

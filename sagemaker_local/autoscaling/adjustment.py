@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sagemaker_local.aws.errors import ValidationException
+from sagemaker_local.aws_errors import ValidationException
 
 
 def check(config: dict[str, Any]) -> None:

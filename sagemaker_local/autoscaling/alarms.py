@@ -11,7 +11,7 @@ import operator
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ApiError
+from sagemaker_local.aws_errors import ApiError
 from sagemaker_local.clock import Clock
 from sagemaker_local.resources.alarms import Call
 

@@ -10,8 +10,8 @@ from sagemaker_local.autoscaling.metrics import NAMESPACE as METRICS
 from sagemaker_local.autoscaling.metrics import PREDEFINED
 from sagemaker_local.autoscaling.scalable import Scalable
 from sagemaker_local.autoscaling.targets import PAGE, Targets, demand_namespace, scalable_of
-from sagemaker_local.aws.errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.resources.alarms import Call
 from sagemaker_local.resources.listing import window
 from sagemaker_local.resources.store import Region

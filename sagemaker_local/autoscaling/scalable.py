@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sagemaker_local.aws.errors import ApiError, ValidationException
+from sagemaker_local.aws_errors import ApiError, ValidationException
 from sagemaker_local.resources.components import Components
 from sagemaker_local.resources.endpoints import Endpoints
 from sagemaker_local.resources.store import Region

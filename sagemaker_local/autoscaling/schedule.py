@@ -8,7 +8,7 @@ import zoneinfo
 from dataclasses import dataclass
 from typing import Final
 
-from sagemaker_local.aws.errors import ValidationException
+from sagemaker_local.aws_errors import ValidationException
 
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _AT: Final = re.compile(r"at\((\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\)")

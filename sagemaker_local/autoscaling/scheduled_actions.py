@@ -8,8 +8,8 @@ from typing import Any
 from sagemaker_local.autoscaling.scalable import Scalable
 from sagemaker_local.autoscaling.schedule import Schedule
 from sagemaker_local.autoscaling.targets import PAGE, Targets, check_bounds, demand_namespace, scalable_of
-from sagemaker_local.aws.errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.resources.listing import window
 from sagemaker_local.resources.store import Region
 

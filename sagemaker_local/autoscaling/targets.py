@@ -6,8 +6,8 @@ import uuid
 from typing import Any, Final
 
 from sagemaker_local.autoscaling.scalable import Resources, Scalable
-from sagemaker_local.aws.errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ObjectNotFoundException, ValidationException
 from sagemaker_local.resources.listing import window
 from sagemaker_local.resources.store import Region
 from sagemaker_local.state import ACCOUNT_ID

@@ -16,7 +16,7 @@ from botocore.serialize import QuerySerializer, RpcV2CBORSerializer
 
 from sagemaker_local.aws import shapes
 from sagemaker_local.aws.elsewhere import Elsewhere
-from sagemaker_local.aws.errors import ApiError, SerializationException, UnknownOperationException
+from sagemaker_local.aws_errors import ApiError, SerializationException, UnknownOperationException
 
 _PROTOCOL: Final = "rpc-v2-cbor"
 _FORM: Final = "application/x-www-form-urlencoded; charset=utf-8"

@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from sagemaker_local.aws.errors import InternalFailure
+from sagemaker_local.aws_errors import InternalFailure
 from sagemaker_local.state import ACCOUNT_ID
 
 START_SECONDS: Final = 60.0

@@ -7,13 +7,13 @@ from typing import Final
 
 from aiohttp import web
 
-from sagemaker_local.aws import errors
+from sagemaker_local import aws_errors as errors
 from sagemaker_local.aws.cloudwatch import CloudWatch
 from sagemaker_local.aws.elsewhere import Elsewhere
-from sagemaker_local.aws.errors import AccessDenied, ApiError, UnknownOperationException
 from sagemaker_local.aws.json_service import CONTENT_TYPE, JsonService
 from sagemaker_local.aws.signature import S3, Account, SignedRequest, signed_service
 from sagemaker_local.aws.storage import Storage
+from sagemaker_local.aws_errors import AccessDenied, ApiError, UnknownOperationException
 from sagemaker_local.errors import AccessRefused
 from sagemaker_local.faults import Faults
 

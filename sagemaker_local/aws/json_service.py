@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from sagemaker_local.aws import shapes, validation
-from sagemaker_local.aws.errors import (
+from sagemaker_local.aws_errors import (
     ApiError,
     InternalFailure,
     SerializationException,

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest
 from yarl import URL
 
 from sagemaker_local.aws.elsewhere import answer, passed_on
-from sagemaker_local.aws.errors import InternalFailure, ServiceUnavailable
+from sagemaker_local.aws_errors import InternalFailure, ServiceUnavailable
 
 _CALLERS: Final = frozenset(
     {"authorization", "host", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from sagemaker_local.aws import shapes
-from sagemaker_local.aws.errors import SerializationException, ValidationException
+from sagemaker_local.aws_errors import SerializationException, ValidationException
 
 
 def check(shape: Any, value: Any) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sagemaker_local.aws.errors import ResourceInUse, ResourceNotFound, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ResourceInUse, ResourceNotFound, ValidationException
 from sagemaker_local.resources.listing import page
 from sagemaker_local.resources.records import JobRecord, Record
 from sagemaker_local.resources.store import Region, is_taken, tags

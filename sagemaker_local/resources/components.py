@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ResourceLimitExceeded, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ResourceLimitExceeded, ValidationException
 from sagemaker_local.resources import instances
 from sagemaker_local.resources.adapter_component import AdapterComponent
 from sagemaker_local.resources.alarms import AlarmStates

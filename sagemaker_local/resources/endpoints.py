@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ResourceLimitExceeded, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ResourceLimitExceeded, ValidationException
 from sagemaker_local.resources.alarms import AlarmStates
 from sagemaker_local.resources.hosting import Hosting
 from sagemaker_local.resources.listing import page

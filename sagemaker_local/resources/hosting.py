@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ApiError
+from sagemaker_local.aws_errors import ApiError
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.copies.copy import Copy
 from sagemaker_local.copies.errors import CopyError

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ValidationException
+from sagemaker_local.aws_errors import ValidationException
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sagemaker_local.aws.errors import ResourceInUse, ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ResourceInUse, ValidationException
 from sagemaker_local.copies.artifacts import copy_prefix
 from sagemaker_local.copies.errors import ArtifactError
 from sagemaker_local.resources.listing import page

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ValidationException
+from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.resources.records import Record
 
 DEFAULT_PAGE: Final = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sagemaker_local.aws.errors import ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.copies.command import ContainerSpec
 from sagemaker_local.resources import instances
 from sagemaker_local.resources.listing import page

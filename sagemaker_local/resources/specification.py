@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ValidationException
+from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.resources.records import ComponentRecord
 from sagemaker_local.resources.store import Region, found
 

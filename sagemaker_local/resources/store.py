@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sagemaker_local.aws.errors import ResourceNotFound, ValidationException
+from sagemaker_local.aws_errors import ResourceNotFound, ValidationException
 from sagemaker_local.clock import Clock
 from sagemaker_local.config import Config
 from sagemaker_local.resources.records import ComponentRecord, EndpointRecord, JobRecord, Record

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sagemaker_local.aws.errors import ValidationException
 from sagemaker_local.aws.json_service import Handler
+from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.resources.listing import window
 from sagemaker_local.resources.records import Record
 from sagemaker_local.resources.store import Region

@@ -10,7 +10,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -53,8 +53,8 @@ def tracked(tree: Path, *patterns: str) -> list[Path]:
     return [Path(line) for line in output.splitlines()]
 
 
-def imported_modules(module: ast.Module) -> Iterator[str]:
-    """Yield the names in import statements; for `from a import b` both `a` and `a.b`."""
+def imported_modules(module: ast.Module, names: Container[str]) -> Iterator[str]:
+    """Yield what import statements name: for `from a import b`, `a.b` if that is a module, else `a`."""
     skipped = {
         id(inner)
         for node in ast.walk(module)
@@ -67,8 +67,8 @@ def imported_modules(module: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in names else node.module for name in inner)
 
 
 def read_tree(tree: Path) -> tuple[Mapping[str, Plane], Imports]:
@@ -89,7 +89,7 @@ def read_tree(tree: Path) -> tuple[Mapping[str, Plane], Imports]:
         )
         if path.stem not in ("__init__", "__main__") or len(path.parts) > 2:
             plane.rooms.add(path.parts[1].removesuffix(".py"))
-        for target in set(imported_modules(parsed)):
+        for target in set(imported_modules(parsed, names)):
             if target not in names:
                 continue
             imports.modules[name].add(target)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.session import Session
 
-from sagemaker_local.aws.errors import ValidationException
+from sagemaker_local.aws_errors import ValidationException
 from sagemaker_local.resources.instances import Size, size
 from tests.sagemaker_local.stand import IMAGE, REGION, ROLE, Stand, refused, run_stand
 

@@ -12,7 +12,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 
 from controlplane.billing.credit_notes.rendering import pdf_ready
 from controlplane.billing.credit_notes.selectors import note_line_list
-from controlplane.billing.invoices.currency import decimal_text
+from controlplane.billing.currency import decimal_text
 from controlplane.billing.invoices.files import CONTENT_TYPES, Form, csv_line, csv_value
 from controlplane.billing.models import CreditNote
 from controlplane.billing.parties.selectors import PARTY_COLUMNS, flat_parties

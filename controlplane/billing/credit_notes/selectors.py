@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-from controlplane.billing.invoices.currency import decimal_text
+from controlplane.billing.currency import decimal_text
 from controlplane.billing.models import CreditNote, CreditNoteLine, Invoice, InvoiceLine
 from controlplane.errors import NotFoundError
 

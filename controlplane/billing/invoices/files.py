@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final, Literal
 
 from controlplane.billing import items
-from controlplane.billing.invoices.currency import decimal_text, minor_text
+from controlplane.billing.currency import decimal_text, minor_text
 from controlplane.billing.invoices.selectors import line_list
 from controlplane.billing.models import Invoice
 from controlplane.billing.parties.selectors import PARTY_COLUMNS, flat_parties

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -10,17 +9,12 @@ from django.db.models import Sum
 from django.db.models.functions import TruncMonth
 
 from controlplane.billing import items
-from controlplane.billing.ledger.journal import month_after
 from controlplane.billing.ledger.posting import lacks_price, wanted
 from controlplane.billing.models import Invoice, InvoiceLine, UsagePosting
+from controlplane.billing.months import month_end
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import Subject, quantity_marks
 from controlplane.tenants.selectors import api_key_names
-
-
-def month_end(month: dt.date) -> dt.date:
-    """Its last day."""
-    return month_after(month) - dt.timedelta(days=1)
 
 
 def lines_make(*, invoice: Invoice, prices: PriceList) -> list[InvoiceLine]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 
-from controlplane.billing.invoices.lines import lines_make, month_end
-from controlplane.billing.ledger.journal import month_of
+from controlplane.billing.invoices.lines import lines_make
 from controlplane.billing.models import Invoice, LedgerHead, UsagePosting
+from controlplane.billing.months import month_end, month_of
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import quantity_marks
 

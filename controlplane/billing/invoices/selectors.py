@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from controlplane.billing.invoices.currency import decimal_text, minor_text
+from controlplane.billing.currency import decimal_text, minor_text
 from controlplane.billing.models import Invoice, InvoiceLine
 from controlplane.errors import NotFoundError
 from controlplane.tenants.selectors import api_key_names

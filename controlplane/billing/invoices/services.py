@@ -9,14 +9,15 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.billing.invoices.currency import minor_unit, money
-from controlplane.billing.invoices.lines import key_names_keep, lines_make, month_end
+from controlplane.billing.currency import minor_unit, money
+from controlplane.billing.invoices.lines import key_names_keep, lines_make
 from controlplane.billing.invoices.months import months_open
 from controlplane.billing.invoices.rendering import RENDER_TASK
 from controlplane.billing.invoices.selectors import invoice_told
-from controlplane.billing.ledger.journal import Draft, entries_write, head_lock, month_after, month_of
+from controlplane.billing.ledger.journal import Draft, entries_write
 from controlplane.billing.ledger.posting import usage_post_held
 from controlplane.billing.ledger.selectors import balances, draws, grants_left, posted_by_day
+from controlplane.billing.ledger_head import head_lock
 from controlplane.billing.models import (
     Account,
     CreditGrant,
@@ -26,6 +27,7 @@ from controlplane.billing.models import (
     InvoicePdf,
     LedgerHead,
 )
+from controlplane.billing.months import month_after, month_end, month_of
 from controlplane.billing.parties.selectors import parties_check, parties_named
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.taxes.amounts import asked

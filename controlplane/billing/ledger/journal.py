@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from django.db import connection
 from django.utils import timezone
 
 from controlplane.billing.models import (
@@ -20,6 +19,7 @@ from controlplane.billing.models import (
     LedgerHead,
     UsagePosting,
 )
+from controlplane.billing.months import month_after, month_of
 from controlplane.billing.price_list import PriceList
 
 MAX_NANO: Final = 1 << 62
@@ -41,17 +41,6 @@ class Draft:
     credit_note: CreditNote | None = None
     memo: str = ""
     usage: UsagePosting | None = None
-
-
-def head_lock(*, tenant: str) -> LedgerHead:
-    """The tenant's counters, which nobody else writes to until this transaction ends.
-
-    Raises RuntimeError where there is no transaction.
-    """
-    if not connection.in_atomic_block:
-        raise RuntimeError("write to the books within a transaction: transaction.atomic")
-    LedgerHead.objects.get_or_create(tenant=tenant)
-    return LedgerHead.objects.select_for_update().get(tenant=tenant)
 
 
 def entries_write(
@@ -90,16 +79,6 @@ def entries_write(
     head.entries += len(entries)
     head.save(update_fields=["entries"])
     return entries
-
-
-def month_of(day: dt.date) -> dt.date:
-    """First day of the UTC month."""
-    return day.replace(day=1)
-
-
-def month_after(month: dt.date) -> dt.date:
-    """First day of the next one."""
-    return (month.replace(day=1) + dt.timedelta(days=32)).replace(day=1)
 
 
 def billed_month(head: LedgerHead, day: dt.date) -> dt.date:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from controlplane.billing.invoices.currency import minor_unit
+from controlplane.billing.currency import minor_unit
 
 _RATE_PARTS: Final = 10**6
 """A rate in percent has four decimals: so many parts are the whole."""

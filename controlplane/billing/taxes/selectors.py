@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from django.db.models import Min, QuerySet
 
-from controlplane.billing.ledger.journal import month_after, month_of
 from controlplane.billing.models import Invoice, LedgerHead, TaxKind, TaxTreatment, UsagePosting
+from controlplane.billing.months import month_after, month_of
 from controlplane.errors import NotFoundError
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from django.utils.translation import gettext as _
 
-from controlplane.billing.invoices.currency import money
+from controlplane.billing.currency import money
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.usage_report import UsageReport, UsageRow, usage_report
 from controlplane.console.templatetags.console import milliseconds

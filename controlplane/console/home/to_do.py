@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from controlplane.adapters.models import AdapterVersion
-from controlplane.billing.invoices.currency import money_rounded
+from controlplane.billing.currency import money_rounded
 from controlplane.billing.invoices.selectors import invoice_list
 from controlplane.billing.ledger.selectors import balance, invoices_open
 from controlplane.console.billing.spend import NEAR_PERCENT, BudgetState

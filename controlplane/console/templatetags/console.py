@@ -16,7 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from controlplane.billing.invoices.currency import money, money_computed, money_rounded
+from controlplane.billing.currency import money, money_computed, money_rounded
 from controlplane.billing.taxes.selectors import rate_text
 from controlplane.tenants.roles import Role
 

@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 from controlplane.fleet.overview import moment
 from controlplane.operations.health.base import Level, Part
 from controlplane.operations.health.parts import health_look
-from controlplane.operations.queues import work_look
+from controlplane.operations.health.queues import work_look
 from controlplane.platform.task_signs import CheckSign, checks, connection
 from controlplane.tenants.permissions import Staff
 

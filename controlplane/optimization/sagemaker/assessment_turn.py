@@ -18,10 +18,10 @@ from controlplane.optimization.claims import Claim, ClaimLostError
 from controlplane.optimization.database_text import storable
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import Assessment, Status
+from controlplane.optimization.outputs import folder_remove
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.sagemaker.assessment_request import assessment_request, workload_request
 from controlplane.optimization.sagemaker.look import LOOK_S, Look
-from controlplane.optimization.sagemaker.outputs import folder_remove
 
 logger = logging.getLogger(__name__)
 _PERCENT: Final = {"InProgress": 10.0, "Stopping": 10.0, "Completed": 100.0}

@@ -11,8 +11,8 @@ from controlplane.errors import UnavailableError
 from controlplane.optimization.claims import Claim
 from controlplane.optimization.endings import work_end
 from controlplane.optimization.models import Artifact, Attempt, OptimizationJob, Status
+from controlplane.optimization.outputs import Output
 from controlplane.optimization.results import lineage_base, variant_register
-from controlplane.optimization.sagemaker.outputs import Output
 
 ENDED: Final = ("COMPLETED", "FAILED", "STOPPED")
 

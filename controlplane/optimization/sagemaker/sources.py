@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from controlplane.deployments.provisioners.sagemaker.archives import Store, checkpoint_files, checkpoint_put
 from controlplane.optimization.models import OPEN, OptimizationJob
+from controlplane.optimization.outputs import folder_remove
 from controlplane.optimization.prompt_sets import prompts_read
 from controlplane.optimization.sagemaker.options import RemoteOptions
-from controlplane.optimization.sagemaker.outputs import folder_remove
 
 
 class Uploads:

@@ -16,10 +16,10 @@ from controlplane.optimization.checkpoints import checkpoint_check
 from controlplane.optimization.claims import Claim, ClaimLostError
 from controlplane.optimization.events import event_add
 from controlplane.optimization.models import OptimizationJob, Status
+from controlplane.optimization.outputs import folder_remove, output_read
 from controlplane.optimization.sagemaker.keeping import remote_attempt, remote_keep
 from controlplane.optimization.sagemaker.look import LOOK_S, Look
 from controlplane.optimization.sagemaker.options import RemoteOptions
-from controlplane.optimization.sagemaker.outputs import folder_remove, output_read
 from controlplane.optimization.sagemaker.request import create_request, remote_name
 from controlplane.optimization.sagemaker.sources import Uploads
 

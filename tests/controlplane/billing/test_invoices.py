@@ -19,7 +19,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from controlplane.billing import items
-from controlplane.billing.invoices.currency import minor_text, whole_minor
+from controlplane.billing.currency import minor_text, whole_minor
 from controlplane.billing.invoices.rendering import html, invoice_render, pdf
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize, invoices_draft_due
 from controlplane.billing.ledger.credits import credit_grant, credits_expire, entry_reverse, payment_record

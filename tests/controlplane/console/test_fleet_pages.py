@@ -11,8 +11,8 @@ import pytest
 from django.apps import apps
 from django.test import Client
 
+from controlplane.billing.currency import money, money_rounded
 from controlplane.billing.hosting_costs import hosting_costs
-from controlplane.billing.invoices.currency import money, money_rounded
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import UsagePosting
 from controlplane.billing.reports.models import InstancePrice

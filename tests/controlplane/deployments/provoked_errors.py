@@ -18,7 +18,7 @@ import pytest
 from controlplane.deployments.models import Target
 from controlplane.deployments.provisioners.sagemaker.archives import Store
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
-from controlplane.optimization.sagemaker.outputs import output_read
+from controlplane.optimization.outputs import output_read
 from tests.conftest import free_port
 from tests.sagemaker_local.stand import IMAGE, KEY, NEEDS, REGION, ROLE, Stand
 

@@ -27,7 +27,7 @@ from controlplane.metering.models import DeadUsageEvent
 from controlplane.operations.health import base, stores
 from controlplane.operations.health.base import Finding, Level, checks_run
 from controlplane.operations.health.parts import TITLES, HealthReport, health_look
-from controlplane.operations.queues import work_look
+from controlplane.operations.health.queues import work_look
 from controlplane.platform import task_signs
 from controlplane.platform.audit.models import AuditRecord
 from controlplane.platform.celery import app, end_run, note_beat

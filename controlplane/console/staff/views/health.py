@@ -17,7 +17,7 @@ from controlplane.metering.replay import dead_usage_replay_ask
 from controlplane.metering.selectors import dead_letter_list
 from controlplane.operations.health.base import Level
 from controlplane.operations.health.parts import health_look
-from controlplane.operations.queues import work_look
+from controlplane.operations.health.queues import work_look
 from controlplane.optimization.models import OPEN
 from controlplane.optimization.selectors import comparison_list, job_list
 

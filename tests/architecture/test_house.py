@@ -1,0 +1,28 @@
+"""Packages import without cycles, and the figures that show it are right."""
+
+from __future__ import annotations
+
+from tests.architecture.house import Imports, cycles, read_tree
+from tests.conftest import ROOT
+
+KNOTS = {"controlplane.deployments"}
+"""Packages whose parts still import each other."""
+
+
+def test_packages_import_without_cycles() -> None:
+    _, imports = read_tree(ROOT)
+    assert cycles(imports, depth=2) == []
+    assert {group[0].rpartition(".")[0] for group in cycles(imports, depth=3)} == KNOTS
+
+
+def test_a_cycle_is_found() -> None:
+    imports = Imports()
+    imports.modules.update({"a.x.one": {"a.y.two"}, "a.y.three": {"a.x.four"}, "a.z": {"a.x.one"}})
+    assert cycles(imports, depth=2) == [["a.x", "a.y"]]
+
+
+def test_planes_import_nothing_of_each_other_but_the_http_server() -> None:
+    _, imports = read_tree(ROOT)
+    programs = {"demo", "optimizer"}
+    between = {pair: count for pair, count in imports.between_planes.items() if pair[0] not in programs}
+    assert between == {("controlplane", "gateway"): 1}
