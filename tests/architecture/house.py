@@ -55,20 +55,19 @@ def tracked(tree: Path, *patterns: str) -> list[Path]:
 
 def imported_modules(module: ast.Module, names: Container[str]) -> Iterator[str]:
     """Yield what import statements name: for `from a import b`, `a.b` if that is a module, else `a`."""
-    skipped = {
-        id(inner)
-        for node in ast.walk(module)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(module):
-        if id(node) in skipped:
+    waiting: list[ast.AST] = [module]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            waiting += node.orelse
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in names else node.module for name in inner)
+        elif isinstance(node, ast.stmt | ast.Module | ast.ExceptHandler | ast.match_case):
+            waiting += ast.iter_child_nodes(node)
 
 
 def read_tree(tree: Path) -> tuple[Mapping[str, Plane], Imports]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.architecture.house import Imports, cycles, read_tree
 from tests.conftest import ROOT
 
@@ -9,8 +11,12 @@ KNOTS = {"controlplane.deployments"}
 """Packages whose parts still import each other."""
 
 
-def test_packages_import_without_cycles() -> None:
-    _, imports = read_tree(ROOT)
+@pytest.fixture(scope="module")
+def imports() -> Imports:
+    return read_tree(ROOT)[1]
+
+
+def test_packages_import_without_cycles(imports: Imports) -> None:
     assert cycles(imports, depth=2) == []
     assert {group[0].rpartition(".")[0] for group in cycles(imports, depth=3)} == KNOTS
 
@@ -21,8 +27,7 @@ def test_a_cycle_is_found() -> None:
     assert cycles(imports, depth=2) == [["a.x", "a.y"]]
 
 
-def test_planes_import_nothing_of_each_other_but_the_http_server() -> None:
-    _, imports = read_tree(ROOT)
+def test_planes_import_nothing_of_each_other_but_the_http_server(imports: Imports) -> None:
     programs = {"demo", "optimizer"}
     between = {pair: count for pair, count in imports.between_planes.items() if pair[0] not in programs}
     assert between == {("controlplane", "gateway"): 1}
